@@ -1,0 +1,34 @@
+"""Train many deep-RL tasks at once on a few GPUs, from a notebook, on a Dask cluster.
+
+Public names load on first use, so that importing :mod:`drlnb` in a headless worker costs nothing.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+__all__ = ["Fleet", "Task", "Training", "__version__", "resume"]
+
+#: Public name -> the module that defines it.
+_HOMES = {
+    "Fleet": "drlnb.fleet.fleet",
+    "Task": "drlnb.fleet.task",
+    "Training": "drlnb.fleet.training",
+    "resume": "drlnb.fleet.fleet",
+}
+
+try:
+    __version__ = version("drlnb")
+except PackageNotFoundError:  # running from a source tree that was never installed
+    __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'drlnb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOMES))

@@ -1,0 +1,92 @@
+"""What can go wrong, one class per cause.
+
+:class:`InputError` marks what a person typed wrong (exit code 2); everything else is the world's fault or ours.
+"""
+
+from collections.abc import Iterable
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "EnvError",
+    "InputError",
+    "InvalidTransition",
+    "JournalError",
+    "LeaseLost",
+    "MissingExtra",
+    "NonFinite",
+    "PeerError",
+    "RunLocked",
+    "SpecMismatch",
+    "TrainingFailed",
+    "UnsupportedSpace",
+]
+
+
+class InputError(Exception):
+    """Mixed into each error that the caller can mend by asking for something else."""
+
+
+class ConfigError(InputError, ValueError):
+    """One or more settings are wrong; the message lists all of them."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class EnvError(InputError, RuntimeError):
+    """An environment could not be made, or broke its own contract while it was probed."""
+
+
+class UnsupportedSpace(EnvError):
+    """The algorithm cannot serve this observation or action space."""
+
+
+class MissingExtra(InputError, ImportError):
+    """An optional package is needed; the message holds the pip line."""
+
+
+class RunLocked(InputError, RuntimeError):
+    """Another live run uses this run directory."""
+
+
+class SpecMismatch(InputError, ValueError):
+    """The run directory holds another run than the one asked for."""
+
+
+class JournalError(InputError, ValueError):
+    """A journal line cannot be read; the message names file and line."""
+
+
+class CheckpointError(InputError, ValueError):
+    """A checkpoint is missing, torn, or belongs to another task."""
+
+
+class InvalidTransition(RuntimeError):
+    """A machine got an event that its state forbids: a defect of ours."""
+
+    def __init__(self, machine: str, state: str, event: object, story: Iterable[object] = ()) -> None:
+        self.machine, self.state, self.event, self.story = machine, state, event, tuple(story)
+        tail = "".join(f"\n    {record}" for record in self.story)
+        super().__init__(f"{machine} in state {state} cannot take {event}{tail}")
+
+
+class PeerError(ConnectionError):
+    """A process that we depend on did not answer, answered with an error, or died."""
+
+    def __init__(self, node: str, what: str) -> None:
+        self.node, self.what = node, what
+        super().__init__(f"{node}: {what}")
+
+
+class LeaseLost(RuntimeError):
+    """A lease ended before its holder returned it."""
+
+
+class NonFinite(RuntimeError):
+    """A loss, gradient or reward is NaN or infinite; the update was refused."""
+
+
+class TrainingFailed(RuntimeError):
+    """A task ended in state ``failed``; the message holds the first cause."""

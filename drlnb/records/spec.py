@@ -1,0 +1,73 @@
+"""What is one training task, as plain data that travels?"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+__all__ = ["ALGORITHMS", "TaskSpec"]
+
+#: Algorithms that this version can run.
+ALGORITHMS = ("ppo",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """One environment + one algorithm + a budget of steps, with every default resolved.
+
+    Raises
+    ------
+    ValueError
+        If a count is below its limit; the message names field, limit and value.
+    """
+
+    #: Unique inside a run; letters, digits, ``-``, ``_``, ``.``.
+    name: str
+    #: Gymnasium id, or ``module:Id-v0``.
+    env: str
+    algo: str = "ppo"
+    #: Budget in environment steps over all environments, at least 1.
+    total_timesteps: int
+    seed: int = 0
+    #: Environments over all collectors, at least `n_collectors`.
+    n_envs: int
+    n_collectors: int = 1
+    #: Curves of one group are drawn with a band over seeds.
+    group: str | None = None
+    #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    #: Where the settings came from, in words for a person.
+    origin: str = ""
+    #: Plain description of the observation space: kind, shape, dtype, ...; filled by the probe.
+    observation_space: Mapping[str, Any] | None = None
+    #: Plain description of the action space: kind, n or shape, low, high; filled by the probe.
+    action_space: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("total_timesteps", 1), ("n_envs", 1), ("n_collectors", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+        if self.n_collectors > self.n_envs:
+            raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
+        if self.algo not in ALGORITHMS:
+            raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {self.algo!r}")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as a mapping that JSON and msgpack hold."""
+        plain: dict[str, Any] = json.loads(json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, default=dict))
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Rebuild a spec from :meth:`to_plain`'s mapping.
+
+        Raises
+        ------
+        ValueError
+            If a key is not a field of this version.
+        """
+        unknown = sorted(plain.keys() - {f.name for f in fields(cls)})
+        if unknown:
+            raise ValueError(f"task spec has unknown fields: {', '.join(unknown)}")
+        return cls(**plain)
