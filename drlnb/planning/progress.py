@@ -1,0 +1,95 @@
+"""How far is a task, and what did its latest round cost?  Counters, the episode window and the scalars of a round."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["EPISODE_WINDOW", "Progress"]
+
+#: Episodes in the running mean of returns: Stable-Baselines3's `stats_window_size`.
+EPISODE_WINDOW = 100
+
+
+class Progress:
+    """Counters of one task over all its attempts, and the clock marks of the present round."""
+
+    def __init__(self) -> None:
+        self.n_rounds = 0
+        self.n_timesteps = 0
+        #: Latest returns and lengths, oldest first.
+        self.episodes: list[tuple[float, int]] = []
+        #: Collector -> episodes that ended in its share of the present round.
+        self.arrived: dict[int, list[tuple[float, int]]] = {}
+        #: Stream time at which this attempt would have started had it trained from the beginning, in seconds.
+        self.origin_t = 0.0
+        self.round_t = 0.0
+        self.collect_s = 0.0
+        self.update_s = 0.0
+        self.push_s = 0.0
+
+    @property
+    def version(self) -> int:
+        """Version of the parameters that the present round acts with."""
+        return self.n_rounds + 1
+
+    def opened(
+        self, t: float, *, n_rounds: int, n_timesteps: int, elapsed_s: float, episodes: Sequence[tuple[float, int]]
+    ) -> None:
+        """Start from nothing or from a checkpoint's counters."""
+        self.n_rounds, self.n_timesteps = n_rounds, n_timesteps
+        self.origin_t, self.round_t = t - elapsed_s, t
+        self.episodes = [(float(r), int(n)) for r, n in episodes][-EPISODE_WINDOW:]
+
+    def began(self, t: float) -> None:
+        """Start the clocks of a round."""
+        self.round_t = t
+        self.collect_s = self.update_s = self.push_s = 0.0
+
+    def collected(self, collector: int, collect_s: float, episodes: Sequence[tuple[float, int]]) -> None:
+        """Take in one collector's share: the slowest one is on the critical path."""
+        self.collect_s = max(self.collect_s, collect_s)
+        self.arrived[collector] = [(float(r), int(n)) for r, n in episodes]
+
+    def finished(self, n_samples: int) -> None:
+        """Count a finished round; episodes enter the window in collector order, whoever was faster."""
+        for collector in sorted(self.arrived):
+            self.episodes = (self.episodes + self.arrived[collector])[-EPISODE_WINDOW:]
+        self.arrived = {}
+        self.n_rounds += 1
+        self.n_timesteps += n_samples
+
+    def metrics(self, t: float, *, waited_s: float, train: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scalars of the round that ends at `t`, under Stable-Baselines3's names where it has one.
+
+        ``round/control_s`` is all that is neither acting, value pass and gradient, nor waiting for a lease.
+        """
+        round_s = t - self.round_t
+        elapsed_s = t - self.origin_t
+        row: dict[str, Any] = {}
+        if self.episodes:
+            n = len(self.episodes)
+            row["rollout/ep_rew_mean"] = sum(r for r, _ in self.episodes) / n
+            row["rollout/ep_len_mean"] = sum(length for _, length in self.episodes) / n
+        row |= {
+            "time/iterations": self.n_rounds,
+            "time/total_timesteps": self.n_timesteps,
+            "time/time_elapsed": elapsed_s,
+            "time/fps": self.n_timesteps / elapsed_s if elapsed_s > 0 else 0.0,
+            "round/time_s": round_s,
+            "round/collect_s": self.collect_s,
+            "round/wait_lease_s": waited_s,
+            "round/update_s": self.update_s,
+            "round/push_s": self.push_s,
+            "round/control_s": round_s - self.collect_s - waited_s - self.update_s,
+        }
+        return row | dict(train)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        arrived = [[collector, [list(e) for e in episodes]] for collector, episodes in self.arrived.items()]
+        return dict(vars(self)) | {"episodes": [list(e) for e in self.episodes], "arrived": arrived}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of :meth:`snapshot`."""
+        vars(self).update(state)
+        self.episodes = [(r, n) for r, n in state["episodes"]]
+        self.arrived = {collector: [(r, n) for r, n in episodes] for collector, episodes in state["arrived"]}

@@ -1,0 +1,108 @@
+"""Do fresh machines, fed the events of a run, decide the same again?"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from drlnb.planning.pool import PoolMachine
+from drlnb.planning.round import RoundMachine
+from drlnb.records.base import Event, Record
+from drlnb.records.errors import InvalidTransition, JournalError
+from drlnb.records.journal import Stream, StreamOpened
+
+__all__ = ["Machine", "ReplayResult", "fresh_machine", "replay"]
+
+
+class Machine(Protocol):
+    """The face that every machine shows."""
+
+    def handle(self, event: Event) -> tuple[Record, ...]:
+        """Take one event; return decisions and commands."""
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Take over the state of a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What a replay found."""
+
+    stream: str
+    n_events: int
+    n_records: int
+    #: Records by class name.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    #: The first difference in words; ``None`` if everything was decided again exactly.
+    difference: str | None = None
+
+
+def fresh_machine(header: StreamOpened) -> Machine:
+    """Build the machine that a stream's header describes.
+
+    Raises
+    ------
+    JournalError
+        If the machine is unknown, or its configuration is not one of this version.
+    """
+    try:
+        if header.machine == "round":
+            machine: Machine = RoundMachine(header.config)
+        elif header.machine == "pool":
+            machine = PoolMachine.from_config(header.config)
+        else:
+            raise JournalError(f"{header.stream}: unknown machine {header.machine!r}")
+        if header.snapshot is not None:
+            machine.restore(header.snapshot)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, JournalError):
+            raise
+        raise JournalError(f"{header.stream}: cannot build its machine: {error!r}") from None
+    return machine
+
+
+def replay(stream: Stream) -> ReplayResult:
+    """Feed a stream's events to a fresh machine and compare what it answers, record by record.
+
+    A torn stream may lack the answer's tail of its last event; what is there must agree.
+    """
+    machine = fresh_machine(stream.header)
+    counts: Counter[str] = Counter()
+    n_events = 0
+    difference: str | None = None
+    answers = list(stream.answers())
+    for n_events, (event, journalled) in enumerate(answers, 1):
+        counts.update(type(record).__name__ for record in (event, *journalled))
+        difference = _difference(machine, event, journalled, may_be_short=stream.torn and n_events == len(answers))
+        if difference:
+            difference = f"{stream.source}: event {n_events} ({type(event).__name__}, t={event.t:.6f}): {difference}"
+            break
+    return ReplayResult(
+        stream=stream.header.stream,
+        n_events=n_events,
+        n_records=counts.total(),
+        counts=dict(sorted(counts.items())),
+        difference=difference,
+    )
+
+
+def _difference(machine: Machine, event: Event, journalled: tuple[Record, ...], *, may_be_short: bool) -> str | None:
+    try:
+        decided = machine.handle(event)
+        machine.check()
+    except (InvalidTransition, AssertionError, KeyError) as error:
+        return f"the fresh machine refused it: {error}"
+    # Through plain rows: JSON turns integer keys into text and tuples into lists.
+    ours = [record.to_row() for record in decided]
+    theirs = [record.to_row() for record in journalled]
+    if may_be_short:
+        ours = ours[: len(theirs)]
+    for i, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        if repr(mine) != repr(other):
+            return f"answer {i + 1} is {mine}, journalled was {other}"
+    if len(ours) != len(theirs):
+        return f"{len(ours)} answers, journalled were {len(theirs)}"
+    return None

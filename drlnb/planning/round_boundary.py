@@ -1,0 +1,140 @@
+"""What acts between two rounds?  Settings, checkpoints, pauses, stops, the final evaluation and the end."""
+
+from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.round_state import RoundState
+from drlnb.records import round as words
+from drlnb.records.common import SettingChanged
+
+__all__ = ["Boundary"]
+
+
+class Boundary(RoundState):
+    """The part of the round machine that a person steers, and that ends the task."""
+
+    def _boundary(self, t: float) -> None:
+        if self.next_hold:
+            self.hold.planner = hold_planner(self.next_hold)
+            self.next_hold = None
+        done = self.progress.n_timesteps >= self.config["total_timesteps"]
+        if done:
+            self.closing = ["checkpoint", "evaluation"]
+        elif "stop" in self.asked:
+            self.closing = ["checkpoint"]
+        if self.closing or "pause" in self.asked or "checkpoint" in self.asked or self._checkpoint_due(t):
+            self._write_checkpoint(t, "end" if done else next(iter(self.asked), "periodic"))
+        if done or "stop" not in self.asked:
+            self._publish()
+
+    # ------------------------------------------------------------------ checkpoints
+    def _checkpoint_due(self, t: float) -> bool:
+        age_s = t - self.checkpoint_t
+        by_round = self.progress.n_rounds % self.config["checkpoint_every"] == 0
+        return (by_round and age_s >= self.config["checkpoint_min_s"]) or age_s >= self.config["checkpoint_max_s"]
+
+    def _write_checkpoint(self, t: float, reason: str) -> None:
+        self.gathering = True
+        self.checkpoint_t = t
+        self._out.append(
+            words.WriteCheckpoint(
+                version=self.progress.version,
+                n_rounds=self.progress.n_rounds,
+                n_timesteps=self.progress.n_timesteps,
+                reason=reason,
+            )
+        )
+
+    def _checkpoint_gathered(self, event: words.CheckpointGathered) -> None:
+        if event.version == self.progress.version:
+            self.gathering = False
+            self._wake()
+
+    def _checkpoint_written(self, event: words.CheckpointWritten) -> None:
+        self.gathering = False
+        self.asked.pop("checkpoint", None)
+        if "checkpoint" in self.closing:
+            if event.failure:
+                self._end("failed", f"the last checkpoint could not be written: {event.failure}")
+                return
+            self.closing.remove("checkpoint")
+            self._close_if_ready()
+        elif "pause" in self.asked and not self.closing:
+            self._enter("paused")
+            if "stop" in self.asked:
+                self._end("stopped", self.asked["stop"])
+        else:
+            self._wake()
+
+    def _checkpoint_asked(self, event: words.CheckpointAsked) -> None:
+        del event
+        self.asked.setdefault("checkpoint", "asked for")
+
+    # ------------------------------------------------------------------ pause, resume, stop, settings
+    def _pause_asked(self, event: words.PauseAsked) -> None:
+        del event
+        self.asked.setdefault("pause", "asked for")
+
+    def _resume_asked(self, event: words.ResumeAsked) -> None:
+        del event
+        self.asked.pop("pause", None)
+        self._wake()
+
+    def _stop_asked(self, event: words.StopAsked) -> None:
+        if self.closing:
+            return
+        if self.phase == "paused" or not self.n_bytes:
+            self._end("stopped", event.reason)
+        else:
+            self.asked["stop"] = event.reason
+
+    def _setting_changed(self, event: SettingChanged) -> None:
+        if event.key == "leasing.hold":
+            self.next_hold = str(event.value)
+
+    # ------------------------------------------------------------------ the end
+    def _evaluate(self) -> None:
+        if self.evaluator is not None:
+            return
+        version = self.progress.version
+        for i, member in self.crew.members.items():
+            if member.status in {"ready", "sent"} and self.crew.hosts.get(member.node or "") == version:
+                self.evaluator = i
+                self._enter("evaluating")
+                self._out.append(
+                    words.Evaluate(
+                        collector=i,
+                        node=member.node or "",
+                        version=version,
+                        n_episodes=self.config["n_eval_episodes"],
+                    )
+                )
+                return
+
+    def _evaluation_finished(self, event: words.EvaluationFinished) -> None:
+        if "evaluation" not in self.closing:
+            return
+        if event.failure:
+            self._end("failed", f"the final evaluation failed: {event.failure}")
+            return
+        self.closing.remove("evaluation")
+        self._close_if_ready()
+
+    def _close_if_ready(self) -> None:
+        if self.closing:
+            return
+        if self.progress.n_timesteps >= self.config["total_timesteps"]:
+            self._end("done", f"{self.progress.n_timesteps} steps made")
+        else:
+            self._end("stopped", self.asked.get("stop", "asked for"))
+
+    def _task_failed(self, event: words.TaskFailed) -> None:
+        self._end("failed", f"{event.reason}\n{event.detail}".strip())
+
+    def _end(self, state: str, reason: str) -> None:
+        if self.hold.held:
+            fence, computed_s = self.hold.returned()
+            self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
+        self.hold.lost()
+        for batch in self.hold.next_round():
+            self._drop(batch.key, batch.collector, self.progress.version, f"task {state}")
+        self._enter("ended")
+        self._out.append(words.EndTask(state=state, reason=reason))

@@ -1,0 +1,139 @@
+"""What happens on the slot?  Requests, batches to the executor, the commit under the lease, the return."""
+
+from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.round_state import RoundState
+from drlnb.records import leasing, round as words, swapping
+
+__all__ = ["Computing"]
+
+
+class Computing(RoundState):
+    """The part of the round machine that holds the lease and speaks to the executor."""
+
+    # ------------------------------------------------------------------ request
+    def _plan_hold(self) -> None:
+        plan = self.hold.planner.plan(self.hold.view(len(self.crew.members)))
+        if plan.action == "keep":
+            self._send_batches()
+        elif plan.action == "request":
+            self._ask_for_slot(plan.reason)
+        else:
+            self._say_hold(plan.action, plan.reason)
+
+    def _say_hold(self, action: str, reason: str) -> None:
+        self._out.append(
+            leasing.HoldPlanned(round=self.round, action=action, planner=self.hold.planner.name, reason=reason)
+        )
+
+    def _ask_for_slot(self, reason: str) -> None:
+        self._say_hold("request", reason)
+        request_id = self.hold.request(f"{self.task}/{self.attempt}/{self.round}")
+        self._out.append(words.RequestSlot(request_id=request_id, round=self.round))
+        if self.is_complete or not self.n_bytes:
+            self._enter("waiting")
+
+    def _lease_received(self, event: words.LeaseReceived) -> None:
+        if event.request_id != self.hold.request_id:
+            self._refuse_lease(event)
+            return
+        self.hold.granted(event.fence, event.slots[0], event.waited_s)
+        if self.n_bytes:
+            self._send_batches()
+        else:
+            self._enter("computing")
+            self._out.append(words.InitialiseParameters(fence=event.fence, slot=event.slots[0]))
+
+    def _refuse_lease(self, event: words.LeaseReceived) -> None:
+        self._out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=0.0))
+
+    # ------------------------------------------------------------------ compute
+    def _send_batches(self) -> None:
+        fresh = self.hold.to_send()
+        if not fresh or self.hold.fence is None or self.hold.slot is None:
+            return
+        plan_key = self.swapping.plan_key(round=self.round)
+        if len(self.hold.sent) == len(fresh):
+            self._out.append(swapping.SwapPlanned(round=self.round, planner=self.swapping.name, plan_key=plan_key))
+        for batch in fresh:
+            self._out.append(
+                words.ComputeGradient(
+                    collector=batch.collector,
+                    round=self.round,
+                    key=batch.key,
+                    fence=self.hold.fence,
+                    slot=self.hold.slot,
+                    version=self.progress.version,
+                    n_timesteps=self.progress.n_timesteps,
+                    swap_plan_key=plan_key,
+                )
+            )
+        if self.is_complete:
+            self._enter("computing")
+
+    def _gradient_computed(self, event: words.GradientComputed) -> None:
+        if event.fence != self.hold.fence or self.hold.slot is None:
+            return  # made under a lease that was lost: void
+        self.hold.computed(event.collector, event.elapsed_s)
+        self.progress.update_s += event.elapsed_s
+        if len(self.hold.staged) < len(self.crew.members):
+            return
+        n_samples = sum(batch.n_samples for batch in self.hold.batches.values())
+        weights = {str(c): b.n_samples / n_samples for c, b in sorted(self.hold.batches.items())}
+        self._out.append(words.FinishRound(round=event.round, fence=event.fence, slot=self.hold.slot, weights=weights))
+
+    # ------------------------------------------------------------------ faults
+    def _lease_lost(self, event: words.LeaseLost) -> None:
+        if event.fence == self.hold.fence:
+            self._void(f"lease {event.fence} lost: {event.reason}")
+
+    def _executor_died(self, event: words.ExecutorDied) -> None:
+        if event.fence != self.hold.fence:
+            return
+        self.n_executor_deaths += 1
+        if self.n_executor_deaths >= self.config["max_executor_deaths"]:
+            self._end("failed", f"the executor died {self.n_executor_deaths} times in one round: {event.reason}")
+            return
+        fence, computed_s = self.hold.returned()
+        self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
+        self._void(f"executor of {event.slot} died: {event.reason}")
+
+    def _void(self, reason: str) -> None:
+        self.hold.lost()
+        self.progress.update_s = 0.0
+        self._ask_for_slot(reason)
+
+    # ------------------------------------------------------------------ commit
+    def _parameters_ready(self, event: words.ParametersReady) -> None:
+        if event.fence != self.hold.fence:
+            return
+        self.hold.computed_s += event.elapsed_s
+        self.progress.update_s += event.elapsed_s
+        self.n_bytes_next = event.n_bytes
+        self.metrics = dict(event.metrics)
+        self._out.append(
+            words.CommitParameters(version=event.round + 1, round=event.round, fence=event.fence, key=event.key)
+        )
+
+    def _parameters_committed(self, event: words.ParametersCommitted) -> None:
+        if event.fence != self.hold.fence:
+            return
+        made_round = self.n_bytes > 0
+        waited_s = self.hold.waited_s
+        fence, computed_s = self.hold.returned()
+        self._out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s))
+        self.n_executor_deaths = 0
+        used = self.hold.next_round()
+        if made_round:
+            self._close_round(event.t, used, waited_s)
+        self.n_bytes = self.n_bytes_next
+        self.progress.began(event.t)
+        self.crew.next_round()
+        self._boundary(event.t)
+
+    def _close_round(self, t: float, used: tuple[Batch, ...], waited_s: float) -> None:
+        round_ = self.progress.version
+        self.progress.finished(sum(batch.n_samples for batch in used))
+        metrics = self.progress.metrics(t, waited_s=waited_s, train=self.metrics)
+        self._out.append(words.MetricsRecorded(round=round_, n_timesteps=self.progress.n_timesteps, metrics=metrics))
+        for batch in used:
+            self._drop(batch.key, batch.collector, round_, "used")

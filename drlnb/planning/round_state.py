@@ -1,0 +1,127 @@
+"""What does the master of one task remember, and how is it saved?
+
+The state of a :class:`~drlnb.planning.round.RoundMachine` and the small moves that its parts share.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drlnb.planning.batching import batching_planner, env_shares
+from drlnb.planning.crew import Crew
+from drlnb.planning.distribution import distribution_planner
+from drlnb.planning.leasing.hold import HoldMachine, hold_planner
+from drlnb.planning.progress import Progress
+from drlnb.planning.swapping import swap_planner
+from drlnb.planning.warmup import warmup_planner
+from drlnb.records import round as words
+from drlnb.records.base import Record
+
+__all__ = ["ROUND_DEFAULTS", "RoundState"]
+
+#: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
+ROUND_DEFAULTS: Mapping[str, Any] = {
+    "planners": {
+        "hold": "round",
+        "warmup": "cold",
+        "batching": "equal",
+        "swapping": "none",
+        "distribution": "star",
+        "placement": "first",
+    },
+    "checkpoint_every": 10,  # rounds ...
+    "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
+    "checkpoint_max_s": 120.0,  # and at least this often
+    "n_eval_episodes": 20,
+    "max_collector_restarts": 20,
+    "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
+}
+
+
+class RoundState:
+    """State of one task's rounds; see :class:`~drlnb.planning.round.RoundMachine`."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = {**ROUND_DEFAULTS, **config}
+        self.config["planners"] = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
+        names = self.config["planners"]
+        self.task: str = config["task"]
+        self.hold = HoldMachine(hold_planner(names["hold"]))
+        self.warmup = warmup_planner(names["warmup"])
+        self.batching = batching_planner(names["batching"])
+        self.swapping = swap_planner(names["swapping"])
+        self.distribution = distribution_planner(names["distribution"])
+        self.crew = Crew(env_shares(config["n_envs"], config["n_collectors"]))
+        self.progress = Progress()
+        self.phase = "new"
+        self.attempt = 0
+        #: Bytes of one published version; 0 until there are parameters.
+        self.n_bytes = 0
+        self.n_bytes_next = 0
+        #: ``train/...`` scalars of the parameters that wait for their commit.
+        self.metrics: dict[str, Any] = {}
+        self.last_t = 0.0
+        self.checkpoint_t = 0.0
+        self.n_executor_deaths = 0
+        #: Reason of a ``pause``, ``stop`` or ``checkpoint`` that waits for the boundary.
+        self.asked: dict[str, str] = {}
+        #: Hold planner that a person chose, for the next round.
+        self.next_hold: str | None = None
+        #: The wake waits for the checkpoint's copies.
+        self.gathering = False
+        #: What the end still waits for: ``checkpoint``, ``evaluation``.
+        self.closing: list[str] = []
+        #: Collector that plays the final evaluation now.
+        self.evaluator: int | None = None
+        self._story: deque[Record] = deque(maxlen=10)
+        self._out: list[Record] = []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the whole state as plain data."""
+        plain = (
+            "phase", "attempt", "n_bytes", "n_bytes_next", "last_t", "checkpoint_t", "n_executor_deaths", "next_hold",
+            "gathering", "evaluator",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in plain} | {
+            "metrics": dict(self.metrics),
+            "asked": dict(self.asked),
+            "closing": list(self.closing),
+            "hold": self.hold.snapshot(),
+            "crew": self.crew.snapshot(),
+            "progress": self.progress.snapshot(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of :meth:`snapshot`; the same events then give the same records."""
+        for name, value in state.items():
+            part = getattr(self, name)
+            if isinstance(part, HoldMachine | Crew | Progress):
+                part.restore(value)
+            else:
+                setattr(self, name, type(value)(value) if isinstance(value, list | dict) else value)
+
+    @property
+    def round(self) -> int:
+        """Round of the present or next lease: 0 while there are no parameters yet."""
+        return self.progress.version if self.n_bytes else 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every collector's share of this round is here."""
+        return len(self.hold.batches) == len(self.crew.members)
+
+    def _enter(self, phase: str) -> None:
+        if phase != self.phase:
+            self.phase = phase
+            self._out.append(words.PhaseEntered(phase=phase, round=self.round))
+
+    def _drop(self, key: str, collector: int, round_: int, reason: str) -> None:
+        self._out.append(words.DropExperience(key=key, collector=collector, round=round_, reason=reason))
+
+    # The parts of the machine are one class in the end and call each other through these names.
+    _wake: Callable[[], None]
+    _publish: Callable[[], None]
+    _evaluate: Callable[[], None]
+    _plan_hold: Callable[[], None]
+    _boundary: Callable[[float], None]
+    _end: Callable[[str, str], None]

@@ -1,0 +1,28 @@
+"""Words of batching: how many samples each node takes in a round, and when the round closes (seed 002)."""
+
+from dataclasses import dataclass
+
+from drlnb.records.base import Decision
+
+__all__ = ["BatchPlanned", "RoundClosed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlanned(Decision):
+    """Steps per environment that each collector takes in this round."""
+
+    round: int
+    planner: str
+    #: Collector ids and, beside them, their steps per environment.
+    collectors: tuple[int, ...]
+    n_steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundClosed(Decision):
+    """No more experience is awaited in this round."""
+
+    round: int
+    n_samples: int
+    #: Collectors whose share is not in it.
+    missing: tuple[int, ...]

@@ -1,0 +1,39 @@
+"""Words that every machine uses: deadlines, settings, clocks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records.base import Command, Event
+
+__all__ = ["DeadlinePassed", "LoopLagged", "SetDeadline", "SettingChanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDeadline(Command):
+    """Say :class:`DeadlinePassed` after so many seconds; the same name again replaces the former deadline."""
+
+    name: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinePassed(Event):
+    """A deadline that the machine commanded has passed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLagged(Event):
+    """The owner's loop stood still; silence during that time is nobody's fault."""
+
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChanged(Event):
+    """A person changed a setting of a running task (`task`) or of the pool (``None``)."""
+
+    key: str
+    value: Any
+    task: str | None

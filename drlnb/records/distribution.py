@@ -1,0 +1,76 @@
+"""Words of distribution: how parameters reach the hosts' stores (seed 001)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records.base import Command, Decision, Event
+
+__all__ = [
+    "DistributionPlanned",
+    "HostCompleted",
+    "HostDropped",
+    "HostUnreachable",
+    "SendChunk",
+    "VersionPublished",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionPlanned(Decision):
+    """Who sends which byte range to whom, as decided for one version."""
+
+    version: int
+    planner: str
+    hosts: tuple[str, ...]
+    n_bytes: int
+    n_messages: int
+    #: Short hash of the whole plan.
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendChunk(Command):
+    """Send bytes [start, stop) of a version to `host`, which forwards them along `children` (nested routes)."""
+
+    version: int
+    start: int
+    stop: int
+    host: str
+    #: Tuple of ``(host, children)`` pairs, each again the same shape: the message carries its whole route.
+    children: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCompleted(Event):
+    """A host's store holds the whole version."""
+
+    host: str
+    version: int
+    #: Seconds from the first send of this version to the acknowledgement, at the sender.
+    publish_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUnreachable(Event):
+    """A send failed or ran out of time; the host's collectors cannot act on this version."""
+
+    host: str
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDropped(Decision):
+    """The host takes no part any more until it comes back as a new node."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPublished(Decision):
+    """Every host that lives holds the version."""
+
+    version: int
+    publish_s: float
+    n_hosts: int

@@ -1,0 +1,152 @@
+"""How are the records of one machine kept, and read back?
+
+A *stream* is an append-only file of JSON lines: :class:`StreamOpened` first, then each event followed by the decisions
+and commands that the machine answered with.  Views, reports, benchmarks and replay read nothing else.  A torn last
+line (the process was killed while it wrote) is tolerated; a broken line anywhere else is an error that names its place.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from drlnb.records.base import Event, Record
+from drlnb.records.errors import JournalError
+
+__all__ = ["JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
+
+#: Version of the line format; a reader refuses a higher one.
+JOURNAL_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOpened(Record):
+    """First line of a stream: which machine speaks, and what a fresh one needs to speak alike."""
+
+    letter: ClassVar[str] = "h"
+
+    stream: str
+    #: ``round`` or ``pool``.
+    machine: str
+    #: Constructor arguments of the machine, plain data.
+    config: Mapping[str, Any]
+    #: State of the machine when the stream began, ``None`` for a fresh one.
+    snapshot: Mapping[str, Any] | None = None
+    #: ``measured``, ``simulated`` or ``emulated``; every figure says which.
+    origin: str
+    #: Version of drlnb that wrote the stream.
+    version: str
+    journal_format: int = JOURNAL_FORMAT
+
+
+def line_of(record: Record) -> str:
+    """Return a record as one line of JSON with its newline."""
+    return json.dumps(record.to_row(), separators=(",", ":"), allow_nan=True) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One stream that has been read."""
+
+    header: StreamOpened
+    records: tuple[Record, ...]
+    #: Whether the last line was torn (and left out).
+    torn: bool
+    source: str
+
+    def answers(self) -> Iterator[tuple[Event, tuple[Record, ...]]]:
+        """Yield each event with what the machine answered."""
+        event: Event | None = None
+        answer: list[Record] = []
+        for record in self.records:
+            if isinstance(record, Event):
+                if event is not None:
+                    yield event, tuple(answer)
+                event, answer = record, []
+            else:
+                answer.append(record)
+        if event is not None:
+            yield event, tuple(answer)
+
+    def of(self, *kinds: type[Record]) -> tuple[Any, ...]:
+        """Return the records of some classes, in order."""
+        return tuple(record for record in self.records if isinstance(record, kinds))
+
+
+def _parse(line: str, place: str) -> Record:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise JournalError(f"{place}: not a line of JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise JournalError(f"{place}: a journal line must be a JSON object, got {type(row).__name__}")
+    try:
+        return Record.from_row(row)
+    except ValueError as error:
+        raise JournalError(f"{place}: {error}") from None
+
+
+def stream_of(lines: Iterable[str], *, source: str) -> Stream:
+    """Read a stream from its lines.
+
+    Raises
+    ------
+    JournalError
+        If a line other than a torn last one cannot be read, or the first is not :class:`StreamOpened`.
+    """
+    texts = [line for line in lines if line.strip()]
+    torn = bool(texts) and not texts[-1].endswith("\n")
+    if torn:
+        texts.pop()
+    records = [_parse(text, f"{source}:{i}") for i, text in enumerate(texts, 1)]
+    if not records or not isinstance(records[0], StreamOpened):
+        raise JournalError(f"{source}:1: a stream must begin with StreamOpened")
+    header = records[0]
+    if header.journal_format > JOURNAL_FORMAT:
+        raise JournalError(
+            f"{source}:1: journal format {header.journal_format} is newer than {JOURNAL_FORMAT}; upgrade drlnb"
+        )
+    return Stream(header=header, records=tuple(records[1:]), torn=torn, source=source)
+
+
+def read_stream(path: Path) -> Stream:
+    """Read one stream's file.
+
+    Raises
+    ------
+    JournalError
+        As :func:`stream_of`; also when the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror}") from None
+    return stream_of(text.splitlines(keepends=True), source=str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """All streams of a run, by stream name."""
+
+    streams: Mapping[str, Stream]
+
+    @classmethod
+    def read(cls, directory: Path) -> "Journal":
+        """Read every stream of a run directory (or of its ``journal/`` folder).
+
+        Raises
+        ------
+        JournalError
+            If there is no journal, or a stream cannot be read.
+        """
+        folder = directory / "journal" if (directory / "journal").is_dir() else directory
+        paths = sorted(folder.glob("*.jsonl"))
+        if not paths:
+            raise JournalError(f"{directory}: no journal here (looked for {folder}/*.jsonl)")
+        streams = {path.stem: read_stream(path) for path in paths if path.stat().st_size}
+        return cls(streams=streams)
+
+    def of(self, *kinds: type[Record]) -> tuple[Any, ...]:
+        """Return the records of some classes over all streams, stream by stream."""
+        return tuple(record for stream in self.streams.values() for record in stream.of(*kinds))

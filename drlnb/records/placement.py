@@ -1,0 +1,66 @@
+"""Words of placement: which slots a task may use, and on which nodes its collectors live (seed 003)."""
+
+from dataclasses import dataclass
+
+from drlnb.records.base import Command, Decision, Event
+
+__all__ = ["NodeAdded", "NodeLost", "PlacementAsked", "PlacementPlanned", "SendPlacement", "TaskStopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAdded(Event):
+    """A node agent is up."""
+
+    node: str
+    host: str
+    #: Collectors that may act on this node at the same time.
+    n_collector_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost(Event):
+    """A node agent is gone, with all its slots, children and the masters that it hosted."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementAsked(Event):
+    """The master of a task starts (`attempt` new), or lost a node: where may it compute, where do collectors live?"""
+
+    task: str
+    attempt: int
+    #: Node of the master.
+    node: str
+    n_collectors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStopped(Event):
+    """A task has ended or its attempt was given up: nothing may be held or wanted by it any more."""
+
+    task: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementPlanned(Decision):
+    """The home slot of the task, the slots that it may use, and the node of each collector."""
+
+    task: str
+    attempt: int
+    planner: str
+    home: str | None
+    allowed: tuple[str, ...]
+    collector_nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPlacement(Command):
+    """Answer the master."""
+
+    task: str
+    attempt: int
+    collector_nodes: tuple[str, ...]

@@ -1,0 +1,337 @@
+"""Words of one task's round: experience in, gradients, commit, publish, metrics, checkpoints, the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records.base import Command, Decision, Event
+from drlnb.records.ids import Fence
+
+__all__ = [
+    "AskPlacement",
+    "CheckpointAsked",
+    "CheckpointGathered",
+    "CheckpointWritten",
+    "CommitParameters",
+    "ComputeGradient",
+    "DropExperience",
+    "EndTask",
+    "Evaluate",
+    "EvaluationFinished",
+    "ExecutorDied",
+    "ExperienceArrived",
+    "FinishRound",
+    "GradientComputed",
+    "InitialiseParameters",
+    "LeaseClosed",
+    "LeaseLost",
+    "LeaseReceived",
+    "MetricsRecorded",
+    "ParametersCommitted",
+    "ParametersReady",
+    "PauseAsked",
+    "PhaseEntered",
+    "PlacementReceived",
+    "RequestSlot",
+    "ResumeAsked",
+    "ReturnLease",
+    "StopAsked",
+    "TaskFailed",
+    "TaskOpened",
+    "WriteCheckpoint",
+]
+
+
+# ------------------------------------------------------------------ events
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOpened(Event):
+    """The master starts, from nothing (`version` 0) or from a checkpoint."""
+
+    attempt: int
+    #: Version of the parameters at hand, 0 if there are none yet.
+    version: int
+    #: Rounds finished so far.
+    n_rounds: int
+    n_timesteps: int
+    #: Seconds of training before this attempt.
+    elapsed_s: float
+    #: Returns and lengths of the latest episodes, oldest first.
+    episodes: tuple[tuple[float, int], ...]
+    #: Bytes of one version as it is published; 0 if not known yet.
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementReceived(Event):
+    """The pool's answer: where each collector lives."""
+
+    collector_nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperienceArrived(Event):
+    """A collector's fragment of one round lies in the master's memory under `key`."""
+
+    collector: int
+    round: int
+    attempt: int
+    version: int
+    n_samples: int
+    n_bytes: int
+    key: str
+    #: Seconds the collector spent acting and stepping, measured by itself.
+    collect_s: float
+    #: Episodes that ended in it: (return, length) of raw rewards.
+    episodes: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseReceived(Event):
+    """The slot that was asked for is ours under `fence`."""
+
+    request_id: str
+    fence: Fence
+    slots: tuple[str, ...]
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(Event):
+    """The lease ended before it was returned: expired, revoked, or its slot failed."""
+
+    fence: Fence
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseClosed(Event):
+    """The pool has taken the lease back."""
+
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorDied(Event):
+    """The executor of our lease's slot is gone; uncommitted work of this round is void, its batches stay queued."""
+
+    fence: Fence
+    slot: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientComputed(Event):
+    """The batch of one collector has been taken in by the executor (staged, or its gradient computed)."""
+
+    collector: int
+    round: int
+    fence: Fence
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersReady(Event):
+    """The executor has made the round's parameters and sent them, with the training state, to the master."""
+
+    round: int
+    fence: Fence
+    elapsed_s: float
+    #: Bytes of one version as it is published.
+    n_bytes: int
+    key: str
+    #: ``train/...`` scalars under Stable-Baselines3's names.
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersCommitted(Event):
+    """Host memory holds the new version; the fence was checked."""
+
+    version: int
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointGathered(Event):
+    """All state that a checkpoint needs has been copied: collectors may act again while it is being written."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointWritten(Event):
+    """A whole checkpoint is on disk."""
+
+    version: int
+    elapsed_s: float
+    n_bytes: int
+    #: Why it could not be written; empty if it was.
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFinished(Event):
+    """Deterministic episodes with frozen statistics and raw rewards."""
+
+    version: int
+    mean_reward: float
+    std_reward: float
+    n_episodes: int
+    #: Why it could not be done; empty if it was.
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAsked(Event):
+    """Finish the round, return, park, checkpoint, rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAsked(Event):
+    """Go on after a pause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAsked(Event):
+    """Write a checkpoint at the next round boundary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked(Event):
+    """Stop at the next round boundary, with a checkpoint."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFailed(Event):
+    """Something that cannot be mended by trying again."""
+
+    reason: str
+    detail: str
+
+
+# ------------------------------------------------------------------ decisions
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseEntered(Decision):
+    """What the task does now: starting, collecting, waiting, computing, publishing, evaluating, paused, ended."""
+
+    phase: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsRecorded(Decision):
+    """Scalars of a finished round; ``metrics/*.csv`` is the export of these rows."""
+
+    round: int
+    n_timesteps: int
+    metrics: Mapping[str, Any]
+
+
+# ------------------------------------------------------------------ commands
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSlot(Command):
+    """Ask the pool for a slot and go on asking until it answers."""
+
+    request_id: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPlacement(Command):
+    """A node is gone: ask the pool where the collectors live now."""
+
+    n_collectors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialiseParameters(Command):
+    """Make version 1 on the leased slot."""
+
+    fence: Fence
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeGradient(Command):
+    """Hand one collector's batch to the executor of the leased slot."""
+
+    collector: int
+    round: int
+    key: str
+    fence: Fence
+    slot: str
+    #: Version that the executor must start from; it loads the training state if it does not hold it.
+    version: int
+    n_timesteps: int
+    swap_plan_key: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishRound(Command):
+    """All batches are in: make the new parameters and the training state, and send both."""
+
+    round: int
+    fence: Fence
+    slot: str
+    #: Collector id -> share of the round's samples.
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitParameters(Command):
+    """Put parameters and training state into host memory, under the lease."""
+
+    version: int
+    round: int
+    fence: Fence
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnLease(Command):
+    """Give the slot back."""
+
+    fence: Fence
+    clean: bool
+    computed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropExperience(Command):
+    """Free a fragment: used and committed, or refused (`reason`)."""
+
+    key: str
+    collector: int
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCheckpoint(Command):
+    """Write a checkpoint of the committed version."""
+
+    version: int
+    n_rounds: int
+    n_timesteps: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluate(Command):
+    """Play deterministic episodes with the committed parameters, on one collector."""
+
+    collector: int
+    node: str
+    version: int
+    n_episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTask(Command):
+    """The task is over: end its children, tell the pool."""
+
+    #: ``done``, ``stopped`` or ``failed``.
+    state: str
+    reason: str

@@ -1,0 +1,17 @@
+"""Words of swapping: what leaves the device's memory during a training step (seed 004)."""
+
+from dataclasses import dataclass
+
+from drlnb.records.base import Decision
+
+__all__ = ["SwapPlanned"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapPlanned(Decision):
+    """Which plan the executor follows; planner ``none`` keeps every tensor on the device."""
+
+    round: int
+    planner: str
+    #: Key of the plan that rides in the compute command; ``None`` = no swapping.
+    plan_key: str | None
