@@ -1,0 +1,181 @@
+"""How do an agent and its child processes talk?  One socketpair each, framed messages with an optional payload.
+
+A frame is ``<header length: 4 bytes><payload length: 8 bytes><msgpack header><payload>``, big endian.  The payload is
+raw bytes (experience, parameters): it is neither pickled nor copied through msgpack.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+__all__ = ["ChildChannel", "FrameSocket", "plain", "socket_pair"]
+
+_HEAD = struct.Struct("!IQ")
+#: Larger frames mean a broken peer: 1 TiB of payload or 64 MiB of header.
+_MAX_HEADER = 1 << 26
+_MAX_PAYLOAD = 1 << 40
+
+
+def plain(value: Any) -> Any:
+    """Turn numpy scalars and odd mappings into what msgpack and JSON hold; the one place that does."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        # numpy.float64 is a float: make it an ordinary one
+        return float(value) if type(value).__module__ == "numpy" else value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected stream sockets with room for a typical fragment."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return ours, theirs
+
+
+def _encode(header: Mapping[str, Any], payloads: Sequence[Any]) -> list[Any]:
+    packed = msgpack.packb(header, use_bin_type=True)
+    views = [memoryview(p).cast("B") for p in payloads]
+    return [_HEAD.pack(len(packed), sum(v.nbytes for v in views)) + packed, *views]
+
+
+def _decode_head(raw: bytes) -> tuple[int, int]:
+    n_header, n_payload = _HEAD.unpack(raw)
+    if n_header > _MAX_HEADER or n_payload > _MAX_PAYLOAD:
+        raise ConnectionError(f"broken frame: header {n_header} bytes, payload {n_payload} bytes")
+    return n_header, n_payload
+
+
+class FrameSocket:
+    """The child's end: blocking, one frame at a time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.setblocking(True)
+
+    def send(self, header: Mapping[str, Any], *payloads: Any) -> None:
+        """Send one frame; `payloads` are joined."""
+        for part in _encode(header, payloads):
+            if len(part):
+                self.sock.sendall(part)
+
+    def receive(self) -> tuple[dict[str, Any], memoryview]:
+        """Wait for one frame.
+
+        Raises
+        ------
+        EOFError
+            If the other end is gone.
+        """
+        n_header, n_payload = _decode_head(bytes(self._exactly(_HEAD.size)))
+        header = msgpack.unpackb(self._exactly(n_header), raw=False, strict_map_key=False)
+        return header, memoryview(self._exactly(n_payload))
+
+    def _exactly(self, n: int) -> bytearray:
+        buffer = bytearray(n)
+        view, got = memoryview(buffer), 0
+        while got < n:
+            k = self.sock.recv_into(view[got:])
+            if k == 0:
+                raise EOFError("the agent is gone")
+            got += k
+        return buffer
+
+
+class ChildChannel:
+    """The agent's end: asyncio; frames are answered by id, everything else goes to `on_frame`.
+
+    Parameters
+    ----------
+    reader, writer
+        Streams over the agent's end of the pair.
+    on_frame
+        Called with (header, payload) for each frame that answers nothing.
+    on_close
+        Called once, when the child is gone.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_frame: Any, on_close: Any) -> None:
+        self._reader, self._writer = reader, writer
+        self._on_frame, self._on_close = on_frame, on_close
+        self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
+        self._next_id = 0
+        self.closed = False
+        self._pump = asyncio.get_running_loop().create_task(self._read())
+
+    @classmethod
+    async def open(cls, sock: socket.socket, on_frame: Any, on_close: Any) -> "ChildChannel":
+        """Wrap the agent's end of a pair."""
+        sock.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 22)
+        return cls(reader, writer, on_frame, on_close)
+
+    def send(self, header: Mapping[str, Any], *payloads: Any) -> None:
+        """Send one frame without waiting for an answer."""
+        if self.closed:
+            raise ConnectionError("the child is gone")
+        for part in _encode(header, payloads):
+            self._writer.write(part)
+
+    async def ask(self, header: Mapping[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
+        """Send one frame and wait for its answer.
+
+        Raises
+        ------
+        ConnectionError
+            If the child is gone, or goes before it has answered.
+        """
+        self._next_id += 1
+        request = self._next_id
+        future: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = future
+        try:
+            self.send({**header, "id": request}, *payloads)
+            await self._writer.drain()
+            return await future
+        finally:
+            self._waiting.pop(request, None)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                n_header, n_payload = _decode_head(await self._reader.readexactly(_HEAD.size))
+                header = msgpack.unpackb(await self._reader.readexactly(n_header), raw=False, strict_map_key=False)
+                payload = await self._reader.readexactly(n_payload) if n_payload else b""
+                future = self._waiting.pop(header.get("answers", 0), None)
+                if future is None:
+                    self._on_frame(header, payload)
+                elif not future.done():
+                    future.set_result((header, payload))
+        except (asyncio.IncompleteReadError, ConnectionError, OSError):
+            pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the pair; the child sees the end of its life line."""
+        if self.closed:
+            return
+        self.closed = True
+        self._writer.close()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError("the child is gone"))
+        self._waiting.clear()
+        self._on_close()
+
+    async def aclose(self) -> None:
+        """Close, and wait until nothing of the channel runs."""
+        self.close()
+        if asyncio.current_task() is not self._pump:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
