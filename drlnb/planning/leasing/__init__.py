@@ -1,0 +1,8 @@
+"""Who holds which slot now, and when does a task ask for one (seed 000)?"""
+
+from drlnb.planning.leasing.fence import FenceGate, StoreGate
+from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
+
+__all__ = ["ExpectedLoad", "FenceGate", "LeaseTable", "LeasingSettings", "StoreGate", "bound", "expected_load"]

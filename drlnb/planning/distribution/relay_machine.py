@@ -1,0 +1,108 @@
+"""What does a host do with a range of bytes that arrives?
+
+It forwards first and keeps second, so that the next host does not wait for this one's memory (seed 001's relays).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Chunk", "RelayAssembly", "Taken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Bytes [start, stop) of a version, as they arrive (the bytes themselves stay with the driver)."""
+
+    attempt: int
+    version: int
+    start: int
+    stop: int
+    #: Bytes of the whole version.
+    total: int
+    #: ``(host, children)`` pairs to forward to, each again the same shape.
+    children: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What follows from a chunk: forward to these, then write if `new`, then commit if `whole`."""
+
+    #: ``(host, children)`` pairs in the order of sending; empty if the chunk is refused or a duplicate.
+    forward: tuple[Any, ...] = ()
+    #: The chunk has bytes that were missing.
+    new: bool = False
+    #: With this chunk the version is whole; true once per version.
+    whole: bool = False
+    #: Why the chunk was refused and nothing changed; None if it was not.
+    refused: str | None = None
+
+
+class RelayAssembly:
+    """The ranges of the newest version at one host; a newer version abandons a partial older one."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[int, int] = (0, 0)
+        self._total = 0
+        #: Disjoint ranges [start, stop) that are here, ascending, neighbours merged.
+        self._held: list[tuple[int, int]] = []
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """(attempt, version) of the newest version that is here in whole or in part; (0, 0) before the first."""
+        return self._newest
+
+    @property
+    def whole(self) -> bool:
+        """Whether the newest version is here in whole."""
+        return self._held == [(0, self._total)]
+
+    def missing(self) -> tuple[tuple[int, int], ...]:
+        """Return the ranges [start, stop) of the newest version that are not here, ascending."""
+        edges = [0, *[edge for held in self._held for edge in held], self._total]
+        return tuple([(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b])
+
+    def take(self, chunk: Chunk) -> Taken:
+        """Take in a chunk and return what follows; a refused or repeated chunk changes nothing."""
+        key = (chunk.attempt, chunk.version)
+        refused = self._refusal(chunk, key)
+        if refused is not None:
+            return Taken(refused=refused)
+        if key > self._newest:
+            self._newest, self._total, self._held = key, chunk.total, []
+        new = self._hold(chunk.start, chunk.stop)
+        return Taken(forward=chunk.children, new=True, whole=self.whole) if new else Taken()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        return {"newest": list(self._newest), "total": self._total, "held": [list(held) for held in self._held]}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take on the state of :meth:`snapshot`."""
+        attempt, version = snapshot["newest"]
+        self._newest, self._total = (attempt, version), snapshot["total"]
+        self._held = [(start, stop) for start, stop in snapshot["held"]]
+
+    def _refusal(self, chunk: Chunk, key: tuple[int, int]) -> str | None:
+        """Return why a chunk cannot be taken, if so."""
+        if key < self._newest:
+            attempt, version = self._newest
+            return f"attempt {chunk.attempt}, version {chunk.version} is older than {attempt}, {version}"
+        if not 0 <= chunk.start < chunk.stop <= chunk.total:
+            return f"range must be inside [0, {chunk.total}) and not empty, got [{chunk.start}, {chunk.stop})"
+        if key == self._newest and chunk.total != self._total:
+            return f"total must be {self._total} bytes as before, got {chunk.total}"
+        return None
+
+    def _hold(self, start: int, stop: int) -> bool:
+        """Add a range to those that are here; return whether any of it was missing."""
+        first = bisect_left(self._held, start, key=lambda held: held[1])
+        last = bisect_right(self._held, stop, key=lambda held: held[0])
+        touched = self._held[first:last]
+        if touched and touched[0][0] <= start and stop <= touched[0][1]:
+            return False
+        low = min([start, *[held[0] for held in touched]])
+        high = max([stop, *[held[1] for held in touched]])
+        self._held[first:last] = [(low, high)]
+        return True

@@ -1,0 +1,243 @@
+"""What does the one pool of a fleet answer: leases of slots, placements of tasks, room for collectors on nodes?
+
+The pool's machine runs in the broker and in the simulator.  It joins the lease table, the placement planner and the
+count of collectors per node, and routes between them; it decides nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement.planner import PlacementView, placement_planner
+from drlnb.records.base import Event, Record
+from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.leasing import RequestRefused
+from drlnb.records.placement import (
+    NodeAdded,
+    NodeLost,
+    PlacementAsked,
+    PlacementPlanned,
+    SendPlacement,
+    TaskStopped,
+)
+
+__all__ = ["PoolMachine"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Where a task was placed."""
+
+    attempt: int
+    #: Node of its master.
+    node: str
+    home: str | None
+    collector_nodes: tuple[str, ...]
+
+
+class PoolMachine:
+    """Leases, placements and nodes of one pool.
+
+    Parameters
+    ----------
+    settings
+        Times and limits of leasing.
+    epoch
+        First half of every fence, see :class:`~drlnb.planning.leasing.machine.LeaseTable`.
+    placement
+        Name of the placement planner.
+
+    Raises
+    ------
+    ValueError
+        If there is no such placement planner.
+    """
+
+    def __init__(self, settings: LeasingSettings, epoch: int, placement: str = "first") -> None:
+        self._config: dict[str, Any] = {"settings": asdict(settings), "epoch": epoch, "placement": placement}
+        self._table = LeaseTable(settings, epoch)
+        self._planner = placement_planner(placement)
+        self._t = 0.0
+        #: Live node -> collectors that may act there at the same time.
+        self._nodes: dict[str, int] = {}
+        self._placed: dict[str, _Placed] = {}
+        #: Task -> lowest attempt that may still ask.
+        self._floors: dict[str, int] = {}
+        #: Questions that wait for a first node, by task.
+        self._asked: dict[str, PlacementAsked] = {}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build the machine that a journal's header describes by :attr:`config`.
+
+        Raises
+        ------
+        ConfigError
+            If a key is missing or unknown, or a setting is wrong.
+        ValueError
+            If there is no such placement planner.
+        """
+        wanted = {"settings", "epoch", "placement"}
+        problems = [f"pool lacks {key!r}" for key in sorted(wanted - config.keys())]
+        problems += [f"pool has unknown key {key!r}" for key in sorted(config.keys() - wanted)]
+        if problems:
+            raise ConfigError(problems)
+        return cls(LeasingSettings.from_mapping(config["settings"]), config["epoch"], config["placement"])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments as plain data: settings as they were at the start."""
+        return {**self._config, "settings": dict(self._config["settings"])}
+
+    @property
+    def settings(self) -> LeasingSettings:
+        """The settings of leasing as they are now."""
+        return self._table.settings
+
+    def handle(self, event: Event) -> tuple[Record, ...]:
+        """Take in an event and return what follows from it, in its order.
+
+        Raises
+        ------
+        InvalidTransition
+            If the event is older than the last one, or the state forbids it: a defect of ours.
+        """
+        # "not >=" also catches nan
+        if not event.t >= self._t:
+            raise InvalidTransition("pool", f"at t={self._t:g} s", event)
+        self._t = event.t
+        own = _HANDLERS.get(type(event))
+        if own is None:
+            return self._table.handle(event)
+        out = own(self, event)
+        return out + self._table.handle(event) if LeaseTable.takes(event) else out
+
+    def check(self) -> None:
+        """Check what must hold after each event.
+
+        Raises
+        ------
+        AssertionError
+            If something does not; the message lists all of it.
+        """
+        self._table.check()
+        laws = {
+            "no attempt that is over is placed": all(
+                placed.attempt >= self._floors[task] for task, placed in self._placed.items()
+            ),
+            "a question waits only while no node is up": not (self._asked and self._nodes),
+        }
+        broken = [law for law, holds in laws.items() if not holds]
+        if broken:
+            raise AssertionError("pool: not true: " + "; ".join(broken))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data, fit for JSON."""
+        return {
+            "table": self._table.snapshot(),
+            "t": self._t,
+            "nodes": dict(self._nodes),
+            "placed": {
+                task: asdict(placed) | {"collector_nodes": list(placed.collector_nodes)}
+                for task, placed in self._placed.items()
+            },
+            "floors": dict(self._floors),
+            "asked": [asked.to_row() for asked in self._asked.values()],
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take on the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
+
+        Raises
+        ------
+        ValueError
+            If the snapshot is of a pool of another epoch.
+        """
+        self._table.restore(snapshot["table"])
+        self._t = snapshot["t"]
+        self._nodes = dict(snapshot["nodes"])
+        self._placed = {
+            task: _Placed(**{**plain, "collector_nodes": tuple(plain["collector_nodes"])})
+            for task, plain in snapshot["placed"].items()
+        }
+        self._floors = dict(snapshot["floors"])
+        asked = [PlacementAsked.from_row(row) for row in snapshot["asked"]]
+        self._asked = {each.task: each for each in asked}
+
+    # -------------------------------------------------------------- rules
+    def _on_node_added(self, event: NodeAdded) -> tuple[Record, ...]:
+        self._nodes[event.node] = event.n_collector_slots
+        asked, self._asked = self._asked, {}
+        return tuple([record for each in asked.values() for record in self._place(each)])
+
+    def _on_node_lost(self, event: NodeLost) -> tuple[Record, ...]:
+        self._nodes.pop(event.node, None)
+        # A master that was there comes back as another attempt, with collectors of its own.
+        self._placed = {task: placed for task, placed in self._placed.items() if placed.node != event.node}
+        self._asked = {task: asked for task, asked in self._asked.items() if asked.node != event.node}
+        return ()
+
+    def _on_placement_asked(self, event: PlacementAsked) -> tuple[Record, ...]:
+        floor = self._floors.get(event.task, event.attempt)
+        if event.attempt < floor:
+            reason = f"attempt {event.attempt} is over: {floor} or later may ask"
+            return (RequestRefused(subject=event.task, reason=reason),)
+        self._floors[event.task] = event.attempt
+        # The former attempt's master may still compute: take away what it holds now, not when its lease expires.
+        former = TaskStopped(t=event.t, task=event.task, attempt=event.attempt - 1, reason="superseded")
+        ended = self._table.handle(former) if event.attempt > floor else ()
+        self._asked[event.task] = event
+        return ended + (self._place(self._asked.pop(event.task)) if self._nodes else ())
+
+    def _on_task_stopped(self, event: TaskStopped) -> tuple[Record, ...]:
+        self._floors[event.task] = max(self._floors.get(event.task, 0), event.attempt + 1)
+        for known in (self._placed, self._asked):
+            if event.task in known and known[event.task].attempt <= event.attempt:
+                del known[event.task]
+        return ()
+
+    def _place(self, asked: PlacementAsked) -> tuple[Record, ...]:
+        """Answer a question of a task."""
+        former = self._placed.pop(asked.task, None)
+        homes = dict.fromkeys(self._table.live_slots, 0)
+        free = dict(self._nodes)
+        for placed in self._placed.values():
+            if placed.home in homes:
+                homes[placed.home] += 1
+            for node in placed.collector_nodes:
+                if node in free:
+                    free[node] -= 1
+        plan = self._planner.plan(
+            PlacementView(
+                homes=homes,
+                free_collectors=free,
+                node=asked.node,
+                n_collectors=asked.n_collectors,
+                before=former.collector_nodes if former is not None and former.attempt == asked.attempt else (),
+            )
+        )
+        self._placed[asked.task] = _Placed(
+            attempt=asked.attempt, node=asked.node, home=plan.home, collector_nodes=plan.collector_nodes
+        )
+        return (
+            PlacementPlanned(
+                task=asked.task,
+                attempt=asked.attempt,
+                planner=self._planner.name,
+                home=plan.home,
+                allowed=plan.allowed,
+                collector_nodes=plan.collector_nodes,
+            ),
+            SendPlacement(task=asked.task, attempt=asked.attempt, collector_nodes=plan.collector_nodes),
+        )
+
+
+#: The rules of the pool itself; what the lease table knows too goes on to it.
+_HANDLERS: Mapping[type[Event], Callable[[PoolMachine, Any], tuple[Record, ...]]] = {
+    NodeAdded: PoolMachine._on_node_added,
+    NodeLost: PoolMachine._on_node_lost,
+    PlacementAsked: PoolMachine._on_placement_asked,
+    TaskStopped: PoolMachine._on_task_stopped,
+}
