@@ -1,0 +1,173 @@
+"""Can this environment be trained on, and what are its spaces?
+
+Environments come from gymnasium's registry, also as ``module:Id-v0``.  The probe builds one, resets it and takes a few
+steps, so that a wrong name or a broken contract is told before any process starts.
+"""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from drlnb.records.errors import EnvError, MissingExtra, UnsupportedSpace
+
+__all__ = ["describe", "make_env", "probe"]
+
+#: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
+_PROBE_STEPS = 5
+#: Uniform bounds of spaces with more elements than this (images) are told as one number.
+_LONG = 64
+
+
+def make_env(env: str) -> gymnasium.Env:
+    """Build one environment without gymnasium's passive checker (the probe has looked).
+
+    Raises
+    ------
+    EnvError
+        If the id is unknown, its module cannot be imported, or the constructor raises.
+    MissingExtra
+        If the environment needs a package that is not installed.
+    """
+    try:
+        return gymnasium.make(env, disable_env_checker=True)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtra(f"{env} needs a package that is not installed: {error}") from error
+    except gymnasium.error.UnregisteredEnv as error:
+        raise EnvError(_unknown(env)) from error
+    except ModuleNotFoundError as error:
+        if ":" in env and error.name and env.partition(":")[0].split(".")[0] == error.name.split(".")[0]:
+            raise EnvError(f"environment {env!r}: no module named {error.name!r} can be imported") from error
+        raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
+    except gymnasium.error.Error as error:
+        raise EnvError(f"environment {env!r} cannot be made: {error}") from error
+    except Exception as error:  # a constructor is foreign code: whatever it raises is told as ours
+        raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
+
+
+def _unknown(env: str) -> str:
+    known = {name.lower(): name for name in gymnasium.registry}
+    wanted = env.rpartition(":")[2].lower()
+    near = [known[name] for name in difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)]
+    near += [name for low, name in known.items() if wanted and low.startswith(wanted) and name not in near][:2]
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown environment {env!r}{hint}"
+
+
+def _bounds(values: np.ndarray) -> list[float | None]:
+    flat = [float(v) if isfinite(v) else None for v in np.asarray(values, np.float64).ravel()]
+    return flat[:1] if len(flat) > _LONG and len(set(flat)) == 1 else flat
+
+
+def describe(space: gymnasium.Space) -> dict[str, Any]:
+    """Return a space as plain data.
+
+    Returns
+    -------
+    dict
+        ``{"kind": "box", "shape", "dtype", "low", "high"}`` with flat bounds, None where unbounded, one number for
+        all elements of a large space with equal bounds; ``{"kind": "discrete", "n"}`` with ``"start"`` unless 0;
+        for other spaces ``{"kind": <class name>, "text"}``.
+
+    Examples
+    --------
+    >>> describe(gymnasium.spaces.Discrete(2))
+    {'kind': 'discrete', 'n': 2}
+    """
+    if isinstance(space, gymnasium.spaces.Discrete):
+        start = {"start": int(space.start)} if space.start else {}
+        return {"kind": "discrete", "n": int(space.n), **start}
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = _bounds(space.low), _bounds(space.high)
+        return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}
+    return {"kind": type(space).__name__.lower(), "text": str(space)}
+
+
+def _check_spaces(env: str, made: gymnasium.Env) -> None:
+    observation, action = made.observation_space, made.action_space
+    if not isinstance(observation, gymnasium.spaces.Box):
+        raise UnsupportedSpace(
+            f"{env}: observation space {observation} is not supported, PPO with MlpPolicy takes Box; "
+            "gymnasium.wrappers.FlattenObservation turns many spaces into one"
+        )
+    if isinstance(action, gymnasium.spaces.Box):
+        if not np.issubdtype(action.dtype, np.floating):
+            raise UnsupportedSpace(f"{env}: action space {action} is not supported, a Box of actions must hold floats")
+    elif not isinstance(action, gymnasium.spaces.Discrete):
+        raise UnsupportedSpace(f"{env}: action space {action} is not supported, PPO takes Discrete and Box (floats)")
+
+
+@contextmanager
+def _told(env: str, where: str) -> Iterator[None]:
+    try:
+        yield
+    except EnvError:
+        raise
+    except Exception as error:  # foreign code
+        raise EnvError(f"{env} raised in {where}: {type(error).__name__}: {error}") from error
+
+
+def _check_obs(env: str, where: str, obs: Any, space: gymnasium.Space) -> None:
+    if np.shape(obs) != space.shape:
+        raise EnvError(f"{env}: {where} returned an observation of shape {np.shape(obs)}, its space says {space.shape}")
+    if not np.isfinite(obs).all():
+        raise EnvError(f"{env}: {where} returned an observation that is not finite: {obs}")
+
+
+def _walk(env: str, made: gymnasium.Env) -> None:
+    made.action_space.seed(0)
+    with _told(env, "reset"):
+        answer = made.reset(seed=0)
+    if not (isinstance(answer, tuple) and len(answer) == 2):
+        raise EnvError(f"{env}: reset must return (observation, info), got {type(answer).__name__}")
+    _check_obs(env, "reset", answer[0], made.observation_space)
+    for step in range(_PROBE_STEPS):
+        with _told(env, f"step {step}"):
+            answer = made.step(made.action_space.sample())
+        if not (isinstance(answer, tuple) and len(answer) == 5):
+            raise EnvError(f"{env}: step must return (observation, reward, terminated, truncated, info), got {answer}")
+        obs, reward, terminated, truncated, _ = answer
+        _check_obs(env, f"step {step}", obs, made.observation_space)
+        with _told(env, f"step {step} (its reward {reward!r} must be a number)"):
+            number = float(reward)
+        if not isfinite(number):
+            raise EnvError(f"{env}: step {step} returned the reward {number}")
+        if terminated or truncated:
+            with _told(env, "reset"):
+                made.reset()
+
+
+def probe(env: str) -> dict[str, Any]:
+    """Build an environment, reset it, take a few random steps, and describe its spaces.
+
+    Parameters
+    ----------
+    env
+        A registered id, or ``module:Id-v0``.
+
+    Returns
+    -------
+    dict
+        ``{"observation_space": ..., "action_space": ...}`` as :func:`describe` tells them.
+
+    Raises
+    ------
+    EnvError
+        If the id is unknown (the nearest ones are named), the constructor, reset or a step raises, or what they
+        return breaks gymnasium's contract.
+    UnsupportedSpace
+        If PPO with an MLP cannot serve a space.
+    MissingExtra
+        If the environment needs a package that is not installed.
+    """
+    made = make_env(env)
+    try:
+        _check_spaces(env, made)
+        _walk(env, made)
+        return {"observation_space": describe(made.observation_space), "action_space": describe(made.action_space)}
+    finally:
+        made.close()

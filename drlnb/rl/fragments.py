@@ -1,0 +1,86 @@
+"""What does a collector send?  One contiguous stretch of experience, as flat arrays beside a plain header.
+
+Time is the first axis, the environment the second.  Observations and rewards are raw: the learner normalises.
+
+=================  =====================  =================================================================
+name               shape                  meaning
+=================  =====================  =================================================================
+``obs``            ``(T, n, *obs)``       observations acted upon, the environment's dtype
+``last_obs``       ``(n, *obs)``          observation after the last step
+``action``         ``(T, n)`` int64       discrete actions from 0, or ``(T, n, d)`` float32, *unclipped*
+``log_prob``       ``(T, n)`` float32     log-probability under the version that acted
+``reward``         ``(T, n)`` float32     raw reward
+``terminated``     ``(T, n)`` bool        true end
+``truncated``      ``(T, n)`` bool        time limit and not a true end
+``final_obs``      ``(k, *obs)``          last observation of each truncated episode
+``final_at``       ``(k, 2)`` int32       its ``(t, column)``
+``obs_moments``    ``(n, 1 + 2 d)`` f64   count, means, M2 of the observations; only when they are normalised
+``return_moments`` ``(n, 3)`` f64         count, mean, M2 of the discounted returns; only when rewards are scaled
+=================  =====================  =================================================================
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+__all__ = ["Fragment"]
+
+#: Arrays start at multiples of this many bytes (a cache line; enough for every vector instruction).
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A stretch of experience of some environments of one task."""
+
+    #: Plain data: task, round, version, env_indices, n_envs, n_steps, n_samples, collect_s, episodes.
+    header: dict[str, Any]
+    #: Name -> array, see the module's table.
+    arrays: dict[str, np.ndarray]
+
+    def pack(self) -> tuple[dict[str, Any], memoryview]:
+        """Return a plain header with the layout, and one contiguous buffer; nothing is pickled.
+
+        Returns
+        -------
+        tuple
+            The header with the key ``layout``: ``[name, dtype, shape, offset in bytes]`` per array; and the bytes.
+        """
+        layout: list[list[Any]] = []
+        offset = 0
+        for name, array in self.arrays.items():
+            layout.append([name, array.dtype.str, list(array.shape), offset])
+            offset += -(-array.nbytes // _ALIGN) * _ALIGN
+        buffer = np.zeros(offset, np.uint8)
+        for (_, dtype, shape, start), array in zip(layout, self.arrays.values(), strict=True):
+            np.ndarray(shape, dtype, buffer, start)[...] = array
+        return {**self.header, "layout": layout}, memoryview(buffer)
+
+    @classmethod
+    def unpack(cls, header: Mapping[str, Any], buffer: Any) -> Self:
+        """Rebuild a fragment whose arrays are views into `buffer`.
+
+        Parameters
+        ----------
+        header
+            What :meth:`pack` returned, perhaps after a journey as JSON or msgpack.
+        buffer
+            Any object with the buffer protocol; kept alive by the views.
+
+        Raises
+        ------
+        ValueError
+            If the buffer is shorter than the layout says.
+        """
+        plain = dict(header)
+        layout = plain.pop("layout")
+        view = memoryview(buffer).cast("B")
+        arrays: dict[str, np.ndarray] = {}
+        for name, dtype, shape, start in layout:
+            needed = start + int(np.prod(shape)) * np.dtype(dtype).itemsize
+            if needed > view.nbytes:
+                raise ValueError(f"fragment array {name!r} ends at byte {needed}, the buffer holds {view.nbytes}")
+            arrays[name] = np.ndarray(tuple(shape), np.dtype(dtype), view, start)
+        return cls(plain, arrays)

@@ -1,0 +1,181 @@
+"""Where does each number lie in the flat buffers?  Derived from the task's spec alone, on every side alike.
+
+The learner holds one float32 vector: policy tower, policy head, (log standard deviation), then value tower and head.
+What it *publishes* is shorter: a small header with the layout's fingerprint, the normaliser's statistics in float64,
+and the policy's part of the vector.  Actors need no more.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+
+__all__ = ["HEADER_BYTES", "Entry", "Layout", "layout_of", "network_shape", "normalised"]
+
+#: Bytes before the statistics: 32 of SHA-256, the rest reserved; one cache line, so that what follows stays aligned.
+HEADER_BYTES = 64
+#: Entries start at multiples of 16 float32 = 64 bytes.
+_ALIGN = 16
+#: Stable-Baselines3's default towers.
+_DEFAULT_ARCH = (64, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor in the flat float32 vector."""
+
+    #: For example ``pi.0.weight``.
+    name: str
+    shape: tuple[int, ...]
+    #: First position, in float32 numbers.
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """First position after the tensor, in float32 numbers."""
+        return self.start + prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Everything that two processes must agree on before they exchange parameters."""
+
+    entries: tuple[Entry, ...]
+    #: Length of the policy's part of the vector, in float32 numbers.
+    n_policy: int
+    #: Length of the whole vector, padding included, in float32 numbers.
+    n_total: int
+    #: Numbers per observation, after flattening.
+    obs_width: int
+    #: Number of actions (discrete) or dimensions (box).
+    action_width: int
+    discrete: bool
+    #: ``tanh`` or ``relu``.
+    activation: str
+    norm_obs: bool
+    norm_reward: bool
+    #: SHA-256 over all of the above.
+    sha: bytes
+
+    @property
+    def n_statistics(self) -> int:
+        """Length of the statistics, in float64 numbers: counts, means and M2 of observations and returns."""
+        return 4 + 2 * (self.obs_width if self.norm_obs else 0)
+
+    @property
+    def policy_offset(self) -> int:
+        """Where the policy starts in the published buffer, in bytes."""
+        return HEADER_BYTES + -(-self.n_statistics * 8 // 64) * 64
+
+    @property
+    def published_bytes(self) -> int:
+        """Size of the published buffer."""
+        return self.policy_offset + 4 * self.n_policy
+
+    def __getitem__(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
+
+    def check(self, parameters: np.ndarray) -> None:
+        """Refuse a published buffer that was made for another layout.
+
+        Raises
+        ------
+        ValueError
+            If size or fingerprint differ.
+        """
+        if parameters.dtype != np.uint8 or parameters.shape != (self.published_bytes,):
+            raise ValueError(
+                f"parameters must be {self.published_bytes} uint8 numbers, got {parameters.dtype} {parameters.shape}"
+            )
+        found = parameters[:32].tobytes()
+        if found != self.sha:
+            raise ValueError(f"parameters have layout {found.hex()[:12]}, this task needs {self.sha.hex()[:12]}")
+
+
+def normalised(value: bool | Mapping[str, Any] | None) -> tuple[bool, bool]:
+    """Return whether observations and whether rewards are normalised, from the setting ``normalize``."""
+    if isinstance(value, Mapping):
+        return bool(value.get("norm_obs", True)), bool(value.get("norm_reward", True))
+    return bool(value), bool(value)
+
+
+def network_shape(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return hidden widths of the policy tower, of the value tower, and the activation's name.
+
+    Parameters
+    ----------
+    policy_kwargs
+        Stable-Baselines3's: ``net_arch`` as a list, ``{"pi": [..], "vf": [..]}`` or the old ``[{..}]``;
+        ``activation_fn`` as text: ``tanh``, ``ReLU``, ``nn.Tanh``, ...
+
+    Raises
+    ------
+    ConfigError
+        If a width is not a whole number >= 1 or the activation is unknown.
+    """
+    kwargs = dict(policy_kwargs or {})
+    arch: Any = kwargs.get("net_arch") or _DEFAULT_ARCH
+    if isinstance(arch, list | tuple) and len(arch) == 1 and isinstance(arch[0], Mapping):
+        arch = arch[0]
+    towers = (arch.get("pi", []), arch.get("vf", [])) if isinstance(arch, Mapping) else (arch, arch)
+    for width in (*towers[0], *towers[1]):
+        if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+            raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {width!r}")
+    activation = str(kwargs.get("activation_fn", "tanh")).lower().rsplit(".", 1)[-1]
+    if activation not in {"tanh", "relu"}:
+        raise ConfigError(f"policy_kwargs activation_fn must be tanh or relu, got {kwargs['activation_fn']!r}")
+    return tuple(towers[0]), tuple(towers[1]), activation
+
+
+def _tower(prefix: str, head: str, widths: tuple[int, ...], n_in: int, n_out: int) -> list[tuple[str, tuple[int, ...]]]:
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    for number, width in enumerate(widths):
+        shapes += [(f"{prefix}.{number}.weight", (width, n_in)), (f"{prefix}.{number}.bias", (width,))]
+        n_in = width
+    return [*shapes, (f"{head}.weight", (n_out, n_in)), (f"{head}.bias", (n_out,))]
+
+
+def layout_of(spec: TaskSpec) -> Layout:
+    """Derive the layout from a task's spaces and settings.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.probe`.
+    """
+    if spec.observation_space is None or spec.action_space is None:
+        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    discrete = spec.action_space["kind"] == "discrete"
+    obs_width = prod(spec.observation_space["shape"])
+    action_width = int(spec.action_space["n"]) if discrete else prod(spec.action_space["shape"])
+    pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))
+    policy = _tower("pi", "action", pi, obs_width, action_width)
+    if not discrete:
+        policy.append(("log_std", (action_width,)))
+    entries: list[Entry] = []
+    start = n_policy = 0
+    for name, shape in policy + _tower("vf", "value", vf, obs_width, 1):
+        entries.append(Entry(name, shape, start))
+        start += -(-prod(shape) // _ALIGN) * _ALIGN
+        n_policy = start if len(entries) <= len(policy) else n_policy
+    norm_obs, norm_reward = normalised(spec.hyperparameters.get("normalize"))
+    told = [[(e.name, e.shape, e.start) for e in entries], discrete, activation, norm_obs, norm_reward]
+    return Layout(
+        entries=tuple(entries),
+        n_policy=n_policy,
+        n_total=start,
+        obs_width=obs_width,
+        action_width=action_width,
+        discrete=discrete,
+        activation=activation,
+        norm_obs=norm_obs,
+        norm_reward=norm_reward,
+        sha=hashlib.sha256(json.dumps(told).encode()).digest(),
+    )

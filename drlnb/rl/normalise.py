@@ -1,0 +1,77 @@
+"""How are running mean and variance kept, merged, and used?
+
+Moments are ``(n, mean, M2)`` with ``M2`` the sum of squared deviations, float64.  Two sets merge exactly (parallel
+Welford; Chan, Golub and LeVeque 1979): with ``d = m_b - m_a`` and ``n = n_a + n_b``, the mean is ``m_a + d n_b / n``
+and ``M2`` is ``S_a + S_b + d^2 n_a n_b / n``.  The start is Stable-Baselines3's: mean 0, variance 1, count 1e-4.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["CLIP", "EPSILON", "START_COUNT", "Moments", "normalise", "scale"]
+
+#: Normalised values are clipped to +-CLIP (Stable-Baselines3's ``clip_obs`` and ``clip_reward``).
+CLIP = 10.0
+#: Added to the variance under the root (Stable-Baselines3's ``VecNormalize.epsilon``).
+EPSILON = 1e-8
+#: Weight of the start values, in samples.
+START_COUNT = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, mean and sum of squared deviations of a stream of rows."""
+
+    #: Number of rows counted, a float because of the start weight.
+    n: float
+    #: Mean per feature; shape ``(d,)``, float64.
+    mean: np.ndarray
+    #: Sum of squared deviations per feature; shape ``(d,)``, float64.
+    m2: np.ndarray
+
+    @classmethod
+    def start(cls, width: int) -> "Moments":
+        """Return the moments before any data: mean 0, variance 1, count 1e-4; shape ``(width,)``."""
+        return cls(START_COUNT, np.zeros(width), np.full(width, START_COUNT))
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> "Moments":
+        """Return the moments of `rows`, shape ``(n, d)``, ``n >= 1``."""
+        data = np.ascontiguousarray(rows, dtype=np.float64)
+        mean = data.mean(axis=0)
+        return cls(float(len(data)), mean, np.square(data - mean).sum(axis=0))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Return the moments of both streams together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> a, b = (Moments(2.0, np.array([m]), np.array([2.0])) for m in (1.0, 5.0))
+        >>> both = a.merge(b)
+        >>> both.n, both.mean[0].item(), both.m2[0].item()
+        (4.0, 3.0, 20.0)
+        """
+        n = self.n + other.n
+        delta = other.mean - self.mean
+        mean = self.mean + delta * (other.n / n)
+        return Moments(n, mean, self.m2 + other.m2 + np.square(delta) * (self.n * other.n / n))
+
+    @property
+    def var(self) -> np.ndarray:
+        """Population variance per feature; shape ``(d,)``."""
+        return self.m2 / self.n
+
+
+def normalise(rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Return ``clip((rows - mean) / sqrt(var + 1e-8), -10, 10)`` as float32, of the shape of `rows`."""
+    return np.clip((rows - mean) / np.sqrt(var + EPSILON), -CLIP, CLIP).astype(np.float32)
+
+
+def scale(rewards: np.ndarray, var: float) -> np.ndarray:
+    """Return ``clip(rewards / sqrt(var + 1e-8), -10, 10)`` as float32: no mean is taken off.
+
+    `var` is the variance of the discounted returns, in reward units squared.
+    """
+    return np.clip(rewards / np.sqrt(var + EPSILON), -CLIP, CLIP).astype(np.float32)

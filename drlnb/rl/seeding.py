@@ -1,0 +1,101 @@
+"""Where does each random number come from?
+
+Every draw belongs to a key ``(seed, stream, counters...)``: environment index, round, epoch or episode.  Neither the
+name of a task nor the split of environments over collectors enters, so neither changes a result, and a resumed run
+needs counters only.
+"""
+
+import numpy as np
+
+__all__ = ["ACT", "ENV", "EVAL", "EXPLORE", "INIT", "REPLAY", "SHUFFLE", "NoiseStreams", "generator", "reset_seed"]
+
+#: Streams; numbers are part of the meaning of a seed: append only.
+ENV, ACT, EXPLORE, SHUFFLE, REPLAY, EVAL, INIT = range(7)
+
+#: Smallest exponential deviate: its Gumbel value stays finite (690) and below float32's limit.
+_LEAST = 1e-300
+
+
+def _sequence(seed: int, stream: int, *counters: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(seed, spawn_key=(stream, *counters))
+
+
+def reset_seed(seed: int, stream: int, *counters: int) -> int:
+    """Return the 32-bit seed of one environment reset.
+
+    Parameters
+    ----------
+    seed
+        The task's seed.
+    stream
+        One of this module's streams.
+    *counters
+        Environment index, round, episode, ...
+
+    Returns
+    -------
+    int
+        In ``[0, 2**32)``.
+    """
+    return int(_sequence(seed, stream, *counters).generate_state(1)[0])
+
+
+def generator(seed: int, stream: int, *counters: int) -> np.random.Generator:
+    """Return a fresh counter-based generator for one key (Philox)."""
+    return np.random.Generator(np.random.Philox(_sequence(seed, stream, *counters)))
+
+
+class NoiseStreams:
+    """Acting noise of several environments, one block per environment and round.
+
+    A block's first rows do not depend on how many rows are drawn, and nothing is kept between rounds.
+
+    Parameters
+    ----------
+    seed
+        The task's seed.
+    stream
+        `ACT` in training, `EVAL` in evaluation.
+    indices
+        Environment (or episode) numbers, one stream each.
+    """
+
+    def __init__(self, seed: int, stream: int, indices: tuple[int, ...]) -> None:
+        self._keys = [_sequence(seed, stream, index).generate_state(2, np.uint64) for index in indices]
+        self._bits = np.random.Philox(0)
+        self._rng = np.random.Generator(self._bits)
+
+    def _rewind(self, position: int, round: int) -> None:
+        counter = np.array([0, 0, 0, round], np.uint64)  # word 3 = round: blocks of two rounds cannot overlap
+        self._bits.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": counter, "key": self._keys[position]},
+            "buffer": np.zeros(4, np.uint64),
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+    def block(self, position: int, round: int, shape: tuple[int, int], *, gumbel: bool) -> np.ndarray:
+        """Return the noise of one environment for one round.
+
+        Parameters
+        ----------
+        position
+            Place of the environment in `indices`.
+        round
+            Number of the round, at least 0.
+        shape
+            Steps of the round and width: actions (Gumbel) or action dimensions (normal).
+        gumbel
+            Gumbel(0, 1) instead of standard normal deviates.
+
+        Returns
+        -------
+        ndarray
+            float32, of `shape`, dimensionless.
+        """
+        self._rewind(position, round)
+        if gumbel:
+            return -np.log(np.maximum(self._rng.standard_exponential(shape), _LEAST)).astype(np.float32)
+        return self._rng.standard_normal(shape).astype(np.float32)

@@ -1,0 +1,78 @@
+"""Can an environment be frozen and thawed exactly?  Ask it, do not believe it.
+
+Most environments pickle well.  Classes built on ``EzPickle`` pickle *silently wrong*: only constructor arguments
+travel, the thawed one starts anew.  So a probe freezes a throw-away environment in mid-episode and compares what both
+do next, reset included.
+"""
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from drlnb.rl.envs import make_env
+
+__all__ = ["freeze", "restorable", "thaw"]
+
+#: Random steps before the copy: deep enough that a start state shows as wrong.
+_STEPS_BEFORE = 7
+#: Equal actions that both copies must answer equally.
+_STEPS_COMPARED = 5
+
+
+def freeze(env: gymnasium.Env) -> bytes:
+    """Return an environment, wrappers and random state included, as bytes."""
+    return pickle.dumps(env, pickle.HIGHEST_PROTOCOL)
+
+
+def thaw(snapshot: bytes) -> gymnasium.Env:
+    """Rebuild an environment from :func:`freeze`; only for snapshots that this user wrote."""
+    return pickle.loads(snapshot)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
+
+
+def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, actions: list[Any]) -> bool:
+    for action in actions:
+        a, b = first.step(action)[:4], second.step(action)[:4]
+        if not _same(a, b):
+            return False
+        if a[2] or a[3]:
+            break
+    return np.array_equal(first.reset()[0], second.reset()[0])
+
+
+def restorable(env: str) -> bool:
+    """Say whether snapshots of this environment can be trusted.
+
+    Parameters
+    ----------
+    env
+        A registered id, or ``module:Id-v0``.
+
+    Returns
+    -------
+    bool
+        True if a copy taken after 7 random steps answers 5 equal actions and a reset exactly as the original does.
+    """
+    original = make_env(env)
+    copy = None
+    try:
+        original.action_space.seed(0)
+        original.reset(seed=0)
+        actions = [original.action_space.sample() for _ in range(_STEPS_BEFORE + _STEPS_COMPARED)]
+        for action in actions[:_STEPS_BEFORE]:
+            if any(original.step(action)[2:4]):
+                original.reset()
+        try:
+            copy = thaw(freeze(original))
+            return _behave_alike(original, copy, actions[_STEPS_BEFORE:])
+        except Exception:  # noqa: BLE001 - foreign code; whatever fails here means "cannot be restored"
+            return False
+    finally:
+        original.close()
+        if copy is not None:
+            copy.close()
