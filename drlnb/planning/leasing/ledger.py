@@ -51,6 +51,7 @@ class Ledger:
         #: Tokens by the second, on the clock less its lag, at which silence will have lasted too long.
         self.silent: Ranking[int] = Ranking()
         self._event: Event | None = None
+        self._task: str | None = None
 
     # -------------------------------------------------------------- the event in hand
     def begin(self, event: Event) -> None:
@@ -61,20 +62,19 @@ class Ledger:
         InvalidTransition
             If it is older than the last one, or its time is not a number.
         """
-        self._event = event
+        self._event, self._task = event, self._task_of(event)
         if not event.t >= self.t:  # "not >=" also catches nan
             raise self.forbidden(f"at t={self.t:g} s")
         self.t = event.t
 
-    def tell(self, task: str | None, records: Iterable[Record]) -> None:
-        """Add records to the stories of their tasks; those that name none belong to `task`."""
+    def tell(self, records: Iterable[Record]) -> None:
+        """Add records to the stories of their tasks; those that name none belong to the task of the event in hand."""
         for record in records:
-            book = self.tasks.get(getattr(record, "task", None) or task or "")
+            book = self.tasks.get(getattr(record, "task", None) or self._task or "")
             if book is not None:
                 book.story.append(record)
 
-    def task_of(self, event: Event) -> str | None:
-        """Return the task that an event is about, if it is about one."""
+    def _task_of(self, event: Event) -> str | None:
         fence = getattr(event, "fence", None)
         lease = self.open.get(getattr(event, "request_id", "")) if fence is None else self.held(fence)
         task: str | None = getattr(event, "task", None)
@@ -82,8 +82,7 @@ class Ledger:
 
     def forbidden(self, state: str) -> InvalidTransition:
         """Return the error for the event in hand, with the story of its task."""
-        assert self._event is not None
-        book = self.tasks.get(self.task_of(self._event) or "")
+        book = self.tasks.get(self._task or "")
         return InvalidTransition("lease table", state, self._event, () if book is None else book.story)
 
     # -------------------------------------------------------------- looking

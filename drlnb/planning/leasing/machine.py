@@ -79,13 +79,12 @@ class LeaseTable:
         handler = _HANDLERS.get(type(event))
         if handler is None:
             raise ledger.forbidden("without a rule for it")
-        task = ledger.task_of(event)
         out = handler(self, event)
         out += self._pump()
         if ledger.live and not self._reaping:
             self._reaping = True
             out.append(SetDeadline(name="reap", after_s=self.settings.reap_s))
-        ledger.tell(task, (event, *out))
+        ledger.tell((event, *out))
         return tuple(out)
 
     def check(self) -> None:

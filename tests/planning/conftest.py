@@ -1,0 +1,27 @@
+import pytest
+from pool_words import slot_added
+
+from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.settings import LeasingSettings
+
+
+class CheckedTable(LeaseTable):
+    """A lease table that checks itself after each event."""
+
+    def handle(self, event):
+        out = super().handle(event)
+        self.check()
+        return out
+
+
+@pytest.fixture
+def make_table():
+    """Return a function that makes a table with slots, each on the node before its slash."""
+
+    def make(slots=(), *, epoch=1, **settings):
+        table = CheckedTable(LeasingSettings(**settings), epoch)
+        for slot in slots:
+            assert table.handle(slot_added(slot)) == ()
+        return table
+
+    return make

@@ -1,0 +1,70 @@
+from dataclasses import asdict
+
+import pytest
+
+from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
+from drlnb.records.errors import ConfigError
+
+
+def test_defaults():
+    """Defaults are behaviour."""
+    assert asdict(LeasingSettings()) == {
+        "hold": "round",
+        "ttl_s": 10.0,
+        "holder_ttl_s": 8.0,
+        "renew_s": 2.0,
+        "poll_s": 20.0,
+        "reap_s": 0.25,
+        "lag_threshold_s": 0.5,
+        "max_hold_s": 120.0,
+        "compute_timeout_s": 60.0,
+        "kill_grace_s": 3.0,
+        "strikes": 3,
+    }
+
+
+def test_from_mapping_keeps_the_other_defaults():
+    """Only the given keys differ."""
+    settings = LeasingSettings.from_mapping({"hold": "last", "ttl_s": 30})
+    assert (settings.hold, settings.ttl_s, settings.holder_ttl_s) == ("last", 30, 8.0)
+
+
+def test_every_problem_is_reported_at_once():
+    """One error lists the unknown keys with their nearest names, and all wrong values."""
+    with pytest.raises(ConfigError) as caught:
+        LeasingSettings.from_mapping({"ttl": 5, "qqq": 1, "hold": "yield", "strikes": 0, "poll_s": float("inf")})
+    assert caught.value.problems == (
+        "unknown key 'ttl'; did you mean 'ttl_s'?",
+        "unknown key 'qqq'",
+        "hold must be one of round, last, got 'yield'",
+        "strikes must be a whole number >= 1, got 0",
+        "poll_s must be a finite number > 0 s, got inf",
+    )
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), "2", None, True])
+def test_durations_are_finite_and_positive(value):
+    """Zero, negative, not a number, text, nothing and yes are no durations."""
+    with pytest.raises(ConfigError, match="ttl_s must be a finite number > 0 s, got"):
+        LeasingSettings(ttl_s=value)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True, "3"])
+def test_strikes_are_counted(value):
+    """Strikes are a whole number from 1."""
+    with pytest.raises(ConfigError, match=f"strikes must be a whole number >= 1, got {value!r}"):
+        LeasingSettings(strikes=value)
+
+
+@pytest.mark.parametrize("changed", [{"renew_s": 8.0}, {"holder_ttl_s": 10.0}, {"holder_ttl_s": 1.0}, {"ttl_s": 8.0}])
+def test_a_holder_must_stop_before_the_table_gives_up(changed):
+    """The order renew < holder_ttl < ttl is strict."""
+    with pytest.raises(ConfigError, match="renew_s < holder_ttl_s < ttl_s must hold"):
+        LeasingSettings(**changed)
+
+
+@pytest.mark.parametrize("name", HOLD_PLANNERS)
+def test_each_hold_setting_names_a_planner(name):
+    """What the settings accept exists."""
+    assert hold_planner(name).name == name

@@ -1,0 +1,86 @@
+"""Short words for the events of the pool, and for picking records out of an answer."""
+
+from drlnb.records.common import DeadlinePassed
+from drlnb.records.leasing import (
+    ExecutorIdled,
+    ExecutorStarted,
+    LeaseGranted,
+    LeaseRenewed,
+    LeaseReturned,
+    RequestCancelled,
+    SlotAdded,
+    SlotFailed,
+    SlotRequested,
+)
+from drlnb.records.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
+
+
+def requested(task, *, t, attempt=1, round=1, node="m", request_id=None):
+    """Ask for a slot; the request id is ``a-1`` for round 1 of task ``a`` unless it is given."""
+    return SlotRequested(
+        t=t, request_id=request_id or f"{task}-{round}", task=task, attempt=attempt, round=round, node=node
+    )
+
+
+def cancelled(request_id, *, t):
+    return RequestCancelled(t=t, request_id=request_id, reason="test")
+
+
+def returned(fence, *, t, clean=True, computed_s=0.5):
+    return LeaseReturned(t=t, fence=fence, clean=clean, computed_s=computed_s)
+
+
+def renewed(fence, *, t):
+    return LeaseRenewed(t=t, fence=fence, n_progress=1)
+
+
+def slot_added(slot, *, t=0.0, epoch=0, node=None):
+    return SlotAdded(t=t, slot=slot, node=node or slot.split("/")[0], device="cpu", executor_epoch=epoch)
+
+
+def slot_failed(slot, *, t):
+    return SlotFailed(t=t, slot=slot, reason="test")
+
+
+def idled(slot, *, t):
+    return ExecutorIdled(t=t, slot=slot)
+
+
+def started(slot, *, t, epoch):
+    return ExecutorStarted(t=t, slot=slot, executor_epoch=epoch)
+
+
+def reap(*, t):
+    return DeadlinePassed(t=t, name="reap")
+
+
+def node_added(node, *, t=0.0, n=4):
+    return NodeAdded(t=t, node=node, host=node, n_collector_slots=n)
+
+
+def node_lost(node, *, t):
+    return NodeLost(t=t, node=node, reason="test")
+
+
+def stopped(task, *, t, attempt=1):
+    return TaskStopped(t=t, task=task, attempt=attempt, reason="test")
+
+
+def asked(task, *, t, attempt=1, node="n0", n=2):
+    return PlacementAsked(t=t, task=task, attempt=attempt, node=node, n_collectors=n)
+
+
+def of(kind, records):
+    """Return the records of one kind."""
+    return [record for record in records if type(record) is kind]
+
+
+def only(kind, records):
+    """Return the one record of a kind."""
+    (record,) = of(kind, records)
+    return record
+
+
+def grant(table, event):
+    """Handle a request that must be granted at once; return the grant."""
+    return only(LeaseGranted, table.handle(event))
