@@ -167,7 +167,7 @@ class NumpyActor:
         if deterministic:
             noise = np.zeros(shape, np.float32)
         elif self.layout.discrete:
-            noise = self._rng.gumbel(size=shape)
+            noise = self._rng.gumbel(size=shape).astype(np.float32)
         else:
             noise = self._rng.standard_normal(shape, np.float32)
         actions = np.asarray(self.to_env(self.choose(outputs, noise)))

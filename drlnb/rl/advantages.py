@@ -51,7 +51,8 @@ def gae(
     --------
     >>> column = lambda *x: np.array(x, dtype=float)[:, None]
     >>> cut = column(0, 1, 0) > 0
-    >>> gae(column(1, 1, 1), column(0, 0, 0), column(0, 4, 2), cut & False, cut, gamma=0.5, gae_lambda=0.5)[:, 0].tolist()
+    >>> rewards, values, following = column(1, 1, 1), column(0, 0, 0), column(0, 4, 2)
+    >>> gae(rewards, values, following, cut & False, cut, gamma=0.5, gae_lambda=0.5)[:, 0].tolist()
     [1.75, 3.0, 2.0]
     """
     delta = rewards + gamma * np.where(terminated, 0.0, next_values) - values

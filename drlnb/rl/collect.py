@@ -11,6 +11,7 @@ makes fragments equal, bit for bit, however the environments are split over coll
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -38,7 +39,7 @@ def split_envs(n_envs: int, n_collectors: int) -> list[range]:
     """
     size, extra = divmod(n_envs, n_collectors)
     starts = [i * size + min(i, extra) for i in range(n_collectors + 1)]
-    return [range(a, b) for a, b in zip(starts, starts[1:], strict=False)]
+    return [range(start, stop) for start, stop in pairwise(starts)]
 
 
 class Collector:

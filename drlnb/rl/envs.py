@@ -1,7 +1,7 @@
-"""Can this environment be trained on, and what are its spaces?
+"""Can this environment be trained on, and what are its spaces?  Asked before any process starts.
 
 Environments come from gymnasium's registry, also as ``module:Id-v0``.  The probe builds one, resets it and takes a few
-steps, so that a wrong name or a broken contract is told before any process starts.
+steps, so that a wrong name or a broken contract is told at once, in words.
 """
 
 import difflib

@@ -5,6 +5,7 @@ Each environment gets its number of episodes beforehand: taking whichever finish
 
 from dataclasses import dataclass
 
+import gymnasium
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
@@ -84,7 +85,7 @@ def evaluate(
             env.close()
 
 
-def _play(actor: NumpyActor, envs: list, seed: int, n_episodes: int, deterministic: bool) -> Evaluation:
+def _play(actor: NumpyActor, envs: list[gymnasium.Env], seed: int, n_episodes: int, deterministic: bool) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
     playing = dict(enumerate(range(len(envs))))  # environment -> its episode
     obs = [env.reset(seed=reset_seed(seed, EVAL, k))[0] for k, env in enumerate(envs)]

@@ -56,7 +56,7 @@ class Fragment:
         buffer = np.zeros(offset, np.uint8)
         for (_, dtype, shape, start), array in zip(layout, self.arrays.values(), strict=True):
             np.ndarray(shape, dtype, buffer, start)[...] = array
-        return {**self.header, "layout": layout}, memoryview(buffer)
+        return {**self.header, "layout": layout}, buffer.data
 
     @classmethod
     def unpack(cls, header: Mapping[str, Any], buffer: Any) -> Self:

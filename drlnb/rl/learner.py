@@ -97,6 +97,6 @@ def make_learner(spec: TaskSpec, *, device: str = "cpu") -> Learner:
     ConfigError
         If a hyper-parameter is wrong.
     """
-    from drlnb.rl.ppo import PpoLearner  # noqa: PLC0415 - torch loads here, not with the protocol
+    from drlnb.rl.ppo import PpoLearner  # torch loads here, not with the protocol
 
     return PpoLearner(spec, device=device)

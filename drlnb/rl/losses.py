@@ -5,7 +5,7 @@ from math import log, pi
 import torch
 from torch import Tensor
 
-__all__ = ["STATISTICS", "gaussian", "categorical", "normalised_advantages", "ppo_loss"]
+__all__ = ["STATISTICS", "categorical", "gaussian", "normalised_advantages", "ppo_loss"]
 
 #: Order of the statistics that :func:`ppo_loss` returns.
 STATISTICS = ("loss", "policy_gradient_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")

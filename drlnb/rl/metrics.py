@@ -1,4 +1,4 @@
-"""What is measured, in which unit, and how does it reach a file that survives a kill?"""
+"""What is measured, in which unit?  A glossary, and a file that survives a kill."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ class Meaning(NamedTuple):
     text: str
 
 
-#: Metric -> unit and meaning.  Names before the first blank group are Stable-Baselines3's.
+#: Metric -> unit and meaning; ``rollout/``, ``time/``, ``train/`` and ``eval/`` use Stable-Baselines3's names.
 GLOSSARY: dict[str, Meaning] = {
     "rollout/ep_rew_mean": Meaning("reward", "mean raw return of the last 100 episodes of all collectors"),
     "rollout/ep_len_mean": Meaning("steps", "mean length of the last 100 episodes of all collectors"),

@@ -1,4 +1,4 @@
-"""What do the networks compute, and with which weights do they start?
+"""What do the networks compute?  Two towers, from weights drawn as Stable-Baselines3 draws them.
 
 ``MlpPolicy``: separate towers for policy and value, Stable-Baselines3's initialisation: orthogonal with gain sqrt 2 in
 the towers, 0.01 at the policy head, 1 at the value head, biases 0.  Parameters are views of one flat tensor.

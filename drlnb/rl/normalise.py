@@ -1,6 +1,6 @@
-"""How are running mean and variance kept, merged, and used?
+"""How are running mean and variance kept?  As moments that merge exactly.
 
-Moments are ``(n, mean, M2)`` with ``M2`` the sum of squared deviations, float64.  Two sets merge exactly (parallel
+A set is ``(n, mean, M2)`` with ``M2`` the sum of squared deviations, float64.  Two sets merge exactly (parallel
 Welford; Chan, Golub and LeVeque 1979): with ``d = m_b - m_a`` and ``n = n_a + n_b``, the mean is ``m_a + d n_b / n``
 and ``M2`` is ``S_a + S_b + d^2 n_a n_b / n``.  The start is Stable-Baselines3's: mean 0, variance 1, count 1e-4.
 """

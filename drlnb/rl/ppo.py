@@ -1,6 +1,6 @@
-"""How does PPO learn from a round of fragments?
+"""How does PPO learn from a round?  Fragments are prepared as they arrive, then the epochs run.
 
-A fragment is prepared when it arrives: observations normalised with the statistics that the actors used, values of
+Prepared means: observations normalised with the statistics that the actors used, values of
 each environment's steps in one forward pass, advantages.  The epochs run when all are there, on the samples in the
 order of the environments, so neither arrival order nor the split over collectors matters.  Parameters, gradient and
 Adam's moments are one flat tensor each: publishing, clipping and stepping are single operations.

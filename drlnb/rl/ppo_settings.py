@@ -1,4 +1,4 @@
-"""Which settings has PPO, what do they mean, and which values may they take?
+"""Which settings has PPO?  One frozen dataclass, and a check per setting.
 
 Names and defaults are Stable-Baselines3's (2.9); the field comments are the help texts.
 """

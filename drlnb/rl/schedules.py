@@ -1,4 +1,4 @@
-"""Which value has a setting that changes while training goes on?
+"""Which value has a setting now?  Constant, or falling with the budget that remains.
 
 A schedule is a number, or the zoo's text ``lin_x``: `x` times the progress that remains,
 ``p = max(0, 1 - done / total)``.  Stable-Baselines3's progress falls below 0 in the last round; this one never does.

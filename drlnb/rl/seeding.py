@@ -1,4 +1,4 @@
-"""Where does each random number come from?
+"""Where does each random number come from?  From counters, never from a place or an order.
 
 Every draw belongs to a key ``(seed, stream, counters...)``: environment index, round, epoch or episode.  Neither the
 name of a task nor the split of environments over collectors enters, so neither changes a result, and a resumed run
@@ -61,7 +61,7 @@ class NoiseStreams:
     """
 
     def __init__(self, seed: int, stream: int, indices: tuple[int, ...]) -> None:
-        self._keys = [_sequence(seed, stream, index).generate_state(2, np.uint64) for index in indices]
+        self._keys = [np.asarray(_sequence(seed, stream, i).generate_state(2, np.uint64), np.uint64) for i in indices]
         self._bits = np.random.Philox(0)
         self._rng = np.random.Generator(self._bits)
 

@@ -85,7 +85,7 @@ def parse_text(text: str) -> Any:
 
 def tuned(env: str) -> dict[str, Any] | None:
     """Return the entry of settings.yml for an environment id (a ``module:`` in front is ignored), or None."""
-    import yaml  # noqa: PLC0415 - here, so that reading settings classes stays light
+    import yaml  # here, so that importing this module stays light
 
     text = resources.files("drlnb.rl").joinpath("settings.yml").read_text(encoding="utf-8")
     entry = yaml.safe_load(text).get(env.rpartition(":")[2])
