@@ -98,7 +98,7 @@ def test_a_cancelled_request_is_not_granted(make_table):
 
 
 def test_a_cancellation_that_crosses_the_grant_drains_the_slot(make_table):
-    """The requester may have used its grant before it gave up, so the slot leaves the pool until its executor is idle."""
+    """The requester may have used its grant before it gave up: the slot waits until its executor is idle."""
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(cancelled("a-1", t=1.0)) == (

@@ -158,7 +158,7 @@ class TableRules(RuleBasedStateMachine):
 
     @rule(fence=consumes(leases), data=st.data())
     def submit(self, fence, data):
-        """A holder, live or not, works on its slot: the executor's gate admits none but the newest (I4)."""
+        """Let a holder, live or not, work on its slot: the executor's gate admits none but the newest (I4)."""
         granted = {record.fence: record.slots for _, out in self.history for record in of(LeaseGranted, out)}
         if fence is not None:
             (slot,) = granted[fence]
@@ -239,7 +239,7 @@ def without_story(snapshot):
     return snapshot | {"tasks": tasks}
 
 
-SHORT = hypothesis_settings(max_examples=8, stateful_step_count=25, deadline=None)
+SHORT = hypothesis_settings(max_examples=15, stateful_step_count=25, deadline=None)
 LONG = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
 
 

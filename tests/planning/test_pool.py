@@ -1,0 +1,241 @@
+import json
+
+import pytest
+from pool_words import (
+    asked,
+    grant,
+    idled,
+    node_added,
+    node_lost,
+    of,
+    only,
+    reap,
+    requested,
+    returned,
+    slot_added,
+    slot_failed,
+    stopped,
+)
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
+from drlnb.records.placement import PlacementPlanned, SendPlacement
+
+
+class CheckedPool(PoolMachine):
+    """A pool that checks itself after each event."""
+
+    def handle(self, event):
+        out = super().handle(event)
+        self.check()
+        return out
+
+
+@pytest.fixture
+def pool():
+    """Return a pool of two nodes with two collector places and one slot each."""
+    pool = CheckedPool(LeasingSettings(), epoch=1)
+    for node in ("n0", "n1"):
+        assert pool.handle(node_added(node, n=2)) == ()
+        assert pool.handle(slot_added(f"{node}/cpu0")) == ()
+    return pool
+
+
+def nodes_of(records):
+    return only(PlacementPlanned, records).collector_nodes
+
+
+def test_a_placement_is_planned_and_sent(pool):
+    """The master learns where its collectors live, the journal also home and allowed slots."""
+    assert pool.handle(asked("a", t=1.0, node="n1", n=3)) == (
+        PlacementPlanned(
+            task="a",
+            attempt=1,
+            planner="first",
+            home="n0/cpu0",
+            allowed=("n0/cpu0", "n1/cpu0"),
+            collector_nodes=("n1", "n1", "n0"),
+        ),
+        SendPlacement(task="a", attempt=1, collector_nodes=("n1", "n1", "n0")),
+    )
+
+
+def test_homes_and_collectors_of_other_tasks_count(pool):
+    """The second task gets the other slot as home, and the places that are left."""
+    pool.handle(asked("a", t=1.0, n=2, node="n0"))
+    pool.handle(asked("b", t=1.0, n=1, node="n0"))
+    out = pool.handle(asked("c", t=1.0, n=1, node="n0"))
+    assert (only(PlacementPlanned, out).home, nodes_of(out)) == ("n0/cpu0", ("n1",))
+
+
+def test_a_placement_asked_again_moves_only_the_collectors_of_a_lost_node(pool):
+    """The attempt goes on with one node less; a home on a failed slot is given up."""
+    pool.handle(asked("a", t=1.0, n=4, node="n1"))
+    pool.handle(node_lost("n0", t=2.0))
+    out = pool.handle(asked("a", t=3.0, n=4, node="n1"))
+    assert nodes_of(out) == ("n1", "n1", "n1", "n1")
+    assert only(PlacementPlanned, out).home == "n1/cpu0"
+
+
+def test_a_lost_node_counts_for_nothing_while_its_tasks_have_not_asked_again(pool):
+    """Homes and collectors on a lost node take no room from others."""
+    pool.handle(asked("a", t=1.0, n=4, node="n1"))
+    pool.handle(node_lost("n0", t=2.0))
+    pool.handle(node_added("n2", t=2.0, n=2))
+    assert nodes_of(pool.handle(asked("b", t=3.0, n=2, node="n1"))) == ("n2", "n2")
+
+
+def test_a_lost_master_frees_its_places(pool):
+    """The task's next attempt is placed as if the former had never been."""
+    pool.handle(asked("a", t=1.0, n=4, node="n0"))
+    pool.handle(node_lost("n0", t=2.0))
+    assert nodes_of(pool.handle(asked("b", t=3.0, n=2, node="n1"))) == ("n1", "n1")
+
+
+def test_a_stopped_task_frees_its_places_and_its_lease(pool):
+    """Room, home and slot go to others; the attempt may not ask again."""
+    pool.handle(asked("a", t=1.0, n=4))
+    lease = grant(pool, requested("a", t=1.0, node="n0"))
+    assert pool.handle(stopped("a", t=2.0))[:2] == (
+        LeaseReleased.match(fence=lease.fence, reason="task-stopped"),
+        SlotDrained.match(slot="n0/cpu0"),
+    )
+    out = pool.handle(asked("b", t=3.0, n=4))
+    assert (only(PlacementPlanned, out).home, nodes_of(out)) == ("n0/cpu0", ("n0", "n0", "n1", "n1"))
+    assert pool.handle(asked("a", t=4.0)) == (
+        RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
+    )
+    assert of(PlacementPlanned, pool.handle(asked("a", t=5.0, attempt=2)))
+
+
+def test_a_late_stop_of_a_former_attempt_leaves_the_present_one(pool):
+    """The end of attempt 1, told after attempt 2 was placed, frees nothing of attempt 2."""
+    pool.handle(asked("a", t=1.0, attempt=2, n=4))
+    assert pool.handle(stopped("a", t=2.0, attempt=1)) == ()
+    assert pool.snapshot()["placed"].keys() == {"a"}
+
+
+def test_a_higher_attempt_takes_over_at_once(pool):
+    """What the former master holds is revoked when its successor asks for its place, and the former is refused."""
+    pool.handle(asked("a", t=1.0, attempt=1, n=4))
+    lease = grant(pool, requested("a", t=1.0, node="n0"))
+    out = pool.handle(asked("a", t=2.0, attempt=2, n=4))
+    assert out == (
+        LeaseReleased.match(fence=lease.fence),
+        SlotDrained.match(slot="n0/cpu0"),
+        RevokeLease.match(fence=lease.fence),
+        PlacementPlanned.match(attempt=2, collector_nodes=("n0", "n0", "n1", "n1")),
+        SendPlacement.match(attempt=2),
+    )
+    assert pool.handle(asked("a", t=3.0, attempt=1)) == (
+        RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
+    )
+    assert of(RequestRefused, pool.handle(requested("a", t=3.0, attempt=1, round=2)))
+
+
+def test_questions_wait_for_a_first_node():
+    """Who asks before any node is up is answered when one comes; who stopped or was lost meanwhile is not."""
+    pool = CheckedPool(LeasingSettings(), epoch=1)
+    for task, node in (("a", "n0"), ("b", "n0"), ("c", "n9")):
+        assert pool.handle(asked(task, t=0.0, node=node)) == ()
+    pool.handle(stopped("b", t=1.0))
+    pool.handle(node_lost("n9", t=1.0))
+    assert pool.handle(node_added("n0", t=2.0)) == (
+        PlacementPlanned.match(task="a", home=None, collector_nodes=("n0", "n0")),
+        SendPlacement.match(task="a"),
+    )
+
+
+def test_leases_go_through_the_table(pool):
+    """Requests, returns, ticks and slots are answered by the lease table."""
+    leases = [grant(pool, requested(task, t=0.0, node="n0")) for task in "ab"]
+    assert pool.handle(requested("c", t=1.0)) == ()
+    assert only(LeaseGranted, pool.handle(returned(leases[1].fence, t=2.0))).task == "c"
+    pool.handle(reap(t=13.0))
+    assert pool.handle(slot_failed("n0/cpu0", t=14.0)) == ()
+    assert pool.handle(requested("d", t=14.0)) == ()
+    assert only(LeaseGranted, pool.handle(idled("n1/cpu0", t=15.0))).task == "d"
+
+
+def test_a_setting_changes_while_tasks_run(pool):
+    """The configuration of the journal's header stays what it was at the start."""
+    assert pool.handle(SettingChanged(t=1.0, key="leasing.ttl_s", value=20.0, task=None)) == ()
+    assert pool.settings.ttl_s == 20.0
+    assert pool.config["settings"]["ttl_s"] == 10.0
+
+
+@pytest.mark.parametrize("event", [node_added("n2", t=0.5), requested("a", t=float("nan"))])
+def test_time_never_runs_back(pool, event):
+    """Whichever part an event is for."""
+    pool.handle(node_added("n2", t=1.0))
+    with pytest.raises(InvalidTransition, match="pool in state at t=1 s"):
+        pool.handle(event)
+
+
+def test_the_configuration_rebuilds_the_machine():
+    """The header of a journal is enough to make the same machine again."""
+    pool = PoolMachine(LeasingSettings(ttl_s=30.0, hold="last"), epoch=7)
+    config = json.loads(json.dumps(pool.config))
+    assert config == {
+        "settings": {**config["settings"], "ttl_s": 30.0, "hold": "last"},
+        "epoch": 7,
+        "placement": "first",
+    }
+    again = PoolMachine.from_config(config)
+    assert (again.config, again.settings, again.snapshot()) == (config, pool.settings, pool.snapshot())
+
+
+def test_a_wrong_configuration_is_refused():
+    """Missing and unknown keys are all named; a planner must exist."""
+    with pytest.raises(ConfigError) as caught:
+        PoolMachine.from_config({"epoch": 1, "settings": {}, "colour": "red"})
+    assert caught.value.problems == ("pool lacks 'placement'", "pool has unknown key 'colour'")
+    with pytest.raises(ValueError, match="placement must be one of first, got 'best'"):
+        PoolMachine.from_config({"epoch": 1, "settings": {}, "placement": "best"})
+
+
+def test_a_snapshot_survives_json_and_replay(pool):
+    """From any moment on, the same events give the same records."""
+    events = [
+        asked("a", t=1.0, n=3),
+        requested("a", t=1.0, node="n0"),
+        requested("b", t=1.5, node="n1"),
+        requested("c", t=2.0, node="n1"),
+        asked("b", t=2.0, n=2, node="n1"),
+        node_lost("n0", t=3.0),
+        asked("c", t=3.0, n=2, node="n1"),
+        node_lost("n1", t=3.5),
+        asked("d", t=4.0, n=1),
+        node_added("n0", t=5.0, n=1),
+        slot_added("n0/cpu0", t=5.0),
+        stopped("d", t=6.0),
+        reap(t=7.0),
+    ]
+    moments = [(json.loads(json.dumps(pool.snapshot())), event, pool.handle(event)) for event in events]
+    for at, (snapshot, _, _) in enumerate(moments):
+        copy = PoolMachine(LeasingSettings(), epoch=1)
+        copy.restore(snapshot)
+        assert json.loads(json.dumps(copy.snapshot())) == snapshot
+        assert [copy.handle(event) for _, event, _ in moments[at:]] == [out for _, _, out in moments[at:]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "law"),
+    [
+        (lambda s: s["floors"].update(a=2), "no attempt that is over is placed"),
+        (lambda s: s["asked"].append(asked("b", t=1.0).to_row()), "a question waits only while no node is up"),
+        (lambda s: s["table"].update(reaping=False), "a reap deadline is set while a lease is held"),
+    ],
+)
+def test_check_finds_each_broken_law(pool, spoil, law):
+    """Each law turns red when the state is spoiled."""
+    pool.handle(asked("a", t=1.0))
+    pool.handle(requested("a", t=1.0))
+    snapshot = pool.snapshot()
+    spoil(snapshot)
+    pool.restore(snapshot)
+    with pytest.raises(AssertionError, match=law):
+        pool.check()
