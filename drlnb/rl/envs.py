@@ -40,8 +40,9 @@ def make_env(env: str) -> gymnasium.Env:
     except gymnasium.error.UnregisteredEnv as error:
         raise EnvError(_unknown(env)) from error
     except ModuleNotFoundError as error:
-        if ":" in env and error.name and env.partition(":")[0].split(".")[0] == error.name.split(".")[0]:
-            raise EnvError(f"environment {env!r}: no module named {error.name!r} can be imported") from error
+        module = env.partition(":")[0]
+        if ":" in env and f"'{module.partition('.')[0]}" in str(error):  # gymnasium keeps the name in the text only
+            raise EnvError(f"environment {env!r}: no module named {module!r} can be imported") from error
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
     except gymnasium.error.Error as error:
         raise EnvError(f"environment {env!r} cannot be made: {error}") from error

@@ -1,0 +1,96 @@
+"""Small tasks and environments with known answers."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils import EzPickle
+
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.envs import probe
+
+
+class Clock(gymnasium.Env):
+    """Counts its steps: observation = [steps], reward 1; ends as told."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, end_after: int = 3, truncate: bool = False, both: bool = False) -> None:
+        self._end_after, self._truncate, self._both = end_after, truncate, both
+        self._t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self._t = 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self._t += 1
+        end = self._t >= self._end_after
+        flags = (end, end) if self._both else (end and not self._truncate, end and self._truncate)
+        return np.array([self._t], np.float32), 1.0, *flags, {}
+
+
+class Forgetful(Clock, EzPickle):
+    """Pickles silently wrong: only constructor arguments travel."""
+
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+        Clock.__init__(self, end_after=50)
+
+
+class BadReward(Clock):
+    """Pays NaN in its second step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        obs, _, *rest = super().step(action)
+        return obs, float("nan") if self._t == 2 else 1.0, *rest
+
+
+class Broken(Clock):
+    """Cannot be built."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no licence for 42 seats")
+
+
+class Images(Clock):
+    """Has a dictionary as observation space."""
+
+    observation_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+
+
+ENVS = {
+    "rl/Clock-v0": Clock,
+    "rl/Cut-v0": lambda: Clock(end_after=3, truncate=True),
+    "rl/Both-v0": lambda: Clock(end_after=3, both=True),
+    "rl/Forgetful-v0": Forgetful,
+    "rl/BadReward-v0": BadReward,
+    "rl/Broken-v0": Broken,
+    "rl/Images-v0": Images,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _registered() -> Iterator[None]:
+    for name, entry in ENVS.items():
+        gymnasium.register(name, entry_point=entry)
+    yield
+    for name in ENVS:
+        gymnasium.registry.pop(name)
+
+
+@pytest.fixture(scope="session")
+def make_spec() -> Callable[..., TaskSpec]:
+    """Build a small task; keywords that are no field of the spec are hyper-parameters."""
+
+    def make(env: str = "CartPole-v1", **given: Any) -> TaskSpec:
+        top = {"name": "a", "seed": 5, "n_envs": 4, "total_timesteps": 1000, "n_collectors": 1, **probe(env)}
+        top |= {key: given.pop(key) for key in list(given) if key in top}
+        hyper = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "policy_kwargs": {"net_arch": [8, 8]}, **given}
+        return TaskSpec(env=env, hyperparameters=hyper, **top)
+
+    return make

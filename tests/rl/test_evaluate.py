@@ -1,0 +1,99 @@
+"""Evaluation, the numpy actor's predict, and training in one process."""
+
+import numpy as np
+import pytest
+
+from drlnb.rl.actors import NumpyActor
+from drlnb.rl.evaluate import evaluate
+from drlnb.rl.learner import make_learner
+from drlnb.rl.local import train_local
+from drlnb.rl.metrics import GLOSSARY
+
+
+def test_returns_are_raw_and_episodes_are_fixed_beforehand(make_spec):
+    """11 episodes of 3 steps with reward 1 give 11 returns of 3, although rewards are scaled in training."""
+    spec = make_spec("rl/Clock-v0", normalize=True)
+    found = evaluate(spec, make_learner(spec).published(), n_episodes=11)
+    assert (found.returns, found.lengths, found.mean, found.std) == ((3.0,) * 11, (3,) * 11, 3.0, 0.0)
+
+
+def test_evaluation_freezes_the_statistics(make_spec):
+    """The parameters keep their bits, and a second evaluation of them gives the same returns."""
+    spec = make_spec(normalize=True)
+    parameters = make_learner(spec).published()
+    before = parameters.tobytes()
+    first = evaluate(spec, parameters, n_episodes=3, deterministic=False)
+    assert parameters.tobytes() == before
+    assert evaluate(spec, parameters, n_episodes=3, deterministic=False) == first
+
+
+def test_an_episode_does_not_depend_on_how_many_are_played(make_spec):
+    """The first 3 of 10 episodes are the 3 of 3; another seed gives others."""
+    spec = make_spec()
+    parameters = make_learner(spec).published()
+    ten = evaluate(spec, parameters, n_episodes=10, seed=1)
+    assert evaluate(spec, parameters, n_episodes=3, seed=1).returns == ten.returns[:3]
+    assert evaluate(spec, parameters, n_episodes=10, seed=2).returns != ten.returns
+
+
+def test_no_episode_is_refused(make_spec):
+    """n_episodes must be at least 1."""
+    with pytest.raises(ValueError, match="n_episodes must be >= 1, got 0"):
+        evaluate(make_spec(), np.zeros(0, np.uint8), n_episodes=0)
+
+
+def test_predict_takes_one_observation_or_many(make_spec):
+    """A single observation gives a single action, a batch a batch; deterministic ones are the most likely."""
+    spec = make_spec()
+    actor = NumpyActor(spec)
+    actor.load(make_learner(spec).published())
+    rows = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    batch, state = actor.predict(rows, deterministic=True)
+    single, _ = actor.predict(rows[2], deterministic=True)
+    assert state is None
+    assert batch.tolist() == actor.forward(rows).argmax(axis=1).tolist()
+    assert np.shape(single) == ()
+    assert single == batch[2]
+
+
+def test_predicted_box_actions_stay_in_their_bounds(make_spec):
+    """With deviation e^3 the sampled torques are cut at +-2, of the space's shape and dtype."""
+    spec = make_spec("Pendulum-v1", policy_kwargs={"net_arch": [4], "log_std_init": 3.0})
+    actor = NumpyActor(spec)
+    actor.load(make_learner(spec).published())
+    found, _ = actor.predict(np.zeros((50, 3), np.float32))
+    assert (found.shape, found.dtype, np.abs(found).max()) == ((50, 1), np.float32, 2.0)
+
+
+def test_sampled_actions_follow_the_softmax(make_spec):
+    """100 000 Gumbel draws for logits log(.7), log(.3) choose action 0 in 70 % (+- 1 %); log-probs are the logs."""
+    actor = NumpyActor(make_spec())
+    outputs = np.log(np.full((100_000, 2), (0.7, 0.3), np.float32))
+    actions = actor.choose(outputs, np.random.default_rng(0).gumbel(size=outputs.shape).astype(np.float32))
+    assert abs((actions == 0).mean() - 0.7) < 0.01
+    expected = np.where(actions == 0, np.log(0.7), np.log(0.3))
+    np.testing.assert_allclose(actor.log_prob(outputs, actions), expected, atol=1e-6)
+
+
+def test_gaussian_log_probs_by_hand(make_spec):
+    """One dimension, mean 0, deviation 1: the log-density at 2 is -2 - log(2 pi) / 2 = -2.918939."""
+    spec = make_spec("Pendulum-v1")
+    actor = NumpyActor(spec)
+    actor.load(make_learner(spec).published())
+    found = actor.log_prob(np.zeros((1, 1), np.float32), np.full((1, 1), 2.0, np.float32))
+    assert found[0] == pytest.approx(-2.918939, abs=1e-6)
+
+
+def test_local_training_is_the_same_with_two_collectors(make_spec):
+    """130 steps in rounds of 64 make 192; parameters are equal with 1 and 2 collectors; metrics have meanings."""
+    one, two = (train_local(make_spec(total_timesteps=130, n_collectors=n)) for n in (1, 2))
+    assert one.n_timesteps == 192
+    assert one.parameters.tobytes() == two.parameters.tobytes()
+    assert [row["time/total_timesteps"] for row in one.metrics] == [64, 128, 192]
+    assert all(set(row) <= set(GLOSSARY) for row in one.metrics)
+
+
+def test_a_callback_ends_local_training(make_spec):
+    """False after the first round leaves one round."""
+    found = train_local(make_spec(), callback=lambda metrics: metrics["time/iterations"] < 1)
+    assert (len(found.metrics), found.n_timesteps) == (1, 64)

@@ -1,0 +1,137 @@
+"""Settings: tuned entries, overrides, and every problem told at once."""
+
+import pytest
+
+from drlnb.records.errors import ConfigError, InputError
+from drlnb.rl.ppo_settings import PpoSettings
+from drlnb.rl.settings import UNSUPPORTED, resolve
+
+
+def test_defaults_are_stable_baselines():
+    """An environment without an entry gets Stable-Baselines3's PPO defaults, 1 environment and a million steps."""
+    found = resolve("Nowhere-v0")
+    assert found.hyperparameters == {
+        "policy": "MlpPolicy",
+        "learning_rate": 3e-4,
+        "n_steps": 2048,
+        "batch_size": 64,
+        "n_epochs": 10,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "clip_range": 0.2,
+        "clip_range_vf": None,
+        "normalize_advantage": True,
+        "ent_coef": 0.0,
+        "vf_coef": 0.5,
+        "max_grad_norm": 0.5,
+        "target_kl": None,
+        "normalize": False,
+        "policy_kwargs": {},
+    }
+    assert (found.n_envs, found.total_timesteps) == (1, 1_000_000)
+    assert found.origin == "Stable-Baselines3's defaults"
+
+
+def test_cartpole_is_tuned():
+    """CartPole-v1 comes with the zoo's values, also behind a module prefix."""
+    for env in ("CartPole-v1", "gymnasium.envs:CartPole-v1"):
+        found = resolve(env)
+        assert (found.n_envs, found.total_timesteps) == (8, 100_000)
+        assert found.hyperparameters["clip_range"] == "lin_0.2"
+        assert found.hyperparameters["gae_lambda"] == 0.8
+        assert found.origin == f"tuned settings for {env} (rl/settings.yml)"
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])
+def test_every_shipped_entry_is_valid(env):
+    """Each entry resolves, and its settings build the dataclass."""
+    found = resolve(env)
+    assert PpoSettings.from_mapping(found.hyperparameters).to_plain() == found.hyperparameters
+
+
+def test_a_command_lines_text_is_read():
+    """Text becomes numbers, truth values, none, schedules and JSON."""
+    given = {"gamma": "0.9", "n_steps": "1e2", "normalize": "true", "target_kl": "none", "learning_rate": "lin_1e-3"}
+    found = resolve("X-v0", overrides={**given, "policy_kwargs": '{"net_arch": [8]}'}).hyperparameters
+    assert (found["gamma"], found["n_steps"], found["normalize"], found["target_kl"]) == (0.9, 100, True, None)
+    assert (found["learning_rate"], found["policy_kwargs"]) == ("lin_1e-3", {"net_arch": [8]})
+
+
+def test_overrides_are_named_in_the_origin():
+    """The origin says which settings are the caller's."""
+    assert resolve("CartPole-v1", overrides={"gamma": 0.9}).origin.endswith("(rl/settings.yml), with gamma")
+
+
+def test_an_unknown_name_gets_the_nearest_one():
+    """A slip of the finger is answered with the name that was meant."""
+    with pytest.raises(ConfigError, match="unknown hyper-parameter 'n_step'; did you mean 'n_steps'\\?"):
+        resolve("X-v0", overrides={"n_step": 8})
+
+
+def test_all_problems_are_told_at_once():
+    """Three wrong settings are three problems in one error, each with its value, and it is the caller's to mend."""
+    with pytest.raises(InputError) as caught:
+        resolve("X-v0", overrides={"gamma": 1.5, "n_epochs": 0, "learnin_rate": 1})
+    assert caught.value.problems == (
+        "unknown hyper-parameter 'learnin_rate'; did you mean 'learning_rate'?",
+        "n_epochs must be a whole number >= 1, got 0",
+        "gamma must be a number in [0, 1], got 1.5",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", "lin_x"),
+        ("batch_size", 2.5),
+        ("clip_range", -0.1),
+        ("normalize_advantage", 1),
+        ("normalize", {"norm_obz": True}),
+        ("policy_kwargs", {"net_arch": [0]}),
+        ("policy_kwargs", {"activation_fn": "gelu"}),
+        ("policy", "CnnPolicy"),
+        ("max_grad_norm", 0),
+        ("n_envs", "many"),
+    ],
+)
+def test_wrong_values_name_the_setting(name, value):
+    """A value of the wrong type or range is refused under its setting's name."""
+    with pytest.raises(ConfigError, match=name):
+        resolve("X-v0", overrides={name: value})
+
+
+def test_a_batch_larger_than_a_round_shows_all_numbers():
+    """batch_size 256 with 32 steps of 4 environments is refused with 32, 4, 128 and 256."""
+    with pytest.raises(ConfigError, match=r"batch_size must be <= n_steps \* n_envs = 32 \* 4 = 128, got 256"):
+        resolve("CartPole-v1", n_envs=4)
+
+
+def test_cleanrl_names_are_understood():
+    """CleanRL's example settings become ours; num_minibatches is a count, anneal_lr a schedule."""
+    given = {"num_envs": 4, "num_steps": 128, "num_minibatches": 4, "update_epochs": 3, "clip_coef": 0.1}
+    found = resolve("X-v0", overrides={**given, "anneal_lr": True, "norm_adv": False, "learning_rate": 2.5e-4})
+    hyper = found.hyperparameters
+    assert (found.n_envs, hyper["n_steps"], hyper["batch_size"], hyper["n_epochs"]) == (4, 128, 128, 3)
+    assert (hyper["clip_range"], hyper["learning_rate"], hyper["normalize_advantage"]) == (0.1, "lin_0.00025", False)
+    assert "num_minibatches" not in hyper
+
+
+def test_one_setting_under_two_names_is_refused():
+    """clip_coef and clip_range together are told as a conflict."""
+    with pytest.raises(ConfigError, match="clip_coef and clip_range are the same setting"):
+        resolve("X-v0", overrides={"clip_range": 0.1, "clip_coef": 0.2})
+
+
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+def test_unsupported_names_get_their_reason(name):
+    """Stable-Baselines3's arguments without a meaning here are refused with the reason."""
+    with pytest.raises(ConfigError, match=f"{name!r} is not supported: {UNSUPPORTED[name]}"):
+        resolve("X-v0", overrides={name: 1})
+
+
+def test_text_is_never_evaluated(tmp_path):
+    """A hostile text stays text and is refused; nothing runs."""
+    target = tmp_path / "made"
+    with pytest.raises(ConfigError, match="gamma must be a number"):
+        resolve("X-v0", overrides={"gamma": f"__import__('pathlib').Path({str(target)!r}).touch()"})
+    assert not target.exists()
