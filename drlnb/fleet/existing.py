@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
-from drlnb.runtime.rundir import RunDir, hello_epoch
+from drlnb.runtime.rundir import Hello, RunDir, say_hello
 
 __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
 
@@ -84,7 +84,7 @@ def check(
     spec: Mapping[str, Any] | None,
     on_existing: str = "error",
     *,
-    hello: Callable[[str], int | None] = hello_epoch,
+    hello: Callable[[str], Hello | None] = say_hello,
 ) -> str:
     """Say what :func:`prepare` would do, without doing it.
 
@@ -97,7 +97,7 @@ def check(
     on_existing
         One of :data:`ON_EXISTING`.
     hello
-        Answers with the epoch of the broker at an address.
+        Asks the scheduler at an address.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def check(
         return "new"
     lock = run.live_lock(hello)
     if lock is not None:
-        raise RunLocked(f"{run.path} is in use: its run goes on at {lock.address} (process {lock.pid} on {lock.host})")
+        raise RunLocked(f"{run.path} is in use: its run {lock.run} goes on at {lock.address}")
     if on_existing in {"restart", "overwrite"}:
         return on_existing
     old = run.read_spec()
@@ -152,7 +152,7 @@ def prepare(
     spec: Mapping[str, Any],
     on_existing: str = "error",
     *,
-    hello: Callable[[str], int | None] = hello_epoch,
+    hello: Callable[[str], Hello | None] = say_hello,
 ) -> RunDir:
     """Make the run directory ready for a run, or refuse.
 

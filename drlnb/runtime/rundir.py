@@ -9,6 +9,7 @@ Every file is replaced by temp and rename, so a reader never sees half of one.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -21,60 +22,71 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, RunLocked
-from drlnb.records.journal import Journal
+from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
 
-__all__ = ["Lock", "RunDir", "hello_epoch"]
+__all__ = ["Hello", "Lock", "RunDir", "say_hello"]
 
 #: Seconds that a scheduler has to say that it is alive.
 _HELLO_S = 2.0
 
 _FOLDERS = ("journal", "metrics", "checkpoints", "logs")
 _FILES = ("run.json", "status.json", "LOCK")
+_ENDS = ("done", "stopped", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """Who runs a directory's run now."""
 
+    run: str
     #: Start of the broker, in nanoseconds.
     epoch: int
     #: Address of its scheduler.
     address: str
-    #: Process id of the scheduler, and its host's name.
-    pid: int
-    host: str
+    #: Process id of the scheduler, 0 if not known, and the name of its host.
+    pid: int = 0
+    host: str = ""
 
 
-def hello_epoch(address: str, timeout_s: float = _HELLO_S) -> int | None:
-    """Ask a scheduler for the epoch of its broker.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A broker's word that it lives."""
+
+    epoch: int
+    #: Ids of the runs that go on there.
+    running: frozenset[str]
+
+
+def say_hello(address: str, timeout_s: float = _HELLO_S) -> Hello | None:
+    """Ask a scheduler for its broker's epoch and runs.
 
     Returns
     -------
-    int or None
+    Hello or None
         None if nothing answers in time, or no broker lives there.
     """
-    answer: list[int | None] = [None]
+    answer: list[Hello] = []
 
     async def ask() -> None:
         from distributed.core import rpc  # heavy, and only needed where a lock was found
 
         async with rpc(address, timeout=timeout_s) as scheduler:
-            reply = await scheduler.drlnb_hello()
-        if isinstance(reply, Mapping) and "epoch" in reply:
-            answer[0] = int(reply["epoch"])
+            hello = await scheduler.drlnb_hello()
+            runs = await scheduler.drlnb_runs()
+        if isinstance(hello, Mapping) and "epoch" in hello:
+            running = frozenset(row["run"] for row in runs or () if row["state"] == "running")
+            answer.append(Hello(epoch=int(hello["epoch"]), running=running))
 
     def run() -> None:
-        try:
+        with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):
             asyncio.run(asyncio.wait_for(ask(), timeout_s))
-        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError):
-            answer[0] = None
 
     # A thread of its own: the caller may sit in a notebook's running loop.
     thread = threading.Thread(target=run, name="drlnb-hello", daemon=True)
     thread.start()
     thread.join(timeout_s + 1.0)
-    return answer[0]
+    return answer[0] if answer else None
 
 
 def _write_json(path: Path, value: Any, *, new: bool = False) -> None:
@@ -158,18 +170,27 @@ class RunDir:
 
     def states(self) -> dict[str, str]:
         """Return each task's state: ``done``, ``stopped``, ``failed``, or ``interrupted`` where no end is recorded."""
-        states = {str(task["name"]): "interrupted" for task in self.read_spec()["tasks"]}
+        said = self.read_status().get("tasks", {})
+        ends = {str(task["name"]): said.get(task["name"], {}).get("state", "") for task in self.read_spec()["tasks"]}
+        return {name: state if state in _ENDS else self._last_end(name) for name, state in ends.items()}
+
+    def _last_end(self, task: str) -> str:
+        """Return how the newest attempt of a task ended, by its own journal (status.json may be another host's)."""
+        attempts = self.attempts(task)
+        if not attempts:
+            return "interrupted"
         try:
-            streams = Journal.read(self.path).streams
+            ends = read_stream(attempts[max(attempts)]).of(EndTask)
         except JournalError:
-            return states
-        for name in states:
-            ours = {stem: s for stem, s in streams.items() if stem.rpartition("-a")[0] == f"task-{name}"}
-            if ours:
-                newest = max(ours, key=lambda stem: int(stem.rpartition("-a")[2]))
-                ends = ours[newest].of(EndTask)
-                states[name] = ends[-1].state if ends else "interrupted"
-        return states
+            return "interrupted"
+        return ends[-1].state if ends else "interrupted"
+
+    def attempts(self, task: str) -> dict[int, Path]:
+        """Return the journal of each attempt of a task."""
+        found = (
+            (path.stem.removeprefix(f"task-{task}-a"), path) for path in self.journal.glob(f"task-{task}-a*.jsonl")
+        )
+        return {int(attempt): path for attempt, path in found if attempt.isdigit()}
 
     # ------------------------------------------------------------------ checkpoints
     def checkpoint(self, task: str) -> Path:
@@ -207,14 +228,15 @@ class RunDir:
         if lock is not None and lock.epoch == epoch:
             (self.path / "LOCK").unlink(missing_ok=True)
 
-    def live_lock(self, hello: Callable[[str], int | None] = hello_epoch) -> Lock | None:
-        """Return the lock if its scheduler lives and still has the same broker."""
+    def live_lock(self, hello: Callable[[str], Hello | None] = say_hello) -> Lock | None:
+        """Return the lock if its scheduler lives, still has the same broker, and the run goes on there."""
         lock = self.read_lock()
-        if lock is None or (lock.host == socket.gethostname() and not _lives(lock.pid)):
+        if lock is None or (lock.pid and lock.host == socket.gethostname() and not _lives(lock.pid)):
             return None
         if lock.address.startswith("tls:"):
             return lock  # it cannot be asked without its certificates, and its process lives or is elsewhere
-        return lock if hello(lock.address) == lock.epoch else None
+        said = hello(lock.address)
+        return lock if said is not None and said.epoch == lock.epoch and lock.run in said.running else None
 
     # ------------------------------------------------------------------ make and remove
     def create(self, spec: Mapping[str, Any]) -> None:
@@ -271,7 +293,7 @@ class RunDir:
 def _is_ours(path: Path) -> bool:
     parts, name = path.parts, path.name
     if len(parts) == 1:
-        return name in _FILES or (name.endswith(".part") and name.split(".part")[0].startswith(_FILES))
+        return name in _FILES or (name.endswith((".part", ".tmp")) and name.startswith(_FILES))
     if parts[0] == "journal":
         return name.endswith(".jsonl")
     if parts[0] == "metrics":

@@ -6,10 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from drlnb.records.errors import InputError
 
-__all__ = ["PROTOCOL", "VersionError", "mismatch", "versions"]
-
-#: Version of the messages between client, broker and agents; both sides must have the same.
-PROTOCOL = 1
+__all__ = ["VersionError", "drlnb_version", "mismatch", "versions"]
 
 #: Packages whose versions go into ``run.json``; read from their metadata, so that none of them is imported.
 _PACKAGES = ("drlnb", "torch", "gymnasium", "numpy", "dask", "distributed", "cloudpickle", "msgpack")
@@ -22,15 +19,21 @@ class VersionError(InputError, RuntimeError):
     """Two processes have versions that do not fit; the message names both sides."""
 
 
+def drlnb_version() -> str:
+    """Return the version of drlnb that is installed here, ``"missing"`` for a bare source tree."""
+    return _version("drlnb")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that matter; ``"missing"`` for one that is not installed."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+    return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES}}
 
 
 def _minor(text: str) -> str:

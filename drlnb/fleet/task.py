@@ -1,0 +1,161 @@
+"""What does a person ask for: one environment, one algorithm, a budget of steps?"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.settings import resolve
+
+__all__ = ["Task", "task_specs"]
+
+#: Names become file names and part of stream names.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+#: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
+_DEFAULT_COLLECTORS = 2
+
+
+class Task:
+    """One environment + one algorithm + a budget of steps, to be trained by a :class:`~drlnb.fleet.fleet.Fleet`.
+
+    Parameters
+    ----------
+    env
+        Gymnasium id, or ``module:Id-v0``.
+    algo
+        Algorithm; ``ppo`` so far.
+    total_timesteps
+        Budget in environment steps over all environments; None: the tuned budget of this environment.
+    seed
+        Of every random stream, at least 0.
+    n_envs
+        Environments over all collectors; None: the tuned number.
+    n_collectors
+        Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
+    group
+        Curves of one group are drawn with a band over seeds.
+    name
+        Unique inside a run; None: the environment's id, with the seed where the run has several.
+    **hyperparameters
+        Under Stable-Baselines3's names (or CleanRL's).
+
+    Raises
+    ------
+    ConfigError
+        If a setting is unknown or its value is wrong; the message lists all of them.
+
+    Examples
+    --------
+    >>> Task("CartPole-v1", total_timesteps=5000, n_steps=64)
+    Task('CartPole-v1', total_timesteps=5000, seed=0)
+    """
+
+    def __init__(
+        self,
+        env: str,
+        algo: str = "ppo",
+        *,
+        total_timesteps: int | None = None,
+        seed: int = 0,
+        n_envs: int | None = None,
+        n_collectors: int | None = None,
+        group: str | None = None,
+        name: str | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        problems = [] if isinstance(env, str) and env else [f"env must be an environment's id, got {env!r}"]
+        for key, value, least in (
+            ("total_timesteps", total_timesteps, 1),
+            ("seed", seed, 0),
+            ("n_envs", n_envs, 1),
+            ("n_collectors", n_collectors, 1),
+        ):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                problems.append(f"{key} must be a whole number >= {least}, got {value!r}")
+        if name is not None and not _NAME.fullmatch(name):
+            problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
+        if problems:
+            raise ConfigError(problems)
+        self.name = name
+        resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
+        try:
+            self._spec = TaskSpec(
+                name=name or _file_safe(env),
+                env=env,
+                algo=algo,
+                total_timesteps=resolved.total_timesteps,
+                seed=seed,
+                n_envs=resolved.n_envs,
+                n_collectors=n_collectors or min(_DEFAULT_COLLECTORS, resolved.n_envs),
+                group=group,
+                hyperparameters=resolved.hyperparameters,
+                origin=resolved.origin,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    def __repr__(self) -> str:
+        spec = self._spec
+        return f"Task({spec.env!r}, total_timesteps={spec.total_timesteps}, seed={spec.seed})"
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task with every default resolved; its name is not yet unique in a run."""
+        return self._spec
+
+
+def _file_safe(env: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", env).strip("-._")[:72]
+    return name or "task"
+
+
+def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ...]:
+    """Return the specs of a run's tasks under unique names.
+
+    The name is the environment's id, with ``-s<seed>`` where that id is trained under several seeds; a name that is
+    used twice gets ``-2``, ``-3`` and so on.
+
+    Parameters
+    ----------
+    tasks
+        Tasks or environment ids, or one of them.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or something else is among them.
+    """
+    listed = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    if not listed:
+        raise ConfigError("a run needs at least one task")
+    wrong = [f"tasks must be drlnb.Task or environment ids, got {task!r}" for task in listed if not _fits(task)]
+    if wrong:
+        raise ConfigError(wrong)
+    made = [Task(task) if isinstance(task, str) else task for task in listed]
+    seeds: dict[str, set[int]] = {}
+    for task in made:
+        seeds.setdefault(task.spec.env, set()).add(task.spec.seed)
+    used: set[str] = set()
+    specs = []
+    for task in made:
+        spec = task.spec
+        several = task.name is None and len(seeds[spec.env]) > 1
+        name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
+        specs.append(TaskSpec.from_plain(spec.to_plain() | {"name": name}))
+    return tuple(specs)
+
+
+def _fits(task: object) -> bool:
+    return isinstance(task, str | Task)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """Return `name`, or the first of ``name-2``, ``name-3`` that is free (also where case does not count)."""
+    free, n = name, 1
+    while free.casefold() in used:
+        n += 1
+        free = f"{name}-{n}"
+    used.add(free.casefold())
+    return free
