@@ -15,7 +15,7 @@ def column(*values: float) -> np.ndarray:
     [((0, 0, 0), (0, 1, 0), [1.75, 3.0, 2.0]), ((0, 1, 0), (0, 0, 0), [1.25, 1.0, 2.0])],
 )
 def test_time_limits_are_bootstrapped_and_true_ends_are_not(terminated, truncated, expected):
-    """r = 1, V = 0, gamma = lambda = .5, V(final) = 4, V(last) = 2: the rows worked by hand for either kind of end."""
+    """With r = 1, V = 0, gamma = lambda = .5, V(final) = 4, V(last) = 2: rows by hand for either kind of end."""
     found = gae(
         column(1, 1, 1),
         column(0, 0, 0),

@@ -93,7 +93,7 @@ def test_a_true_end_wins_over_a_time_limit(make_spec, collector):
 
 
 def test_discounted_returns_restart_after_an_end(make_spec, collector):
-    """gamma .5, reward 1, episodes of 3: R = 1, 1.5, 1.75, 1; count 4, mean 1.3125, M2 = .421875."""
+    """With gamma .5, reward 1, episodes of 3: R = 1, 1.5, 1.75, 1; count 4, mean 1.3125, M2 = .421875."""
     spec = make_spec("rl/Clock-v0", n_envs=1, gamma=0.5, normalize=True)
     arrays = collector(spec).collect(start(spec), version=0, round=0, n_steps=4).arrays
     assert arrays["return_moments"].tolist() == [[4.0, 1.3125, 0.421875]]

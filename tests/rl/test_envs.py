@@ -27,7 +27,7 @@ def test_an_unknown_id_gets_the_nearest_ones():
 
 def test_a_missing_version_gets_the_registered_ones():
     """A bare, lower-case name is answered with the id."""
-    with pytest.raises(EnvError, match="did you mean .*Pendulum-v1"):
+    with pytest.raises(EnvError, match=r"did you mean .*Pendulum-v1"):
         probe("pendulum-v7")
 
 

@@ -16,7 +16,7 @@ from drlnb.rl.layout import layout_of
 from drlnb.rl.learner import make_learner
 from drlnb.rl.metrics import GLOSSARY
 from drlnb.rl.networks import tower, views
-from drlnb.rl.ppo import minibatches
+from drlnb.rl.ppo import PpoLearner, minibatches
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_neither_split_nor_arrival_order_matters(env, make_spec, play):
 
 
 def test_same_spec_twice_gives_the_same_bits_with_poisoned_generators(make_spec, play):
-    """torch's global generator plays no part."""
+    """The global generator plays no part."""
     spec = make_spec()
     torch.manual_seed(1)
     expected = bits(play(spec)[0])
@@ -140,6 +140,35 @@ def test_flat_fused_adam_equals_torch_adam_per_tensor():
         assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
     expected = torch.cat([tensor.detach().ravel() for tensor in tensors])
     assert (flat.flat - expected).abs().max().item() < 1e-7
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    "hyper",
+    [{}, {"ent_coef": 0.1, "clip_range_vf": 0.1}, {"normalize_advantage": False, "vf_coef": 2.0, "clip_range": 0.05}],
+    ids=["defaults", "entropy and value clip", "raw advantages"],
+)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_gradients_by_hand_equal_autograd(env, hyper, activation, make_spec):
+    """For a policy that has moved off the acting one, both ways give the same gradient and statistics, to 1e-6."""
+    kwargs = {"net_arch": {"pi": [8, 6], "vf": [7]}, "activation_fn": activation}
+    spec = make_spec(env, policy_kwargs=kwargs, n_epochs=1, batch_size=64, **hyper)
+    fragment, found = sample(spec), []
+    for by_hand in (True, False):
+        learner = PpoLearner(spec, by_hand=by_hand)
+        learner.begin(0, 64)
+        learner.stage(0, fragment)
+        moved = torch.randn(learner.layout.n_total, generator=torch.Generator().manual_seed(3))
+        learner.adam.flat += 0.3 * moved  # padding moves too: nothing may read it
+        batch = learner._batch([learner._staged[index] for index in range(4)])
+        out = torch.zeros(7)
+        clip_vf = spec.hyperparameters.get("clip_range_vf")
+        learner._gradient(batch, spec.hyperparameters.get("clip_range", 0.2), clip_vf, out)
+        found.append((learner.adam.grad.clone(), out))
+    assert found[1][1][5] > 0.05  # some samples are clipped, or this would prove little
+    scale = found[1][0].abs().max().item()
+    torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6 * max(1.0, scale), rtol=1e-4)
+    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("env", "value"), [("rl/Cut-v0", True), ("rl/Clock-v0", False)])
