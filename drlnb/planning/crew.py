@@ -120,9 +120,7 @@ class Crew:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        rows = [
-            [list(m.env_indices), m.node, m.status, m.n_restarts, m.n_losses] for m in self.members.values()
-        ]
+        rows = [[list(m.env_indices), m.node, m.status, m.n_restarts, m.n_losses] for m in self.members.values()]
         return {"members": rows, "hosts": dict(self.hosts)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -93,8 +93,8 @@ def _difference(machine: Machine, event: Event, journalled: tuple[Record, ...], 
     try:
         decided = machine.handle(event)
         machine.check()
-    except (InvalidTransition, AssertionError, KeyError) as error:
-        return f"the fresh machine refused it: {error}"
+    except (InvalidTransition, AssertionError, LookupError, TypeError, ValueError) as error:
+        return f"the fresh machine refused it: {error!r}"
     # Through plain rows: JSON turns integer keys into text and tuples into lists.
     ours = [record.to_row() for record in decided]
     theirs = [record.to_row() for record in journalled]

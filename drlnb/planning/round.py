@@ -14,7 +14,8 @@ from drlnb.planning.round_boundary import Boundary
 from drlnb.planning.round_collect import Collecting
 from drlnb.planning.round_compute import Computing
 from drlnb.planning.round_state import ROUND_DEFAULTS
-from drlnb.records import distribution, placement, round as words, warmup
+from drlnb.records import distribution, placement, warmup
+from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.errors import InvalidTransition
@@ -72,7 +73,8 @@ class RoundMachine(Collecting, Computing, Boundary):
         """
         handler = self._handlers.get(type(event))
         opens = isinstance(event, words.TaskOpened)
-        if handler is None or event.t < self.last_t or opens != (self.phase == "new"):
+        # "not >=" also catches nan
+        if handler is None or not event.t >= self.last_t or opens != (self.phase == "new"):
             raise InvalidTransition(f"round of {self.task}", self.phase, event, self._story)
         self.last_t = event.t
         self._story.append(event)

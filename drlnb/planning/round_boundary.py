@@ -4,6 +4,7 @@ from drlnb.planning.leasing.hold import hold_planner
 from drlnb.planning.round_state import RoundState
 from drlnb.records import round as words
 from drlnb.records.common import SettingChanged
+from drlnb.records.leasing import RequestRefused
 
 __all__ = ["Boundary"]
 
@@ -20,8 +21,10 @@ class Boundary(RoundState):
             self.closing = ["checkpoint", "evaluation"]
         elif "stop" in self.asked:
             self.closing = ["checkpoint"]
-        if self.closing or "pause" in self.asked or "checkpoint" in self.asked or self._checkpoint_due(t):
+        self.resting = "pause" in self.asked and not self.closing
+        if self.closing or self.resting or "checkpoint" in self.asked or self._checkpoint_due(t):
             self._write_checkpoint(t, "end" if done else next(iter(self.asked), "periodic"))
+            self.asked.pop("checkpoint", None)
         if done or "stop" not in self.asked:
             self._publish()
 
@@ -29,7 +32,7 @@ class Boundary(RoundState):
     def _checkpoint_due(self, t: float) -> bool:
         age_s = t - self.checkpoint_t
         by_round = self.progress.n_rounds % self.config["checkpoint_every"] == 0
-        return (by_round and age_s >= self.config["checkpoint_min_s"]) or age_s >= self.config["checkpoint_max_s"]
+        return bool((by_round and age_s >= self.config["checkpoint_min_s"]) or age_s >= self.config["checkpoint_max_s"])
 
     def _write_checkpoint(self, t: float, reason: str) -> None:
         self.gathering = True
@@ -49,15 +52,16 @@ class Boundary(RoundState):
             self._wake()
 
     def _checkpoint_written(self, event: words.CheckpointWritten) -> None:
+        if event.version != self.progress.version:
+            return  # an older one, that a slow disk has finished only now
         self.gathering = False
-        self.asked.pop("checkpoint", None)
         if "checkpoint" in self.closing:
             if event.failure:
                 self._end("failed", f"the last checkpoint could not be written: {event.failure}")
                 return
             self.closing.remove("checkpoint")
             self._close_if_ready()
-        elif "pause" in self.asked and not self.closing:
+        elif self.resting:
             self._enter("paused")
             if "stop" in self.asked:
                 self._end("stopped", self.asked["stop"])
@@ -76,6 +80,7 @@ class Boundary(RoundState):
     def _resume_asked(self, event: words.ResumeAsked) -> None:
         del event
         self.asked.pop("pause", None)
+        self.resting = False
         self._wake()
 
     def _stop_asked(self, event: words.StopAsked) -> None:
@@ -87,8 +92,12 @@ class Boundary(RoundState):
             self.asked["stop"] = event.reason
 
     def _setting_changed(self, event: SettingChanged) -> None:
-        if event.key == "leasing.hold":
-            self.next_hold = str(event.value)
+        if event.key != "leasing.hold":
+            return
+        try:
+            self.next_hold = hold_planner(str(event.value)).name
+        except ValueError as error:
+            self._out.append(RequestRefused(subject=event.key, reason=str(error)))
 
     # ------------------------------------------------------------------ the end
     def _evaluate(self) -> None:
@@ -110,8 +119,8 @@ class Boundary(RoundState):
                 return
 
     def _evaluation_finished(self, event: words.EvaluationFinished) -> None:
-        if "evaluation" not in self.closing:
-            return
+        if "evaluation" not in self.closing or self.evaluator is None:
+            return  # it is over, or its collector was lost: another one plays it
         if event.failure:
             self._end("failed", f"the final evaluation failed: {event.failure}")
             return

@@ -3,7 +3,8 @@
 from drlnb.planning.distribution import commands
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round_state import RoundState
-from drlnb.records import batching, distribution, placement, round as words, warmup
+from drlnb.records import batching, distribution, placement, warmup
+from drlnb.records import round as words
 
 __all__ = ["Collecting"]
 
@@ -35,7 +36,8 @@ class Collecting(RoundState):
         if event.collector == self.evaluator:
             self.evaluator = None
         if self.crew.n_restarts > self.config["max_collector_restarts"]:
-            self._end("failed", f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}".strip())
+            reason = f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}"
+            self._end("failed", reason.strip())
             return
         n_restarts = self.crew.members[event.collector].n_restarts
         self._out.append(
@@ -70,7 +72,7 @@ class Collecting(RoundState):
         if not hosts:
             return
         plan = self.distribution.plan(hosts, self.n_bytes)
-        if not self.hold.batches:
+        if not self.hold.batches and self.phase != "paused":
             self._enter("publishing")
         self._out.append(
             distribution.DistributionPlanned(
@@ -104,7 +106,7 @@ class Collecting(RoundState):
             self._wake()
 
     def _wake(self) -> None:
-        if self.gathering or self.closing or "pause" in self.asked or not self.n_bytes:
+        if self.gathering or self.closing or self.resting or not self.n_bytes:
             return
         version = self.progress.version
         woken = self.crew.wake(version, self.hold.batches)
@@ -123,6 +125,9 @@ class Collecting(RoundState):
             self._enter("collecting")
 
     def _experience_arrived(self, event: words.ExperienceArrived) -> None:
+        queued = self.hold.batches.get(event.collector)
+        if queued is not None and queued.key == event.key:
+            return  # the message came twice: dropping its key would free the batch that is queued
         refusal = self._refusal(event)
         if refusal:
             self._drop(event.key, event.collector, event.round, refusal)

@@ -2,7 +2,8 @@
 
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round_state import RoundState
-from drlnb.records import leasing, round as words, swapping
+from drlnb.records import leasing, swapping
+from drlnb.records import round as words
 
 __all__ = ["Computing"]
 
@@ -33,6 +34,8 @@ class Computing(RoundState):
             self._enter("waiting")
 
     def _lease_received(self, event: words.LeaseReceived) -> None:
+        if event.fence == self.hold.fence:
+            return  # the answer came twice: refusing it would return the lease that we hold
         if event.request_id != self.hold.request_id:
             self._refuse_lease(event)
             return
@@ -71,8 +74,8 @@ class Computing(RoundState):
             self._enter("computing")
 
     def _gradient_computed(self, event: words.GradientComputed) -> None:
-        if event.fence != self.hold.fence or self.hold.slot is None:
-            return  # made under a lease that was lost: void
+        if event.fence != self.hold.fence or self.hold.slot is None or event.collector in self.hold.staged:
+            return  # made under a lease that was lost: void; or told twice
         self.hold.computed(event.collector, event.elapsed_s)
         self.progress.update_s += event.elapsed_s
         if len(self.hold.staged) < len(self.crew.members):
@@ -104,8 +107,9 @@ class Computing(RoundState):
 
     # ------------------------------------------------------------------ commit
     def _parameters_ready(self, event: words.ParametersReady) -> None:
-        if event.fence != self.hold.fence:
+        if event.fence != self.hold.fence or self.hold.committing:
             return
+        self.hold.committing = True
         self.hold.computed_s += event.elapsed_s
         self.progress.update_s += event.elapsed_s
         self.n_bytes_next = event.n_bytes
@@ -115,12 +119,16 @@ class Computing(RoundState):
         )
 
     def _parameters_committed(self, event: words.ParametersCommitted) -> None:
-        if event.fence != self.hold.fence:
+        # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
+        if event.version != self.round + 1:
             return
         made_round = self.n_bytes > 0
         waited_s = self.hold.waited_s
-        fence, computed_s = self.hold.returned()
-        self._out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s))
+        if self.hold.held:
+            clean = event.fence == self.hold.fence  # else the round is being computed once more: work in flight
+            fence, computed_s = self.hold.returned()
+            self._out.append(words.ReturnLease(fence=fence, clean=clean, computed_s=computed_s))
+        self.hold.request_id = None  # its grant, if it comes, is returned
         self.n_executor_deaths = 0
         used = self.hold.next_round()
         if made_round:

@@ -69,6 +69,8 @@ class RoundState:
         self.next_hold: str | None = None
         #: The wake waits for the checkpoint's copies.
         self.gathering = False
+        #: The wake waits for a person who paused the task at a boundary.
+        self.resting = False
         #: What the end still waits for: ``checkpoint``, ``evaluation``.
         self.closing: list[str] = []
         #: Collector that plays the final evaluation now.
@@ -80,7 +82,7 @@ class RoundState:
         """Return the whole state as plain data."""
         plain = (
             "phase", "attempt", "n_bytes", "n_bytes_next", "last_t", "checkpoint_t", "n_executor_deaths", "next_hold",
-            "gathering", "evaluator",
+            "gathering", "resting", "evaluator",
         )  # fmt: skip
         return {name: getattr(self, name) for name in plain} | {
             "metrics": dict(self.metrics),
@@ -98,7 +100,8 @@ class RoundState:
             if isinstance(part, HoldMachine | Crew | Progress):
                 part.restore(value)
             else:
-                setattr(self, name, type(value)(value) if isinstance(value, list | dict) else value)
+                # A journal's header turns lists into tuples.
+                setattr(self, name, type(part)(value) if isinstance(part, list | dict) else value)
 
     @property
     def round(self) -> int:

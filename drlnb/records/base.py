@@ -100,9 +100,8 @@ class Record:
         kind = _TYPES.get(str(row.get("r")))
         if kind is None or not issubclass(kind, cls):
             raise ValueError(f"unknown {cls.__name__.lower()} {row.get('r')!r}")
-        values = {key: from_plain(value) for key, value in row.items() if key not in {"k", "r"}}
         try:
-            return kind(**values)
+            return kind(**{key: from_plain(value) for key, value in row.items() if key not in {"k", "r"}})
         except TypeError as error:
             raise ValueError(f"{kind.__name__}: {error}") from None
 

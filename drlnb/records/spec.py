@@ -55,7 +55,8 @@ class TaskSpec:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as a mapping that JSON and msgpack hold."""
-        plain: dict[str, Any] = json.loads(json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, default=dict))
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain: dict[str, Any] = json.loads(json.dumps(values, default=dict))
         return plain
 
     @classmethod

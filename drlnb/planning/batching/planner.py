@@ -1,6 +1,7 @@
 """Which rule says how many steps each collector takes, and which environments does each own?"""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 __all__ = ["BatchingPlanner", "Equal", "batching_planner", "env_shares"]
@@ -35,7 +36,7 @@ def env_shares(n_envs: int, n_collectors: int) -> tuple[tuple[int, ...], ...]:
         raise ValueError(f"n_collectors must be in 1..n_envs = {n_envs}, got {n_collectors}")
     q, r = divmod(n_envs, n_collectors)
     starts = [i * q + min(i, r) for i in range(n_collectors + 1)]
-    return tuple(tuple(range(a, b)) for a, b in zip(starts, starts[1:], strict=False))
+    return tuple(tuple(range(a, b)) for a, b in pairwise(starts))
 
 
 class BatchingPlanner(Protocol):

@@ -110,6 +110,8 @@ class HoldMachine:
         self.batches: dict[int, Batch] = {}
         self.sent: set[int] = set()
         self.staged: set[int] = set()
+        #: The new version has been made under the present lease and is on its way to the store.
+        self.committing = False
         self._n_requests = 0
 
     @property
@@ -137,6 +139,7 @@ class HoldMachine:
         """Take over a lease."""
         self.request_id, self.fence, self.slot = None, fence, slot
         self.computed_s = 0.0
+        self.committing = False
         self.waited_s += waited_s
 
     def to_send(self) -> tuple[Batch, ...]:
@@ -160,7 +163,7 @@ class HoldMachine:
 
     def returned(self) -> tuple[Fence, float]:
         """Forget the lease and return its fence and the seconds computed under it."""
-        assert self.fence is not None  # noqa: S101 - the round machine asks `held` first
+        assert self.fence is not None
         fence, computed_s = self.fence, self.computed_s
         self.fence = self.slot = None
         return fence, computed_s
@@ -186,6 +189,7 @@ class HoldMachine:
             "batches": [[b.collector, b.key, b.n_samples] for b in self.batches.values()],
             "sent": sorted(self.sent),
             "staged": sorted(self.staged),
+            "committing": self.committing,
             "n_requests": self._n_requests,
         }
 
@@ -197,4 +201,5 @@ class HoldMachine:
         self.computed_s, self.waited_s = state["computed_s"], state["waited_s"]
         self.batches = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in state["batches"]}
         self.sent, self.staged = set(state["sent"]), set(state["staged"])
+        self.committing = state["committing"]
         self._n_requests = state["n_requests"]
