@@ -168,9 +168,8 @@ class PpoLearner:
             if self.layout.norm_obs:
                 rows = normalise(rows, self._obs_moments.mean, self._obs_moments.var)
             rows = rows.astype(np.float32, copy=False)
-            with torch.no_grad():
-                x = torch.from_numpy(rows).to(self.device)
-                found = tower(self._values_only, "vf", "value", x, relu=self._relu)[:, 0].cpu().numpy()
+            x = torch.from_numpy(rows).to(self.device)
+            found = explicit.forward(self._values_only, "vf", "value", x, relu=self._relu)[-1][:, 0].cpu().numpy()
             values[:, column] = found[:n_steps]
             next_values[:, column] = found[1 : n_steps + 1]
             next_values[final_at[cut, 0], column] = found[n_steps + 1 :]
