@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from drlnb.records.errors import CheckpointError, ConfigError, JournalError, RunLocked
+from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
 
@@ -191,24 +191,6 @@ class RunDir:
             (path.stem.removeprefix(f"task-{task}-a"), path) for path in self.journal.glob(f"task-{task}-a*.jsonl")
         )
         return {int(attempt): path for attempt, path in found if attempt.isdigit()}
-
-    # ------------------------------------------------------------------ checkpoints
-    def checkpoint(self, task: str) -> Path:
-        """Return the folder of a task's newest whole checkpoint.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none.
-        """
-        folder = self.checkpoints / task
-        try:
-            latest = folder / (folder / "LATEST").read_text(encoding="utf-8").strip()
-        except OSError:
-            raise CheckpointError(f"task {task}: no checkpoint in {folder} yet") from None
-        if not (latest / "manifest.json").is_file():
-            raise CheckpointError(f"task {task}: {folder}/LATEST names {latest.name}, which is no whole checkpoint")
-        return latest
 
     # ------------------------------------------------------------------ lock
     def read_lock(self) -> Lock | None:

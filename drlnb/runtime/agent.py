@@ -1,0 +1,336 @@
+"""The node agent: one plugin in each Dask worker, wiring only.
+
+It hosts the masters of the tasks whose anchors run here, this node's collectors and executors, and the host stores of
+the tasks that act here.  It imports neither torch nor gymnasium: its children do.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.protocol import to_serialize
+
+from drlnb.runtime.collectors import CollectorHost, LiveCollector
+from drlnb.runtime.devices import find_devices
+from drlnb.runtime.executors import Executor
+from drlnb.runtime.lifeline import become
+from drlnb.runtime.master import Master
+from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version, refused
+from drlnb.runtime.start_modes import Zygote
+from drlnb.runtime.stores import Stores
+
+__all__ = ["AgentPlugin"]
+
+
+class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Children, stores and masters of one node.
+
+    Parameters
+    ----------
+    own_cluster
+        Whether the cluster was started by drlnb: then the worker's process takes our title.
+    """
+
+    name = AGENT
+    idempotent = True
+
+    def __init__(self, *, own_cluster: bool = False) -> None:
+        self._own_cluster = own_cluster
+
+    async def setup(self, worker: Any) -> None:
+        """Start the agent; called by the worker."""
+        if self._own_cluster:
+            become("drlnb worker")
+        self.worker = worker
+        self.node = str(worker.name)
+        self.server_id = uuid.uuid4().hex
+        self.directory = Path(worker.local_directory) / "drlnb"
+        self.epoch = 0
+        self.masters: dict[tuple[str, str], Master] = {}
+        self.executors: dict[str, Executor] = {}
+        self.stores = Stores(self)
+        self._background: set[asyncio.Task[Any]] = set()
+        self.zygote: Zygote | None = Zygote(self.directory / "zygote.log") if hasattr(os, "fork") else None
+        if self.zygote is not None:
+            await self.zygote.start()
+        self.collectors = CollectorHost(self.zygote, self._collector_lost)
+        self.handlers = {
+            "drlnb_slots": self.slots,
+            "drlnb_revoke": self.revoke,
+            "drlnb_lease_lost": self.lease_lost,
+            "drlnb_node_lost": self.node_lost,
+            "drlnb_control": self.control,
+            "drlnb_probe_env": self.probe_env,
+            "drlnb_collector_start": self.collector_start,
+            "drlnb_collector_ask": self.collector_ask,
+            "drlnb_collector_lost": self.collector_lost,
+            "drlnb_compute": self.compute,
+            "drlnb_chunk": self.stores.chunk,
+            "drlnb_end_task": self.end_task,
+        }
+        for name, handler in self.handlers.items():
+            worker.handlers[name] = handler
+        self.keep(self._report_up())
+
+    async def teardown(self, worker: Any) -> None:
+        """End every child; called by the worker when it closes in good order."""
+        del worker
+        for master in list(self.masters.values()):
+            await master.abort("the worker is closing")
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.collectors.stop_all()
+        if self.zygote is not None:
+            await self.zygote.end()
+        await asyncio.gather(*(executor.end() for executor in self.executors.values()))
+        self.stores.close()
+
+    def keep(self, coroutine: Any) -> "asyncio.Task[Any]":
+        """Run something in the background until it is done or the agent ends."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _report_up(self) -> None:
+        """Tell the broker about this node; again and again until it hears."""
+        devices, why_not = await find_devices(self.directory / "probe.log")
+        n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await self.ask_broker(
+                    "drlnb_agent_up",
+                    node=self.node,
+                    address=self.worker.address,
+                    server_id=self.server_id,
+                    host=socket.gethostname(),
+                    pid=os.getpid(),
+                    n_cpus=n_cpus,
+                    n_collector_slots=n_cpus,
+                    devices=devices,
+                    why_no_cuda=why_not,
+                    version=drlnb_version(),
+                    protocol=PROTOCOL,
+                )
+                if reply is not None and "epoch" in reply:
+                    self.epoch = reply["epoch"]
+                    await self.slots(reply["slots"])
+                    return
+            await asyncio.sleep(0.2)
+
+    # ------------------------------------------------------------------ talking to others
+    async def ask_broker(self, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
+        """Call a handler of the broker."""
+        return await asyncio.wait_for(getattr(self.worker.scheduler, op)(**message), timeout_s)
+
+    async def call(
+        self, address: str, op: str, *, timeout_s: float | None = RPC_TIMEOUT_S, payload: Any = b"", **message: Any
+    ) -> dict[str, Any]:
+        """Call a handler of an agent; of this one without a wire.
+
+        Raises
+        ------
+        OSError
+            If the other agent cannot be reached, is not an agent any more, or does not answer in time.
+        """
+        if address == self.worker.address:
+            reply: dict[str, Any] = await self.handlers[op](payload=payload, **message)
+            return reply
+        rpc = getattr(self.worker.rpc(address), op)
+        try:
+            reply = await asyncio.wait_for(rpc(payload=to_serialize(memoryview(payload)), **message), timeout_s)
+        except TimeoutError:
+            raise ConnectionError(f"{address} did not answer {op} in {timeout_s:g} s") from None
+        if reply is None:
+            raise ConnectionError(f"{address} does not know {op}")
+        return reply
+
+    # ------------------------------------------------------------------ slots
+    async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
+        """Start the executors of the slots that the pool gave to this node."""
+        del payload
+        for row in slots:
+            if row["slot"] not in self.executors:
+                log = self.directory / f"executor-{row['slot'].replace('/', '-')}.log"
+                executor = Executor(row["slot"], row["device"], log, self._executor_up)
+                self.executors[row["slot"]] = executor
+                executor.start()
+        return {"ok": True}
+
+    def _executor_up(self, executor: Executor) -> None:
+        self.keep(
+            self.ask_broker(
+                "drlnb_slot_up",
+                node=self.node,
+                slot=executor.slot,
+                device=executor.device,
+                device_name=executor.device_name,
+                executor_epoch=executor.epoch,
+            )
+        )
+
+    async def compute(
+        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""
+    ) -> dict[str, Any]:
+        """Let an executor of this node compute."""
+        executor = self.executors.get(slot)
+        if executor is None:
+            return {"op": "died", "reason": f"no executor serves {slot} on {self.node}"}
+        try:
+            answer, made = await executor.ask(header, payload, timeout_s=watchdog_s)
+        except ConnectionError as error:
+            return {"op": "died", "reason": str(error)}
+        return {**answer, "payload": made}
+
+    async def revoke(self, slot: str, fence: Any, grace_s: float, payload: Any = b"") -> dict[str, Any]:
+        """Wait until the work of a fence has ended on a slot, or end it by force."""
+        del payload
+        executor = self.executors.get(slot)
+        if executor is None:
+            return {"idle": False}
+        return {"idle": await executor.quiet((fence[0], fence[1]), grace_s)}
+
+    # ------------------------------------------------------------------ collectors
+    async def collector_start(
+        self,
+        run: str,
+        task: str,
+        attempt: int,
+        collector: int,
+        spec: Mapping[str, Any],
+        env_indices: Any,
+        out: str,
+        mode: str = "zygote",
+        payload: Any = b"",
+    ) -> dict[str, Any]:
+        """Start a collector here; ``failed`` says why not."""
+        await self.collectors.stop_task(run, task, below_attempt=attempt)
+        log = Path(out) / "logs" / self.node / f"{task}-{collector}.log"
+        configuration = {"spec": spec, "collector": collector, "env_indices": list(env_indices)}
+        try:
+            return await self.collectors.start(
+                (run, task, collector),
+                attempt=attempt,
+                configuration=configuration,
+                state=bytes(payload),
+                log=log,
+                mode=mode,
+            )
+        except (ConnectionError, RuntimeError, OSError) as error:
+            return {"failed": str(error)}
+
+    async def collector_ask(
+        self, run: str, task: str, collector: int, header: Mapping[str, Any], payload: Any = b""
+    ) -> dict[str, Any]:
+        """Send a frame to a collector here; ``gone`` if it is lost (its loss is reported on its own)."""
+        store = self.stores.path(run, task)
+        try:
+            answer, made = await self.collectors.ask((run, task, collector), {**header, "store": store}, payload)
+        except ConnectionError as error:
+            return {"op": "gone", "reason": str(error)}
+        return {**answer, "payload": made}
+
+    def _collector_lost(self, live: LiveCollector, reason: str, detail: str) -> None:
+        self.keep(self._tell_loss(live, reason, detail))
+
+    async def _tell_loss(self, live: LiveCollector, reason: str, detail: str) -> None:
+        run, task, collector = live.key
+        address = self.stores.master_of(run, task) or self.worker.address
+        with contextlib.suppress(OSError):
+            await self.call(
+                address,
+                "drlnb_collector_lost",
+                run=run,
+                task=task,
+                attempt=live.attempt,
+                collector=collector,
+                node=self.node,
+                reason=reason,
+                detail=detail,
+            )
+
+    async def collector_lost(self, run: str, task: str, attempt: int, payload: Any = b"", **loss: Any) -> dict[str, Any]:
+        """Tell the master here that a collector is gone."""
+        del payload
+        master = self.masters.get((run, task))
+        if master is not None and master.attempt == attempt:
+            master.collector_lost(**loss)
+        return {"ok": True}
+
+    async def probe_env(self, env: str, payload: Any = b"") -> dict[str, Any]:
+        """Build an environment once, in a child, and describe its spaces."""
+        del payload
+        key = ("probe", uuid.uuid4().hex, 0)
+        log = self.directory / f"probe-{key[1][:8]}.log"
+        try:
+            live = await self.collectors._launch(key, 0, log, "zygote")  # noqa: SLF001
+            live.ended = True
+            self.collectors.live[key] = live
+            answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe", "env": env}), 30.0)
+        except TimeoutError:
+            return refused("EnvError", f"{env} was not ready after 30 s")
+        except ConnectionError as error:
+            return refused("EnvError", f"{env}: the process that built it ended ({error})")
+        finally:
+            await self.collectors.stop(key)
+            log.unlink(missing_ok=True)
+        if answer["op"] == "error":
+            kind = answer["kind"] if answer["kind"] == "UnsupportedSpace" else "EnvError"
+            return refused(kind, answer["message"], detail=answer["detail"])
+        return {"spaces": answer["spaces"]}
+
+    # ------------------------------------------------------------------ masters
+    async def run_master(self, run: str, task: str) -> str:
+        """Host one task's master until the task ends; the anchor waits for it."""
+        attached = await self.ask_broker("drlnb_task_attach", run=run, task=task, node=self.node)
+        if "error" in attached:
+            return str(attached["message"])
+        former = self.masters.get((run, task))
+        if former is not None:
+            await former.abort("another attempt has begun")
+        master = self.masters[run, task] = Master(self, run, task, attached)
+        try:
+            return await master.run_to_end()
+        finally:
+            if self.masters.get((run, task)) is master:
+                del self.masters[run, task]
+
+    async def control(self, run: str, task: str, action: str, payload: Any = b"", **how: Any) -> dict[str, Any]:
+        """Pass a person's wish on to the master here."""
+        del payload
+        master = self.masters.get((run, task))
+        if master is not None:
+            await master.control(action, **how)
+        return {"ok": True}
+
+    async def lease_lost(self, fence: Any, reason: str, payload: Any = b"") -> dict[str, Any]:
+        """Tell the master here whose lease this was."""
+        del payload
+        for master in self.masters.values():
+            master.lease_lost((fence[0], fence[1]), reason)
+        return {"ok": True}
+
+    async def node_lost(self, node: str, reason: str, payload: Any = b"") -> dict[str, Any]:
+        """Tell every master here that a node is gone."""
+        del payload
+        for master in self.masters.values():
+            master.node_lost(node, reason)
+        return {"ok": True}
+
+    async def end_task(self, run: str, task: str, attempt: int, payload: Any = b"") -> dict[str, Any]:
+        """End the collectors of a task here, forget its model and its store."""
+        del payload
+        await self.collectors.stop_task(run, task, below_attempt=attempt + 1)
+        self.stores.drop(run, task)
+        for executor in self.executors.values():
+            executor.forget(f"{run}/{task}")
+        return {"ok": True}
+
+

@@ -1,0 +1,229 @@
+"""The one authority of a cluster: a scheduler plugin that hosts the pool's machine and the register of runs.
+
+It holds no rule about leases: handlers turn messages into events, effects turn commands into answers.  It runs in the
+scheduler's event loop, so everything here is short; files are written by threads.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.records import leasing, placement
+from drlnb.records.base import Command, Record
+from drlnb.records.common import LoopLagged, SettingChanged
+from drlnb.records.ids import Fence
+from drlnb.runtime.broker_nodes import Nodes
+from drlnb.runtime.broker_runs import Runs
+from drlnb.runtime.host import MachineHost
+from drlnb.runtime.protocol import BROKER, PROTOCOL, drlnb_version, pool_task, split_pool_task
+
+__all__ = ["BrokerPlugin"]
+
+
+class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Leases, placement, nodes and runs of one cluster.
+
+    Parameters
+    ----------
+    settings
+        Settings of leasing, plain data.
+    """
+
+    name = BROKER
+    idempotent = True
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = dict(settings or {})
+
+    async def start(self, scheduler: Any) -> None:
+        """Install the handlers; called by the scheduler."""
+        self.scheduler = scheduler
+        self.epoch = time.time_ns()
+        settings = LeasingSettings.from_mapping(self._settings)
+        self.pool = PoolMachine(settings, self.epoch)
+        self.runs = Runs(self)
+        self.nodes = Nodes(self)
+        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record])
+        self.host.on_defect = self.runs.defect
+        self._grants: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._placements: dict[tuple[str, int], asyncio.Future[dict[str, Any]]] = {}
+        self._lag = asyncio.get_running_loop().create_task(self._watch_lag(settings))
+        for name, handler in self._handlers().items():
+            scheduler.handlers[name] = handler
+
+    def _handlers(self) -> dict[str, Any]:
+        return {
+            "drlnb_hello": self.hello,
+            "drlnb_acquire": self.acquire,
+            "drlnb_renew": self.renew,
+            "drlnb_release": self.release,
+            "drlnb_place": self.place,
+            **self.nodes.handlers(),
+            **self.runs.handlers(),
+        }
+
+    async def close(self) -> None:
+        """End with the scheduler."""
+        self._lag.cancel()
+        await self.host.close()
+        self.runs.close()
+
+    def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Hear that a worker is gone: its node's slots, masters and collectors are, too."""
+        del scheduler, stimulus_id, kwargs
+        self.nodes.lost(worker, "the worker left the cluster")
+
+    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
+        """Veto the closing of workers while a run lives: their slots and collectors are in use."""
+        del scheduler
+        return [] if self.runs.any_live else workers
+
+    # ------------------------------------------------------------------ messages
+    async def hello(self, protocol: int = PROTOCOL) -> dict[str, Any]:
+        """Say who we are."""
+        del protocol
+        return {"protocol": PROTOCOL, "version": drlnb_version(), "epoch": self.epoch, "t": self.host.now}
+
+    async def acquire(
+        self, request_id: str, task: str, attempt: int, round: int, node: str, known: bool = False
+    ) -> dict[str, Any]:
+        """Wait for a slot, at most ``poll_s``; a repeat (`known`) goes on waiting."""
+        future = self._grants.get(request_id)
+        if future is None:
+            future = self._grants[request_id] = asyncio.get_running_loop().create_future()
+            self.host.feed(
+                leasing.SlotRequested, request_id=request_id, task=task, attempt=attempt, round=round, node=node
+            )
+        elif known and future.done():
+            # The answer was lost on its way: the pool repeats the same grant.
+            self.host.feed(
+                leasing.SlotRequested, request_id=request_id, task=task, attempt=attempt, round=round, node=node
+            )
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), self.pool.settings.poll_s)
+        except TimeoutError:
+            return {"pending": True}
+
+    async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
+        """Keep a lease alive; ``lost`` if it is not the holder's any more."""
+        refusals = self._feed_for(leasing.LeaseRenewed, leasing.RequestRefused, fence=_fence(fence), n_progress=n_progress)
+        return {"lost": refusals[0].reason} if refusals else {"ok": True}
+
+    async def release(self, fence: tuple[int, int], clean: bool, computed_s: float) -> dict[str, Any]:
+        """Take a lease back."""
+        refusals = self._feed_for(
+            leasing.LeaseReturned, leasing.RequestRefused, fence=_fence(fence), clean=clean, computed_s=computed_s
+        )
+        return {"refused": refusals[0].reason} if refusals else {"ok": True}
+
+    async def place(self, task: str, attempt: int, node: str, n_collectors: int) -> dict[str, Any]:
+        """Say where a task's collectors live."""
+        key = (task, attempt)
+        future = self._placements[key] = asyncio.get_running_loop().create_future()
+        self.host.feed(
+            placement.PlacementAsked, task=task, attempt=attempt, node=node, n_collectors=n_collectors
+        )
+        try:
+            answer = await asyncio.wait_for(future, self.pool.settings.poll_s)
+        except TimeoutError:
+            return {"pending": True}
+        return {**answer, "addresses": self.nodes.addresses}
+
+    def _feed_for(self, kind: Any, wanted: type[Record], **fields: Any) -> list[Any]:
+        """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
+        heard: list[Any] = []
+
+        def listen(record: Record) -> None:
+            if isinstance(record, wanted):
+                heard.append(record)
+
+        self.host.sinks.append(listen)
+        try:
+            self.host.feed(kind, **fields)
+        finally:
+            self.host.sinks.remove(listen)
+        return heard
+
+    def set_pool(self, key: str, value: Any) -> None:
+        """Change a setting of the pool."""
+        self.host.feed(SettingChanged, key=key, value=value, task=None)
+
+    def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
+        """Take everything from a task that has ended."""
+        name = pool_task(run, task)
+        self.host.feed(placement.TaskStopped, task=name, attempt=attempt, reason=reason)
+        for request in [r for r in self._grants if r.startswith(f"{name}/")]:
+            future = self._grants.pop(request)
+            if not future.done():
+                future.cancel()
+
+    # ------------------------------------------------------------------ commands
+    def _effect(self, command: Command) -> Coroutine[Any, Any, None] | None:
+        if isinstance(command, leasing.SendGrant):
+            self._grant(command)
+        elif isinstance(command, placement.SendPlacement):
+            future = self._placements.pop((command.task, command.attempt), None)
+            if future is not None and not future.done():
+                future.set_result({"collector_nodes": list(command.collector_nodes)})
+        elif isinstance(command, leasing.RevokeLease):
+            return self._revoke(command)
+        else:
+            raise TypeError(f"no effect for {type(command).__name__}")
+        return None
+
+    def _grant(self, command: leasing.SendGrant) -> None:
+        future = self._grants.get(command.request_id)
+        if future is None or future.done():
+            future = self._grants[command.request_id] = asyncio.get_running_loop().create_future()
+        future.set_result(
+            {
+                "fence": (command.fence.epoch, command.fence.token),
+                "slots": [self.nodes.slot_row(slot) for slot in command.slots],
+                "ttl_s": command.ttl_s,
+                "waited_s": command.waited_s,
+            }
+        )
+
+    async def _revoke(self, command: leasing.RevokeLease) -> None:
+        """Stop the work of a lost lease; say when its slot is idle (no timer ever frees a slot)."""
+        fence = (command.fence.epoch, command.fence.token)
+        await self.nodes.tell_masters("drlnb_lease_lost", fence=fence, reason=command.reason)
+        quiet = await self.nodes.revoke(command.slot, fence, self.pool.settings.kill_grace_s)
+        if quiet:
+            self.host.feed(leasing.ExecutorIdled, slot=command.slot)
+        # else: the executor was killed, its successor says ExecutorStarted; or its node is gone and so is the slot.
+
+    async def _watch_lag(self, settings: LeasingSettings) -> None:
+        """Notice when this loop stood still: silence during that time is nobody's fault."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + settings.reap_s
+            await asyncio.sleep(settings.reap_s)
+            lag_s = loop.time() - due
+            if lag_s > settings.lag_threshold_s:
+                self.host.feed(LoopLagged, lag_s=lag_s)
+
+    def tasks_of(self, run: str) -> list[str]:
+        """Return the pool's task names of a run; for tests."""
+        return [name for name in self.pool.snapshot()["placed"] if split_pool_task(name)[0] == run]
+
+    async def ask_node(self, node: str, op: str, timeout_s: float, **message: Any) -> dict[str, Any] | None:
+        """Call a node agent's handler; ``None`` if it cannot be reached in time."""
+        address = self.nodes.addresses.get(node)
+        if address is None:
+            return None
+        with contextlib.suppress(OSError, TimeoutError):
+            rpc = self.scheduler.rpc(address)
+            reply: dict[str, Any] = await asyncio.wait_for(getattr(rpc, op)(**message), timeout_s)
+            return reply
+        return None
+
+
+def _fence(pair: tuple[int, int]) -> Fence:
+    return Fence(epoch=pair[0], token=pair[1])

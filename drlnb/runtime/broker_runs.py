@@ -1,0 +1,263 @@
+"""Which runs live on this cluster, what do their journals say, and what does a person want of them?"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drlnb.records.base import Record
+from drlnb.records.journal import StreamOpened
+from drlnb.runtime.host import JournalWriter
+from drlnb.runtime.protocol import drlnb_version, refused, split_pool_task
+
+if TYPE_CHECKING:
+    from drlnb.runtime.broker import BrokerPlugin
+
+__all__ = ["LiveRun", "Runs"]
+
+#: Rows kept per run for who looks late; the file stays whole.
+_RING = 20_000
+#: Least time between two writes of status.json, in seconds.
+_STATUS_S = 1.0
+
+
+class LiveRun:
+    """One run: its spec, its tasks' states, its ring of rows."""
+
+    def __init__(self, run: str, spec: Mapping[str, Any], epoch: int) -> None:
+        self.run = run
+        self.spec = spec
+        self.out = Path(spec["out"])
+        self.tasks: dict[str, dict[str, Any]] = {
+            task["name"]: {
+                "state": "starting",
+                "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
+                "node": "",
+                "wanted": "",
+                "reason": "",
+                "n_timesteps": 0,
+            }
+            for task in spec["tasks"]
+        }
+        self.stream = f"broker-e{epoch}"
+        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
+        self.ring: deque[dict[str, Any]] = deque(maxlen=_RING)
+        self.n_rows = 0
+        self.changed = asyncio.Event()
+        self._status_t = 0.0
+
+    @property
+    def state(self) -> str:
+        """``running`` while any task is, else the worst end."""
+        states = {task["state"] for task in self.tasks.values()}
+        for state in ("starting", "running", "failed", "stopped"):
+            if state in states:
+                return "running" if state == "starting" else state
+        return "done"
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows and wake who waits for them."""
+        self.ring.extend(rows)
+        self.n_rows += len(rows)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def write_status(self, *, force: bool = False) -> None:
+        """Write status.json, at most once per second."""
+        now = time.monotonic()
+        if not force and now - self._status_t < _STATUS_S:
+            return
+        self._status_t = now
+        shown = ("state", "attempt", "reason", "n_timesteps")
+        tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
+        text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks}, indent=1)
+        temporary = self.out / "status.json.tmp"
+        with contextlib.suppress(OSError):  # a full disk is said by the journal's writer
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self.out / "status.json")
+
+
+class Runs:
+    """The register of runs."""
+
+    def __init__(self, broker: "BrokerPlugin") -> None:
+        self.broker = broker
+        self.live: dict[str, LiveRun] = {}
+        self._background: set[asyncio.Future[Any]] = set()
+
+    def handlers(self) -> dict[str, Any]:
+        """Return the messages served here."""
+        return {
+            "drlnb_run_create": self.create,
+            "drlnb_run_control": self.control,
+            "drlnb_runs": self.list,
+            "drlnb_rows": self.rows,
+            "drlnb_task_attach": self.attach,
+            "drlnb_task_rows": self.task_rows,
+            "drlnb_task_end": self.end,
+        }
+
+    @property
+    def any_live(self) -> bool:
+        """Whether any run is running."""
+        return any(run.state == "running" for run in self.live.values())
+
+    def keep(self, task: "asyncio.Future[Any]") -> None:
+        """Hold a background task until it is done."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def close(self) -> None:
+        """Close every stream."""
+        for run in self.live.values():
+            run.writer.close()
+
+    # ------------------------------------------------------------------ journal rows
+    def pool_record(self, record: Record) -> None:
+        """Write a record of the pool into every live run's stream."""
+        for run in self.live.values():
+            if run.state == "running":
+                run.writer.write(record)
+                run.add([{"s": run.stream, **record.to_row()}])
+
+    def defect(self, text: str) -> None:
+        """Show a defect of the broker in every live run."""
+        for run in self.live.values():
+            run.add([{"s": run.stream, "k": "n", "r": "Defect", "text": text}])
+
+    async def task_rows(self, run: str, task: str, rows: list[dict[str, Any]], n_timesteps: int) -> dict[str, Any]:
+        """Take a master's journal rows for who watches."""
+        live = self.live.get(run)
+        if live is None:
+            return refused("unknown", f"no run {run}")
+        live.tasks[task]["n_timesteps"] = n_timesteps
+        live.add(list(rows))
+        live.write_status()
+        return {"ok": True}
+
+    async def rows(self, run: str, since: int, wait_s: float) -> dict[str, Any]:
+        """Return rows from number `since` on, once there are any or the time is up."""
+        live = self.live.get(run)
+        if live is None:
+            return refused("unknown", f"no run {run} on this cluster")
+        if live.n_rows <= since and live.state == "running":
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(live.changed.wait()), min(wait_s, 20.0))
+        first = live.n_rows - len(live.ring)
+        skip = max(0, since - first)
+        page = list(live.ring)[skip : skip + 2000]
+        return {
+            "next": max(since, first) + len(page),
+            "rows": page,
+            "gap": since < first,
+            "state": live.state,
+            "tasks": live.tasks,
+        }
+
+    # ------------------------------------------------------------------ clients
+    async def create(self, run: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """Open a run; a repeat of the same id gets the same answer."""
+        if run in self.live and self.live[run].state == "running":
+            return {"ok": True}
+        for other in self.live.values():
+            if other.state == "running" and other.spec["out"] == spec["out"]:
+                return refused("RunLocked", f"{spec['out']} is in use by run {other.run}")
+        live = LiveRun(run, spec, self.broker.epoch)
+        header = StreamOpened(
+            stream=live.stream,
+            machine="pool",
+            config=self.broker.pool.config,
+            snapshot=self.broker.pool.snapshot(),
+            origin="measured",
+            version=drlnb_version(),
+        )
+        live.writer.write(header)
+        live.add([{"s": live.stream, **header.to_row()}])
+        self.live[run] = live
+        live.write_status(force=True)
+        return {"ok": True}
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return all runs of this cluster."""
+        return [
+            {"run": r.run, "out": str(r.out), "state": r.state, "tasks": r.tasks} for r in self.live.values()
+        ]
+
+    async def control(
+        self, run: str, action: str, task: str | None = None, key: str = "", value: Any = None, reason: str = ""
+    ) -> dict[str, Any]:
+        """Pass a person's wish on to the masters; one that is being moved hears of it when it attaches."""
+        live = self.live.get(run)
+        if live is None:
+            return refused("unknown", f"no run {run} on this cluster")
+        if task is not None and task not in live.tasks:
+            return refused("unknown", f"run {run} has no task {task!r}; it has {', '.join(live.tasks)}")
+        for name, row in live.tasks.items():
+            if task not in (None, name) or row["state"] in ("done", "failed", "stopped"):
+                continue
+            if action in ("stop", "kill", "pause"):
+                row["wanted"] = action
+            elif action == "resume":
+                row["wanted"] = ""
+            message = {"run": run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
+            if row["node"]:
+                await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message)
+            elif action in ("stop", "kill") and row["state"] == "starting":
+                self._ended(live, name, "stopped", reason or "stopped before it began")
+        return {"ok": True}
+
+    # ------------------------------------------------------------------ masters
+    async def attach(self, run: str, task: str, node: str) -> dict[str, Any]:
+        """Register a master: a new attempt of its task, unless the task is over."""
+        live = self.live.get(run)
+        if live is None or task not in live.tasks:
+            return refused("unknown", f"no task {run}/{task}")
+        row = live.tasks[task]
+        if row["state"] in ("done", "failed", "stopped"):
+            return refused("over", f"task {task} is {row['state']}")
+        row.update(state="running", attempt=row["attempt"] + 1, node=node)
+        live.write_status(force=True)
+        spec = next(s for s in live.spec["tasks"] if s["name"] == task)
+        return {
+            "attempt": row["attempt"],
+            "spec": spec,
+            "out": str(live.out),
+            "planners": live.spec.get("planners", {}),
+            "settings": live.spec.get("settings", {}),
+            "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
+            "wanted": row["wanted"],
+            "leasing": self.broker.pool.config["settings"],
+        }
+
+    async def end(self, run: str, task: str, attempt: int, state: str, reason: str) -> dict[str, Any]:
+        """Take note of a task's end."""
+        live = self.live.get(run)
+        if live is None or live.tasks[task]["attempt"] != attempt:
+            return refused("stale", f"attempt {attempt} of {run}/{task} is not the present one")
+        self.broker.forget_task(run, task, attempt, reason)
+        self._ended(live, task, state, reason)
+        return {"ok": True}
+
+    def _ended(self, live: LiveRun, task: str, state: str, reason: str) -> None:
+        live.tasks[task].update(state=state, reason=reason, node="")
+        live.write_status(force=True)
+        live.add([])
+        if live.state != "running":
+            # Its thread may wait for the disk: not in this loop.
+            self.keep(asyncio.ensure_future(asyncio.to_thread(live.writer.close)))
+
+    def node_lost(self, node: str) -> None:
+        """Forget the masters of a node; Dask runs their anchors elsewhere."""
+        for live in self.live.values():
+            for row in live.tasks.values():
+                if row["node"] == node:
+                    row["node"] = ""
+
+    def task_of(self, pool_name: str) -> dict[str, Any] | None:
+        """Return a task's row by its pool name."""
+        run, task = split_pool_task(pool_name)
+        return self.live[run].tasks.get(task) if run in self.live else None

@@ -1,0 +1,124 @@
+"""A collector child: acts in environments when it is woken, sends what it saw, and rests (`park`).
+
+It imports numpy and gymnasium, never torch, never Dask.  Started by the zygote (fork) or on its own (spawn).
+"""
+
+import argparse
+import os
+import pickle
+import socket
+import sys
+import traceback
+from typing import Any
+
+from drlnb.records.errors import EnvError, InputError
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.frames import FrameSocket, plain
+from drlnb.runtime.host_store import StoreReader
+from drlnb.runtime.lifeline import become, watch
+
+__all__ = ["CollectorChild", "main", "serve"]
+
+
+class CollectorChild:
+    """Answers the agent's frames, one at a time."""
+
+    def __init__(self, channel: FrameSocket) -> None:
+        self.channel = channel
+        self.store: StoreReader | None = None
+        self.collector: Any = None
+        self.spec: TaskSpec | None = None
+
+    def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+        """Carry out one frame and return the answer's header and payloads."""
+        op = header["op"]
+        if op == "configure":
+            return self._configure(header, payload)
+        if op == "wake":
+            return self._wake(header)
+        if op == "state":
+            return {"op": "state"}, [pickle.dumps(self.collector.state(), protocol=5)]
+        if op == "evaluate":
+            return self._evaluate(header)
+        if op == "probe":
+            from drlnb.rl.envs import probe  # noqa: PLC0415 - a spawned child that never probes need not load it
+
+            return {"op": "probed", "spaces": plain(probe(header["env"]))}, []
+        raise ValueError(f"unknown frame {op!r}")
+
+    def _configure(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+        from drlnb.rl.collect import Collector  # noqa: PLC0415 - preloaded by the zygote; counted as start otherwise
+
+        self.spec = TaskSpec.from_plain(header["spec"])
+        become(f"drlnb collector {self.spec.name}#{header['collector']}")
+        self.collector = Collector(self.spec, env_indices=tuple(header["env_indices"]))
+        n_lost = 0
+        if payload.nbytes:
+            n_lost = self.collector.restore(pickle.loads(payload))  # noqa: S301 - our own run directory
+        return {"op": "ready", "pid": os.getpid(), "episodes_lost": n_lost, "torch": "torch" in sys.modules}, []
+
+    def _parameters(self, header: dict[str, Any]) -> Any:
+        if self.store is None or self.store.path != header["store"]:
+            if self.store is not None:
+                self.store.close()
+            self.store = StoreReader(header["store"])
+        version, parameters = self.store.read()
+        if version != header["version"]:
+            raise RuntimeError(f"the host store holds version {version}, asked for {header['version']}")
+        return parameters
+
+    def _wake(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        parameters = self._parameters(header)
+        fragment = self.collector.collect(
+            parameters, version=header["version"], round=header["round"], n_steps=header["n_steps"]
+        )
+        packed, buffer = fragment.pack()
+        answer = {
+            "op": "experience",
+            "round": header["round"],
+            "version": header["version"],
+            "n_samples": int(packed["n_samples"]),
+            "collect_s": float(packed["collect_s"]),
+            "episodes": plain(packed["episodes"]),
+            "fragment": plain(packed),
+        }
+        return answer, [buffer]
+
+    def _evaluate(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        from drlnb.rl.evaluate import evaluate  # noqa: PLC0415 - once per task
+
+        assert self.spec is not None  # noqa: S101 - the agent configures first
+        result = evaluate(self.spec, self._parameters(header), n_episodes=header["n_episodes"])
+        return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std)}, []
+
+
+def serve(sock: socket.socket) -> None:
+    """Answer frames until the agent closes the pair."""
+    channel = FrameSocket(sock)
+    watch(sock)
+    child = CollectorChild(channel)
+    while True:
+        try:
+            header, payload = channel.receive()
+        except EOFError:
+            return
+        try:
+            answer, payloads = child.answer(header, payload)
+        except Exception as error:  # noqa: BLE001 - whatever an environment raises travels to the master as text
+            detail = traceback.format_exc()
+            kind = type(error).__name__
+            told = isinstance(error, InputError | EnvError)
+            answer = {"op": "error", "kind": kind, "message": str(error), "detail": detail[-8192:], "input": told}
+            payloads = []
+        channel.send({**answer, "answers": header.get("id", 0)}, *payloads)
+
+
+def main() -> None:
+    """Run as a spawned child: ``python -m drlnb.runtime.collector --fd N``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    serve(socket.socket(fileno=parser.parse_args().fd))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Which collector processes live on this node, and how are they started, woken, asked and ended?"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drlnb.runtime.frames import ChildChannel, socket_pair
+from drlnb.runtime.start_modes import ChildProcess, Zygote, child_environment, kill_pid, tail
+
+__all__ = ["CollectorHost", "LiveCollector"]
+
+Key = tuple[str, str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveCollector:
+    """One process: (run, task, collector) under one attempt of the task."""
+
+    key: Key
+    attempt: int
+    pid: int
+    mode: str
+    log: Path
+    channel: ChildChannel | None = None
+    process: ChildProcess | None = None
+    ended: bool = False
+    #: Text of the exception that made it useless, if it told one.
+    error: str = ""
+
+
+class CollectorHost:
+    """All collectors of one node.
+
+    Parameters
+    ----------
+    zygote
+        The node's fork server, ``None`` where there is none (then every start is a spawn).
+    on_lost
+        Called with (collector, reason, detail) when a process ends that nobody asked to end.
+    """
+
+    def __init__(self, zygote: Zygote | None, on_lost: Callable[[LiveCollector, str, str], None]) -> None:
+        self.zygote = zygote
+        self._on_lost = on_lost
+        self.live: dict[Key, LiveCollector] = {}
+        self.n_starting = 0
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self, key: Key, *, attempt: int, configuration: Mapping[str, Any], state: bytes, log: Path, mode: str = "zygote"
+    ) -> dict[str, Any]:
+        """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
+
+        Idempotent: a collector of the same attempt that lives is ended first.
+
+        Raises
+        ------
+        RuntimeError
+            If the environment could not be made; the message is the child's.
+        ConnectionError
+            If the process ended before it was ready.
+        """
+        await self.stop(key)
+        started = time.perf_counter()
+        self.n_starting += 1
+        n_starting = self.n_starting
+        try:
+            live = await self._launch(key, attempt, log, mode)
+            assert live.channel is not None  # noqa: S101 - opened by _launch
+            self.live[key] = live
+            answer, _ = await live.channel.ask({"op": "configure", **configuration}, state)
+        finally:
+            self.n_starting -= 1
+        if answer["op"] == "error":
+            live.error = answer["detail"]
+            await self.stop(key)
+            raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
+        return {**answer, "start_s": time.perf_counter() - started, "n_starting": n_starting, "mode": live.mode}
+
+    async def _launch(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+        if mode == "zygote" and self.zygote is not None and self.zygote.alive:
+            ours, theirs = socket_pair()
+            try:
+                with theirs:
+                    pid = await self.zygote.fork(theirs, log)
+                live = LiveCollector(key=key, attempt=attempt, pid=pid, mode="zygote", log=log)
+                live.channel = await ChildChannel.open(ours, _ignore, lambda: self._closed(live))
+                return live
+            except ConnectionError:
+                ours.close()  # a cold start is slow but always right
+        environment = child_environment(CUDA_VISIBLE_DEVICES="")
+        process = ChildProcess.start("drlnb.runtime.collector", log=log, environment=environment)
+        live = LiveCollector(key=key, attempt=attempt, pid=process.pid, mode="spawn", log=log, process=process)
+        live.channel = await process.open(_ignore, lambda: self._closed(live))
+        return live
+
+    def _closed(self, live: LiveCollector) -> None:
+        if live.ended:
+            return
+        live.ended = True
+        if self.live.get(live.key) is live:
+            del self.live[live.key]
+        watcher = asyncio.get_running_loop().create_task(self._report(live))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    async def _report(self, live: LiveCollector) -> None:
+        code = await self._reap(live)
+        reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        self._on_lost(live, reason, live.error or ("" if code is not None and code < 0 else tail(live.log)))
+
+    async def _reap(self, live: LiveCollector) -> int | None:
+        if live.process is not None:
+            return await live.process.ended()
+        return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
+
+    async def ask(self, key: Key, header: Mapping[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
+        """Send a frame to a collector and wait for the answer.
+
+        Raises
+        ------
+        ConnectionError
+            If the collector does not live, or ends before it answers.
+        """
+        live = self.live.get(key)
+        if live is None or live.channel is None:
+            raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
+        answer, payload = await live.channel.ask(header, *payloads)
+        if answer["op"] == "error":
+            # An environment that raised is in no known state: the process goes, the master decides.
+            live.error = answer["detail"]
+            live.channel.close()
+        return answer, payload
+
+    async def stop(self, key: Key) -> None:
+        """End a collector, wait for its end; harmless if it is not up."""
+        live = self.live.pop(key, None)
+        if live is None or live.channel is None:
+            return
+        live.ended = True
+        await live.channel.aclose()
+        if live.process is not None:
+            await live.process.end()
+        elif self.zygote is not None and await self.zygote.exit_code(live.pid, 3.0) is None:
+            kill_pid(live.pid)
+            await self.zygote.exit_code(live.pid, 3.0)
+
+    async def stop_task(self, run: str, task: str, below_attempt: int | None = None) -> None:
+        """End all collectors of a task (of attempts below the given one, or all)."""
+        keys = [
+            key
+            for key, live in self.live.items()
+            if key[:2] == (run, task) and (below_attempt is None or live.attempt < below_attempt)
+        ]
+        await asyncio.gather(*(self.stop(key) for key in keys))
+
+    async def stop_all(self) -> None:
+        """End every collector of this node."""
+        await asyncio.gather(*(self.stop(key) for key in list(self.live)))
+
+
+def _ignore(header: dict[str, Any], payload: bytes) -> None:
+    """Collectors only answer; nothing else is expected of them."""
+    del header, payload

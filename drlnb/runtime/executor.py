@@ -1,0 +1,170 @@
+"""An executor child: owns one slot, keeps every task's model on it, computes for one lease at a time.
+
+It checks the fence of each piece of work itself (leasing O3): whoever lost the lease is refused here, whatever anybody
+else believes.  It imports torch, never Dask.
+"""
+
+import argparse
+import os
+import socket
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.errors import NonFinite
+from drlnb.records.ids import Fence
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.frames import FrameSocket, plain
+from drlnb.runtime.lifeline import become, watch
+
+__all__ = ["ExecutorChild", "main"]
+
+#: Shortest time between two progress frames, in seconds: the agent's watchdog counts tens of seconds.
+_PROGRESS_S = 0.5
+
+
+class _Tenant:
+    """One task's model on this slot."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner = learner
+        #: Version of the parameters that the learner holds; -1 while a round is half done.
+        self.version = 0
+        #: (fence, round) of the batches staged so far.
+        self.staging: tuple[Fence, int] | None = None
+
+
+class ExecutorChild:
+    """Answers the agent's frames, one at a time."""
+
+    def __init__(self, channel: FrameSocket, device: str) -> None:
+        self.channel = channel
+        self.device = device
+        self.gate = FenceGate()
+        self.tenants: dict[str, _Tenant] = {}
+
+    def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+        """Carry out one frame and return the answer's header and payloads."""
+        op = header["op"]
+        if op == "evict":
+            self.tenants.pop(header["task"], None)
+            return {"op": "evicted"}, []
+        fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
+        refusal = self.gate.admit(fence)
+        if refusal:
+            return {"op": "refused", "reason": refusal}, []
+        if op == "initialise":
+            return self._initialise(header)
+        if op == "stage":
+            return self._stage(header, payload, fence)
+        if op == "finish":
+            return self._finish(header, fence)
+        raise ValueError(f"unknown frame {op!r}")
+
+    def _tenant(self, header: dict[str, Any]) -> _Tenant:
+        from drlnb.rl.learner import make_learner  # noqa: PLC0415 - brings torch in, once per executor
+
+        return _Tenant(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
+
+    def _initialise(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        started = time.perf_counter()
+        tenant = self.tenants[header["task"]] = self._tenant(header)
+        tenant.version = 1
+        return self._made(tenant, {}, started)
+
+    def _stage(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+        started = time.perf_counter()
+        task, version, n_state = header["task"], header["version"], header["n_state"]
+        tenant = self.tenants.get(task)
+        if n_state:
+            tenant = self.tenants[task] = tenant or self._tenant(header)
+            tenant.learner.restore(header["state"], np.frombuffer(payload[:n_state], dtype=np.uint8))
+            tenant.version, tenant.staging = version, None
+        elif tenant is None or tenant.version != version:
+            return {"op": "need-state"}, []
+        from drlnb.rl.fragments import Fragment  # noqa: PLC0415
+
+        if tenant.staging != (fence, header["round"]):
+            tenant.learner.begin(header["round"], header["n_timesteps"])
+            tenant.staging = (fence, header["round"])
+        fragment = Fragment.unpack(header["fragment"], payload[n_state:])
+        tenant.learner.stage(header["collector"], fragment)
+        return {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": n_state}, []
+
+    def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+        started = time.perf_counter()
+        tenant = self.tenants.get(header["task"])
+        if tenant is None or tenant.staging != (fence, header["round"]):
+            return {"op": "refused", "reason": "nothing is staged under this fence"}, []
+        version, tenant.version, tenant.staging = tenant.version, -1, None
+        said_t = started
+
+        def on_minibatch(done: int, total: int) -> None:
+            nonlocal said_t
+            now = time.perf_counter()
+            if now - said_t >= _PROGRESS_S:
+                said_t = now
+                self.channel.send({"op": "progress", "task": header["task"], "n_done": done, "n_total": total})
+
+        try:
+            metrics = tenant.learner.finish(on_minibatch)
+        except NonFinite as error:
+            tenant.version = version
+            return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
+        tenant.version = version + 1
+        return self._made(tenant, metrics, started)
+
+    def _made(self, tenant: _Tenant, metrics: dict[str, Any], started: float) -> tuple[dict[str, Any], list[Any]]:
+        published = tenant.learner.published()
+        meta, state = tenant.learner.state()
+        header = {
+            "op": "made",
+            "n_published": int(published.nbytes),
+            "state": plain(meta),
+            "metrics": plain(metrics),
+            "elapsed_s": time.perf_counter() - started,
+        }
+        return header, [published, state]
+
+
+def _serve(sock: socket.socket, slot: str, device: str) -> None:
+    import torch  # noqa: PLC0415 - an executor is up when torch is
+
+    torch.set_num_threads(1)
+    import drlnb.rl.learner  # noqa: F401, PLC0415
+
+    channel = FrameSocket(sock)
+    watch(sock)
+    child = ExecutorChild(channel, device)
+    name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
+    channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
+    while True:
+        try:
+            header, payload = channel.receive()
+        except EOFError:
+            return
+        try:
+            answer, payloads = child.answer(header, payload)
+        except Exception as error:  # noqa: BLE001 - a tenant's fault travels to its master; other tenants live on
+            detail = traceback.format_exc()[-8192:]
+            answer = {"op": "error", "kind": type(error).__name__, "message": str(error), "detail": detail}
+            payloads = []
+        channel.send({**answer, "answers": header.get("id", 0)}, *payloads)
+
+
+def main() -> None:
+    """Run as ``python -m drlnb.runtime.executor --fd N --slot NAME --device cpu|cuda``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--slot", required=True)
+    parser.add_argument("--device", required=True)
+    arguments = parser.parse_args()
+    become(f"drlnb executor {arguments.slot}")
+    _serve(socket.socket(fileno=arguments.fd), arguments.slot, arguments.device)
+
+
+if __name__ == "__main__":
+    main()

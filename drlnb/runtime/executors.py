@@ -1,0 +1,161 @@
+"""Which executors live on this node?  One child per slot, started again when it dies, watched while it computes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from drlnb.runtime.start_modes import ChildProcess, child_environment, tail
+
+__all__ = ["Executor"]
+
+#: Pause before a dead executor is started again; doubles with each death in a row.
+_RESTART_S = 0.2
+_RESTART_MAX_S = 30.0
+
+
+class Executor:
+    """The agent's end of one slot.
+
+    Parameters
+    ----------
+    slot, device
+        Name of the slot; ``cpu``, or ``cuda:<uuid or index>``.
+    on_up
+        Called with this executor each time a process is up; :attr:`epoch` counts them.
+    log
+        Where the child's output goes.
+    """
+
+    def __init__(self, slot: str, device: str, log: Path, on_up: Callable[["Executor"], None]) -> None:
+        self.slot, self.device, self.log = slot, device, log
+        self._on_up = on_up
+        self.epoch = 0
+        self.device_name = ""
+        self.child: ChildProcess | None = None
+        self._up: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._down = asyncio.Event()
+        self._stopping = False
+        self._n_deaths = 0
+        #: Fence (epoch, token) of the work that runs now, if any.
+        self.busy: tuple[int, int] | None = None
+        #: Units of work done (minibatches), for renewals.
+        self.n_progress = 0
+        self._progress_t = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the present child."""
+        return self.child.pid if self.child is not None else None
+
+    def start(self) -> None:
+        """Start the child and keep one alive until :meth:`end`."""
+        loop = asyncio.get_running_loop()
+        self._up = loop.create_future()
+        self._keeper = loop.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while not self._stopping:
+            self._down.clear()
+            visible = self.device.removeprefix("cuda:") if self.device.startswith("cuda") else ""
+            kind = "cuda" if visible else "cpu"
+            self.child = ChildProcess.start(
+                "drlnb.runtime.executor",
+                "--slot",
+                self.slot,
+                "--device",
+                kind,
+                log=self.log,
+                environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
+            )
+            await self.child.open(self._frame, self._down.set)
+            await self._down.wait()
+            was_up, self._up = self._up, asyncio.get_running_loop().create_future()
+            code = await self.child.ended()
+            if was_up is not None and not was_up.done():
+                text = tail(self.log, 2000).strip().splitlines()
+                was_up.set_exception(ConnectionError(f"the executor ended ({code}): {text[-1] if text else ''}"))
+                was_up.exception()  # noted here: nobody may be waiting for it
+            if not self._stopping:
+                await asyncio.sleep(min(_RESTART_MAX_S, _RESTART_S * 2.0**self._n_deaths))
+                self._n_deaths += 1
+
+    def _frame(self, header: dict[str, Any], payload: bytes) -> None:
+        del payload
+        if header["op"] == "up" and self._up is not None and not self._up.done():
+            self.epoch += 1
+            self.device_name = header["device_name"]
+            self._up.set_result(None)
+            self._on_up(self)
+        elif header["op"] == "progress":
+            self.n_progress += 1
+            self._progress_t = time.monotonic()
+
+    async def ask(self, header: Mapping[str, Any], *payloads: Any, timeout_s: float) -> tuple[dict[str, Any], bytes]:
+        """Let the child compute; SIGKILL it if it shows no progress for `timeout_s`.
+
+        Raises
+        ------
+        ConnectionError
+            If the child died (or was killed by the watchdog) before it answered.
+        """
+        if self._up is None:
+            raise ConnectionError(f"executor {self.slot} was never started")
+        await asyncio.shield(self._up)
+        child = self.child
+        assert child is not None  # noqa: S101 - up
+        assert child.channel is not None  # noqa: S101 - up
+        fence = tuple(header["fence"])
+        self.busy = (fence[0], fence[1])
+        self._progress_t = time.monotonic()
+        asked = asyncio.ensure_future(child.channel.ask(header, *payloads))
+        try:
+            while True:
+                left_s = self._progress_t + timeout_s - time.monotonic()
+                if left_s <= 0:
+                    child.kill()
+                    await asyncio.gather(asked, return_exceptions=True)
+                    raise ConnectionError(f"no progress for {timeout_s:g} s: killed")
+                done, _ = await asyncio.wait({asked}, timeout=left_s)
+                if done:
+                    break
+            answer = asked.result()
+        except ConnectionError as error:
+            code = await child.ended()
+            how = f"signal {-code}" if code < 0 else f"code {code}"
+            raise ConnectionError(f"executor {self.slot} ended ({how}): {error}") from None
+        finally:
+            asked.cancel()
+            self.busy = None
+        self.n_progress += 1
+        self._n_deaths = 0
+        return answer
+
+    async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
+        """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if it ended by itself."""
+        deadline = time.monotonic() + grace_s
+        while self.busy == fence:
+            if time.monotonic() > deadline:
+                if self.child is not None:
+                    self.child.kill()
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    def forget(self, task: str) -> None:
+        """Let the child forget a task's model."""
+        if self.child is not None and self.child.channel is not None and not self.child.channel.closed:
+            self.child.channel.send({"op": "evict", "task": task})
+
+    async def end(self) -> None:
+        """End the child for good."""
+        self._stopping = True
+        if self.child is not None:
+            await self.child.end(grace_s=1.0)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self.child is not None:
+            await self.child.end(grace_s=1.0)

@@ -1,0 +1,213 @@
+"""How does a pure machine live in an event loop?  Broker, masters and tests use this one class.
+
+An event is stamped, *journalled*, handled; its answer is journalled; then each command's effect starts.  The order is
+what makes replay exact: a crash between journal and effect loses an effect, never a decision.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from drlnb.planning.replay import Machine
+from drlnb.records.base import Command, Event, Record
+from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.journal import StreamOpened, line_of
+
+__all__ = ["JournalWriter", "MachineHost"]
+
+#: Longest time that a journalled line stays in memory, in seconds.
+_FLUSH_S = 0.25
+#: Lines kept in memory while the disk refuses them.
+_MAX_PENDING = 200_000
+
+
+class JournalWriter:
+    """Appends lines to one file from a thread; a full disk is noted, never fatal.
+
+    Parameters
+    ----------
+    path
+        The stream's file; its folder is made.
+    on_failure
+        Called once, from the writer's thread, with the reason when the disk refuses.
+    """
+
+    def __init__(self, path: Path, on_failure: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        self.failure = ""
+        self._on_failure = on_failure
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"drlnb-journal-{path.stem}", daemon=True)
+        self._thread.start()
+
+    def write(self, record: Record) -> None:
+        """Queue a record."""
+        self._lines.put(line_of(record))
+
+    def close(self) -> None:
+        """Write what is queued and end the thread."""
+        self._lines.put(None)
+        self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        pending: deque[str] = deque(maxlen=_MAX_PENDING)
+        open_ = True
+        while open_:
+            open_ = self._collect(pending)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write("".join(pending))
+                pending.clear()
+            except OSError as error:
+                if not self.failure and self._on_failure is not None:
+                    self._on_failure(f"{self.path}: {error.strerror}")
+                self.failure = str(error)
+                self._mend()
+
+    def _collect(self, pending: "deque[str]") -> bool:
+        """Wait for lines until the flush is due; false at the end."""
+        deadline = time.monotonic() + _FLUSH_S
+        try:
+            while True:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()) if pending else None)
+                if line is None:
+                    return False
+                if not pending:
+                    deadline = time.monotonic() + _FLUSH_S
+                pending.append(line)
+        except queue.Empty:
+            return True
+
+    def _mend(self) -> None:
+        """Cut a half-written line off, so that the next attempt does not continue it."""
+        try:
+            with self.path.open("r+b") as file:
+                data = file.read()
+                file.truncate(data.rfind(b"\n") + 1)
+        except OSError:
+            return
+
+
+class MachineHost:
+    """Feeds one machine; owner's event loop only.
+
+    Parameters
+    ----------
+    machine
+        The machine.
+    effects
+        Returns the coroutine that carries out a command, or ``None`` if it was done at once.
+    sinks
+        Each is called with every record, in order (journal writer, live rows).
+    t0
+        ``time.monotonic()`` at the stream's zero.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        effects: Callable[[Command], Coroutine[Any, Any, None] | None],
+        sinks: list[Callable[[Record], None]],
+        *,
+        t0: float | None = None,
+        validate: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.sinks = sinks
+        self._effects = effects
+        self._t0 = time.monotonic() if t0 is None else t0
+        self._last_t = 0.0
+        self._validate = validate
+        self._queue: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self._feeding = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}
+        self._closed = False
+        #: Called with a traceback when an effect raises: a defect of ours that the owner must make visible.
+        self.on_defect: Callable[[str], None] | None = None
+
+    @property
+    def now(self) -> float:
+        """Seconds since the stream's zero."""
+        return time.monotonic() - self._t0
+
+    def open(self, header: StreamOpened) -> None:
+        """Write the header to every sink."""
+        for sink in self.sinks:
+            sink(header)
+
+    def feed(self, kind: type[Event], **fields: Any) -> None:
+        """Stamp an event, let the machine handle it, start the effects; a nested call waits its turn."""
+        if self._closed:
+            return
+        self._queue.append((kind, fields))
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._queue:
+                self._one(*self._queue.popleft())
+        finally:
+            self._feeding = False
+
+    def _one(self, kind: type[Event], fields: dict[str, Any]) -> None:
+        self._last_t = max(self._last_t, self.now)
+        event = kind(t=self._last_t, **fields)
+        for sink in self.sinks:
+            sink(event)
+        answer = self.machine.handle(event)
+        for record in answer:
+            for sink in self.sinks:
+                sink(record)
+        if self._validate:
+            self.machine.check()
+        for record in answer:
+            if isinstance(record, SetDeadline):
+                self._set_deadline(record)
+            elif isinstance(record, Command):
+                effect = self._effects(record)
+                if effect is not None:
+                    self._spawn(effect)
+
+    def _set_deadline(self, command: SetDeadline) -> None:
+        former = self._deadlines.pop(command.name, None)
+        if former is not None:
+            former.cancel()
+        loop = asyncio.get_running_loop()
+        self._deadlines[command.name] = loop.call_later(command.after_s, self._passed, command.name)
+
+    def _passed(self, name: str) -> None:
+        self._deadlines.pop(name, None)
+        self.feed(DeadlinePassed, name=name)
+
+    def _spawn(self, effect: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(effect))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, effect: Coroutine[Any, Any, None]) -> None:
+        try:
+            await effect
+        except Exception:  # noqa: BLE001 - made visible, with the whole traceback, instead of being lost in a task
+            if self.on_defect is None:
+                raise
+            self.on_defect(traceback.format_exc())
+
+    async def close(self) -> None:
+        """Take no more events; cancel what still runs."""
+        self._closed = True
+        for handle in self._deadlines.values():
+            handle.cancel()
+        self._deadlines.clear()
+        me = asyncio.current_task()
+        rest = [task for task in self._tasks if task is not me]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)

@@ -1,0 +1,125 @@
+"""How does a master ask for a slot, keep its lease alive, and give it back?"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.runtime.protocol import pool_task
+
+if TYPE_CHECKING:
+    from drlnb.runtime.agent import AgentPlugin
+
+__all__ = ["LeaseClient"]
+
+#: Pause before a failed RPC is tried again, in seconds.
+_RETRY_S = 0.2
+
+
+class LeaseClient:
+    """The master's side of one task's leases.
+
+    Parameters
+    ----------
+    agent
+        The node agent, for its RPC.
+    run, task, attempt
+        Whose leases.
+    settings
+        Times of leasing.
+    on_lost
+        Called with (fence, reason) when a lease ends before it is returned.
+    progress
+        Returns units of work done so far.
+    """
+
+    def __init__(
+        self,
+        agent: "AgentPlugin",
+        run: str,
+        task: str,
+        attempt: int,
+        settings: LeasingSettings,
+        on_lost: Callable[[tuple[int, int], str], None],
+        progress: Callable[[], int],
+    ) -> None:
+        self._agent, self._task, self._attempt = agent, pool_task(run, task), attempt
+        self._settings = settings
+        self._on_lost = on_lost
+        self._progress = progress
+        self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
+
+    async def acquire(self, request_id: str, round: int) -> dict[str, Any]:
+        """Wait for a slot, for as long as it takes; then keep the lease alive."""
+        known = False
+        while True:
+            reply = None
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await self._agent.ask_broker(
+                    "drlnb_acquire",
+                    timeout_s=self._settings.poll_s + 10.0,
+                    request_id=f"{self._task}/{request_id}",
+                    task=self._task,
+                    attempt=self._attempt,
+                    round=round,
+                    node=self._agent.node,
+                    known=known,
+                )
+            known = True
+            if reply is None:
+                await asyncio.sleep(_RETRY_S)
+            elif not reply.get("pending"):
+                fence = (int(reply["fence"][0]), int(reply["fence"][1]))
+                self._renewals[fence] = self._agent.keep(self._renew(fence))
+                return {**reply, "fence": fence}
+
+    async def _renew(self, fence: tuple[int, int]) -> None:
+        """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
+        good_t = time.monotonic()
+        while True:
+            await asyncio.sleep(self._settings.renew_s)
+            sent_t = time.monotonic()
+            reply = None
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await self._agent.ask_broker(
+                    "drlnb_renew", timeout_s=self._settings.renew_s, fence=fence, n_progress=self._progress()
+                )
+            if reply is not None and "lost" in reply:
+                self._lose(fence, reply["lost"])
+                return
+            if reply is not None:
+                good_t = sent_t
+            elif time.monotonic() - good_t > self._settings.holder_ttl_s:
+                self._lose(fence, f"no renewal for {self._settings.holder_ttl_s:g} s")
+                return
+
+    def _lose(self, fence: tuple[int, int], reason: str) -> None:
+        if self._renewals.pop(fence, None) is not None:
+            self._on_lost(fence, reason)
+
+    def lost(self, fence: tuple[int, int], reason: str) -> None:
+        """Hear that the pool took a lease away."""
+        renewal = self._renewals.get(fence)
+        if renewal is not None:
+            renewal.cancel()
+            self._lose(fence, reason)
+
+    async def release(self, fence: tuple[int, int], *, clean: bool, computed_s: float) -> None:
+        """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
+        renewal = self._renewals.pop(fence, None)
+        if renewal is not None:
+            renewal.cancel()
+        deadline = time.monotonic() + self._settings.ttl_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._agent.ask_broker("drlnb_release", fence=fence, clean=clean, computed_s=computed_s)
+                return
+            await asyncio.sleep(_RETRY_S)
+
+    def close(self) -> None:
+        """Renew nothing any more."""
+        for renewal in self._renewals.values():
+            renewal.cancel()
+        self._renewals.clear()

@@ -1,0 +1,177 @@
+"""A cluster of our own on this machine: an ordinary LocalCluster inside a supervisor child.
+
+No GIL and no fate is shared with a notebook's kernel.  The supervisor's life line is its standard input: when whoever
+started it is gone, it stops the cluster and ends.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from drlnb.records.errors import PeerError
+from drlnb.runtime.lifeline import become
+from drlnb.runtime.start_modes import tail
+
+__all__ = ["LocalHandle", "main", "start_local"]
+
+#: Longest start of scheduler and workers, in seconds: two imports of distributed on a busy machine.
+_START_S = 60.0
+
+
+class LocalHandle:
+    """A running supervisor, seen from whoever started it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+        self.process, self.address, self.log = process, address, log
+        self.pid = process.pid
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """Close the life line, wait, and leave no process behind."""
+        family = _family(self.pid)
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+        self._sweep(family)
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor and everything below it."""
+        family = _family(self.pid)
+        self.process.kill()
+        self._sweep(family)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def _sweep(self, family: list[psutil.Process]) -> None:
+        """Kill what is left and wait until it is gone."""
+        if self.process.poll() is None:
+            family += _family(self.pid)
+            self.process.kill()
+        self.process.wait(10.0)
+        _, alive = psutil.wait_procs(family, timeout=3.0)
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=5.0)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def start_local(*, n_workers: int, root: Path) -> LocalHandle:
+    """Start a supervisor and wait until its cluster is up.
+
+    Parameters
+    ----------
+    n_workers
+        Dask workers, at least 1.
+    root
+        Folder for logs and workers' scratch space.
+
+    Raises
+    ------
+    PeerError
+        If the cluster is not up in time; the message holds the end of the supervisor's log.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    log = root / "supervisor.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "drlnb.runtime.local", "--workers", str(n_workers), "--root", str(root.resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+    handle = LocalHandle(process, "", log)
+    line = _first_line(process, time.monotonic() + _START_S)
+    if not line:
+        handle.kill()
+        text = tail(log, 2000).strip().splitlines()
+        raise PeerError("local cluster", f"did not start: {text[-1] if text else 'no word from it'} (see {log})")
+    handle.address = json.loads(line)["address"]
+    return handle
+
+
+def _first_line(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
+    assert process.stdout is not None  # noqa: S101 - PIPE
+    buffer = b""
+    while not buffer.endswith(b"\n"):
+        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(process.stdout.fileno(), 4096) if readable else b""
+        if not data:
+            return b""
+        buffer += data
+    return buffer
+
+
+async def _supervise(n_workers: int, root: Path) -> None:
+    import dask  # noqa: PLC0415 - only the supervisor's process needs Dask
+    from distributed import LocalCluster  # noqa: PLC0415
+
+    dask.config.set({
+        "distributed.scheduler.allowed-failures": 20,
+        "distributed.scheduler.worker-ttl": "60s",
+        "distributed.worker.memory.terminate": False,
+        "distributed.admin.tick.limit": "60s",
+    })
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(0, _on_stdin, ended)
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    cluster: Any = await LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        local_directory=str(root),
+        asynchronous=True,
+        memory_limit=0,
+        silence_logs=False,
+    )
+    try:
+        print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
+        await ended.wait()
+    finally:
+        await asyncio.wait_for(cluster.close(), 12.0)
+
+
+def _on_stdin(ended: asyncio.Event) -> None:
+    if not os.read(0, 4096):
+        asyncio.get_running_loop().remove_reader(0)
+        ended.set()
+
+
+def main() -> None:
+    """Run as ``python -m drlnb.runtime.local --workers N --root DIR``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    arguments = parser.parse_args()
+    become("drlnb supervisor")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(TimeoutError):
+        asyncio.run(_supervise(arguments.workers, arguments.root))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""The master of one task: hosts the round machine in a node agent and keeps what the machine speaks of.
+
+Experience, parameters and training state lie here as bytes under keys; the machine sees the keys alone.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drlnb.planning.leasing.fence import StoreGate
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.round import RoundMachine
+from drlnb.records import placement, round as words, warmup
+from drlnb.records.base import Record
+from drlnb.records.common import SettingChanged
+from drlnb.records.errors import CheckpointError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import StreamOpened
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime import checkpoint
+from drlnb.runtime.effects import Effects
+from drlnb.runtime.host import JournalWriter, MachineHost
+from drlnb.runtime.lease_client import LeaseClient
+from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
+
+if TYPE_CHECKING:
+    from drlnb.runtime.agent import AgentPlugin
+
+__all__ = ["Committed", "Master"]
+
+#: Time between two messages of journal rows to the broker, in seconds (at most 10 messages per second and task).
+_FLUSH_S = 0.1
+#: Rows per message.
+_PAGE = 2000
+
+
+@dataclass(slots=True, kw_only=True)
+class Committed:
+    """The newest version in host memory."""
+
+    version: int = 0
+    published: bytes = b""
+    #: Training state: plain facts and one flat buffer.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    state: bytes = b""
+
+
+class Master:
+    """One attempt of one task.
+
+    Parameters
+    ----------
+    agent
+        The node agent that hosts it.
+    run, task
+        Its names.
+    attached
+        The broker's answer to ``drlnb_task_attach``.
+    """
+
+    def __init__(self, agent: "AgentPlugin", run: str, task: str, attached: Mapping[str, Any]) -> None:
+        self.agent, self.run, self.task = agent, run, task
+        self.attempt = int(attached["attempt"])
+        self.spec_plain = dict(attached["spec"])
+        self.spec = TaskSpec.from_plain(self.spec_plain)
+        self.out = Path(attached["out"])
+        self.settings = dict(attached["settings"])
+        self.planners = dict(attached["planners"])
+        self.leasing = LeasingSettings.from_mapping(attached["leasing"])
+        self.resume = bool(attached["resume"])
+        self.wanted = str(attached["wanted"])
+        self.stream = task_stream(task, self.attempt)
+        self.addresses: dict[str, str] = {}
+        #: Slot -> address of the agent whose executor serves it.
+        self.slots: dict[str, str] = {}
+        #: Key -> (fragment's header, bytes) of this round.
+        self.experience: dict[str, tuple[Mapping[str, Any], Any]] = {}
+        #: Key -> what the executor made and nobody has committed yet.
+        self.made: dict[str, Committed] = {}
+        self.committed = Committed()
+        #: Collector -> state of its environments from the checkpoint, used at its first start.
+        self.env_states: dict[int, bytes] = {}
+        self.episodes_lost = 0
+        self.gate = StoreGate()
+        self.leases = LeaseClient(
+            agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
+        )
+        self.n_progress = 0
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._rows: list[dict[str, Any]] = []
+        self._flusher: asyncio.Task[Any] | None = None
+        self._ended = False
+
+    @property
+    def pool_name(self) -> str:
+        """The task's name in the pool."""
+        return pool_task(self.run, self.task)
+
+    # ------------------------------------------------------------------ life
+    async def run_to_end(self) -> str:
+        """Host the machine until the task is over; return how it ended."""
+        config = {
+            "task": self.task,
+            "n_envs": self.spec.n_envs,
+            "n_collectors": self.spec.n_collectors,
+            "n_steps": int(self.spec.hyperparameters["n_steps"]),
+            "total_timesteps": self.spec.total_timesteps,
+            "planners": self.planners,
+            **self.settings,
+        }
+        if not (self.out / "run.json").is_file():
+            reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
+            return await self._give_up(reason)
+        try:
+            restored = await asyncio.to_thread(self._restore) if self.resume else None
+        except CheckpointError as error:
+            return await self._give_up(str(error))
+        machine = RoundMachine(config)
+        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
+        self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
+        self.host.on_defect = self._defect
+        self._flusher = asyncio.get_running_loop().create_task(self._flush_forever())
+        self.host.open(
+            StreamOpened(
+                stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
+            )
+        )
+        self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening(restored))
+        self.host.feed(words.PlacementReceived, **await self.ask_placement())
+        if self.wanted:
+            await self.control(self.wanted)
+        try:
+            return await self.done
+        finally:
+            await self._close()
+
+    async def _give_up(self, reason: str) -> str:
+        await self.agent.ask_broker(
+            "drlnb_task_end", run=self.run, task=self.task, attempt=self.attempt, state="failed", reason=reason
+        )
+        return reason
+
+    def _restore(self) -> "checkpoint.Checkpoint | None":
+        return checkpoint.latest(self.out / "checkpoints" / self.task)
+
+    def _opening(self, restored: "checkpoint.Checkpoint | None") -> dict[str, Any]:
+        """Take over a checkpoint; return the fields of TaskOpened."""
+        if restored is None:
+            nothing: tuple[tuple[float, int], ...] = ()
+            return {"version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": nothing, "n_bytes": 0}
+        facts, blobs = restored.facts, restored.blobs
+        self.committed = Committed(
+            version=facts["version"],
+            published=blobs["published.bin"],
+            facts=facts["learner"],
+            state=blobs["state.bin"],
+        )
+        self.gate = StoreGate(version=facts["version"])
+        self.env_states = {int(i): blobs[f"env-{i}.bin"] for i in facts["collectors"]}
+        return {
+            "version": facts["version"],
+            "n_rounds": facts["n_rounds"],
+            "n_timesteps": facts["n_timesteps"],
+            "elapsed_s": facts["elapsed_s"],
+            "episodes": tuple((float(r), int(n)) for r, n in facts["episodes"]),
+            "n_bytes": len(self.committed.published),
+        }
+
+    async def ask_placement(self) -> dict[str, Any]:
+        """Ask the pool where the collectors live, until it answers."""
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await self.agent.ask_broker(
+                    "drlnb_place",
+                    timeout_s=self.leasing.poll_s + 10.0,
+                    task=self.pool_name,
+                    attempt=self.attempt,
+                    node=self.agent.node,
+                    n_collectors=self.spec.n_collectors,
+                )
+                if "collector_nodes" in reply:
+                    self.addresses = dict(reply["addresses"])
+                    return {"collector_nodes": tuple(reply["collector_nodes"])}
+            await asyncio.sleep(0.2)
+
+    async def finish(self, state: str, reason: str) -> None:
+        """End the task everywhere and say so."""
+        if self._ended:
+            return
+        self._ended = True
+        ends = [
+            self.agent.call(
+                address, "drlnb_end_task", run=self.run, task=self.task, attempt=self.attempt, timeout_s=10.0
+            )
+            for address in self.addresses.values()
+        ]
+        await asyncio.gather(*ends, return_exceptions=True)
+        await self._flush()
+        for _ in range(3):
+            with contextlib.suppress(OSError, TimeoutError):
+                await self.agent.ask_broker(
+                    "drlnb_task_end", run=self.run, task=self.task, attempt=self.attempt, state=state, reason=reason
+                )
+                break
+        if not self.done.done():
+            self.done.set_result(state)
+
+    async def abort(self, reason: str) -> None:
+        """Drop everything without a word to the broker: another attempt takes over, or the node ends."""
+        if not self.done.done():
+            self.done.set_result(f"aborted: {reason}")
+        await asyncio.sleep(0)
+
+    async def _close(self) -> None:
+        self.leases.close()
+        await self.host.close()
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.gather(self._flusher, return_exceptions=True)
+        await self._flush()
+        await asyncio.to_thread(self.writer.close)
+        self.experience.clear()
+
+    # ------------------------------------------------------------------ what is heard
+    async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> None:
+        """Take a person's wish."""
+        if action == "kill":
+            await self.finish("stopped", reason or "stopped at once")
+        elif action == "stop":
+            self.host.feed(words.StopAsked, reason=reason or "asked for")
+        elif action == "set":
+            self.host.feed(SettingChanged, key=key, value=value, task=self.task)
+        else:
+            kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}
+            self.host.feed(kinds[action])
+
+    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str) -> None:
+        """Hear that a collector's process is gone."""
+        self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
+
+    def node_lost(self, node: str, reason: str) -> None:
+        """Hear that a node is gone."""
+        self.addresses.pop(node, None)
+        self.host.feed(placement.NodeLost, node=node, reason=reason)
+
+    def lease_lost(self, fence: tuple[int, int], reason: str) -> None:
+        """Hear that the pool took a lease away; it may be another task's."""
+        self.leases.lost(fence, reason)
+
+    def _lease_gone(self, fence: tuple[int, int], reason: str) -> None:
+        self.host.feed(words.LeaseLost, fence=Fence(epoch=fence[0], token=fence[1]), reason=reason)
+
+    # ------------------------------------------------------------------ rows for who watches
+    def _row(self, record: Record) -> None:
+        self._rows.append({"s": self.stream, **record.to_row()})
+
+    def _journal_failed(self, reason: str) -> None:
+        # Called from the writer's thread; list.append is atomic.
+        self._rows.append({"s": self.stream, "k": "n", "r": "JournalFailed", "text": reason})
+
+    def _defect(self, text: str) -> None:
+        """A defect of ours ends the task in the open instead of hanging it."""
+        self._rows.append({"s": self.stream, "k": "n", "r": "Defect", "text": text})
+        self.agent.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        while self._rows:
+            page, self._rows = self._rows[:_PAGE], self._rows[_PAGE:]
+            n_timesteps = self.host.machine.progress.n_timesteps  # type: ignore[attr-defined]
+            try:
+                await self.agent.ask_broker(
+                    "drlnb_task_rows", run=self.run, task=self.task, rows=page, n_timesteps=n_timesteps
+                )
+            except (OSError, TimeoutError):
+                self._rows = page + self._rows
+                return

@@ -1,0 +1,52 @@
+"""What do our Dask messages have in common?  Protocol number, names of the plugins, time-outs, id forms."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+__all__ = [
+    "AGENT",
+    "BROKER",
+    "PROTOCOL",
+    "RPC_TIMEOUT_S",
+    "drlnb_version",
+    "pool_task",
+    "refused",
+    "split_pool_task",
+    "task_stream",
+]
+
+#: Raised with each incompatible change of a message.
+PROTOCOL = 1
+BROKER = "drlnb-broker"
+AGENT = "drlnb-agent"
+#: Longest wait for an answer that needs no computing, in seconds.
+RPC_TIMEOUT_S = 15.0
+
+
+def drlnb_version() -> str:
+    """Return the installed version of drlnb."""
+    try:
+        return version("drlnb")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def pool_task(run: str, task: str) -> str:
+    """Return the name under which the pool knows a task: unique over all runs."""
+    return f"{run}/{task}"
+
+
+def split_pool_task(name: str) -> tuple[str, str]:
+    """Return (run, task) of a pool's task name."""
+    run, _, task = name.partition("/")
+    return run, task
+
+
+def task_stream(task: str, attempt: int) -> str:
+    """Return the stream's name of one attempt of a task."""
+    return f"task-{task}-a{attempt}"
+
+
+def refused(kind: str, message: str, **more: Any) -> dict[str, Any]:
+    """Return an error as a reply; the receiver raises it again by its kind."""
+    return {"error": kind, "message": message, **more}

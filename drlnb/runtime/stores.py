@@ -1,0 +1,110 @@
+"""Which host stores does this node keep, and what becomes of a chunk of parameters that arrives?"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drlnb.planning.distribution import Chunk, RelayAssembly
+from drlnb.runtime.host_store import HostStore
+
+if TYPE_CHECKING:
+    from drlnb.runtime.agent import AgentPlugin
+
+__all__ = ["Stores"]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """One task's parameters on this node."""
+
+    assembly: RelayAssembly = field(default_factory=RelayAssembly)
+    store: HostStore | None = None
+    #: Bytes of the version that is arriving.
+    arriving: bytearray = field(default_factory=bytearray)
+    master: str = ""
+
+
+class Stores:
+    """The host stores of one node, by (run, task)."""
+
+    def __init__(self, agent: "AgentPlugin") -> None:
+        self._agent = agent
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    def path(self, run: str, task: str) -> str:
+        """Return where readers find a task's store, empty if there is none yet."""
+        kept = self._kept.get((run, task))
+        return kept.store.path if kept is not None and kept.store is not None else ""
+
+    def master_of(self, run: str, task: str) -> str:
+        """Return the address of the agent that hosts the task's master, as last heard."""
+        kept = self._kept.get((run, task))
+        return kept.master if kept is not None else ""
+
+    def heard(self, run: str, task: str, master: str) -> None:
+        """Note where a task's master lives."""
+        self._kept.setdefault((run, task), _Kept()).master = master
+
+    async def chunk(
+        self,
+        run: str,
+        task: str,
+        attempt: int,
+        version: int,
+        start: int,
+        stop: int,
+        total: int,
+        children: Any,
+        addresses: Any,
+        master: str,
+        payload: Any = b"",
+    ) -> dict[str, Any]:
+        """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
+        self.heard(run, task, master)
+        kept = self._kept[run, task]
+        taken = kept.assembly.take(
+            Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children)
+        )
+        if taken.refused:
+            return {"refused": taken.refused}
+        view = memoryview(payload).cast("B")
+        if view.nbytes != stop - start:
+            return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
+        message = {"run": run, "task": task, "attempt": attempt, "version": version, "start": start, "stop": stop}
+        message |= {"total": total, "addresses": addresses, "master": master}
+        forwards = [
+            self._agent.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
+            for host, below in taken.forward
+        ]
+        if taken.new:
+            self._write(kept, version, start, stop, total, view, whole=taken.whole)
+        replies = await asyncio.gather(*forwards, return_exceptions=True)
+        failed = [str(reply) for reply in replies if isinstance(reply, BaseException) or "refused" in reply]
+        return {"whole": kept.assembly.whole, "failed": failed}
+
+    def _write(self, kept: _Kept, version: int, start: int, stop: int, total: int, view: Any, *, whole: bool) -> None:
+        if kept.store is not None and kept.store.n_bytes != total:
+            kept.store.close()
+            kept.store = None
+        if kept.store is None:
+            self._agent.directory.mkdir(parents=True, exist_ok=True)
+            kept.store = HostStore(total, self._agent.directory)
+        if whole and stop - start == total:
+            kept.store.write(version, view)
+            return
+        if len(kept.arriving) != total:
+            kept.arriving = bytearray(total)
+        kept.arriving[start:stop] = view
+        if whole:
+            kept.store.write(version, kept.arriving)
+
+    def drop(self, run: str, task: str) -> None:
+        """Forget a task."""
+        kept = self._kept.pop((run, task), None)
+        if kept is not None and kept.store is not None:
+            kept.store.close()
+
+    def close(self) -> None:
+        """Forget every task."""
+        for run, task in list(self._kept):
+            self.drop(run, task)
