@@ -262,8 +262,10 @@ class Ledger:
             "lag_s": self.lag_s,
             "token": self.token,
             "slots": [asdict(slot) for slot in self.slots.values()],
-            "waiting": [_plain(self.open[request_id]) for request_id in self.queue],
-            "live": [_plain(lease) for lease in self.live.values()],
+            # In the order of asking, which is the order in which a lost node's or a stopped task's are ended.
+            "open": [asdict(lease) | {"slots": list(lease.slots)} for lease in self.open.values()],
+            "waiting": list(self.queue),
+            "live": [lease.request_id for lease in self.live.values()],
             "tasks": {
                 name: {
                     "floor": book.floor,
@@ -287,15 +289,12 @@ class Ledger:
             slot = ledger.slots[plain["name"]] = Slot(**plain)
             if slot.state == "free":
                 ledger.free.put(slot.name, slot.node, slot.used_t)
-        for plain in snapshot["waiting"]:
-            ledger.ask(Lease(**{**plain, "slots": tuple(plain["slots"])}))
-        for plain in snapshot["live"]:
+        for plain in snapshot["open"]:
             lease = Lease(**{**plain, "slots": tuple(plain["slots"])})
             ledger.open[lease.request_id] = ledger.tasks[lease.task].open[lease.request_id] = lease
+        for request_id in snapshot["waiting"]:
+            ledger.queue.put(request_id)
+        for lease in (ledger.open[request_id] for request_id in snapshot["live"]):
             ledger.live[lease.token] = lease
             ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
         return ledger
-
-
-def _plain(lease: Lease) -> dict[str, Any]:
-    return asdict(lease) | {"slots": list(lease.slots)}

@@ -370,41 +370,45 @@ def busy(make_table):
     return table.snapshot()
 
 
-def waiter(**changed):
-    """Return a plain waiting request."""
-    return {
-        "request_id": "w",
-        "task": "b",
-        "attempt": 1,
-        "round": 2,
-        "node": "m",
-        "asked_t": 0.0,
-        "slots": (),
-    } | changed
-
-
 def set_slot(index, **changed):
     return lambda snapshot: snapshot["slots"][index].update(changed)
 
 
-def copy_live(**changed):
-    return lambda snapshot: snapshot["live"].append(snapshot["live"][0] | changed)
+def add_waiting(**changed):
+    """Add a waiting request."""
+    plain = {"request_id": "w", "task": "b", "attempt": 1, "round": 2, "node": "m", "asked_t": 0.0, "slots": ()}
+
+    def spoil(snapshot):
+        snapshot["open"].append(plain | changed)
+        snapshot["waiting"].append("w")
+
+    return spoil
+
+
+def add_live(**changed):
+    """Add a copy of the one live lease with a lower token."""
+
+    def spoil(snapshot):
+        snapshot["open"].append(snapshot["open"][0] | {"token": 1, "request_id": "x", "round": 5} | changed)
+        snapshot["live"].append("x")
+
+    return spoil
 
 
 @pytest.mark.parametrize(
     ("spoil", "law"),
     [
         (set_slot(0, state="lost"), "a slot is in one of the known states"),
-        (copy_live(token=1, request_id="x", round=5), "no slot has two live leases"),
+        (add_live(), "no slot has two live leases"),
         (set_slot(1, state="draining"), "the granted slots are those of the live leases"),
-        (lambda s: s["waiting"].append(waiter()), "nobody waits while a slot is free"),
-        (lambda s: s["waiting"].append(waiter(state="granted")), "the pending requests are those in the queue"),
-        (lambda s: s["waiting"].append(waiter(slots=("n0/c",))), "a waiting request holds nothing"),
-        (lambda s: s["live"][0].update(state="pending"), "the granted requests are the live leases"),
+        (add_waiting(), "nobody waits while a slot is free"),
+        (add_waiting(state="granted"), "the pending requests are those in the queue"),
+        (add_waiting(slots=("n0/c",)), "a waiting request holds nothing"),
+        (lambda s: s["open"][0].update(state="pending"), "the granted requests are the live leases"),
         (lambda s: s.update(token=1), "no fence is above the last one granted"),
-        (copy_live(token=1, request_id="x", round=5), "leases are in the order of their fences"),
+        (add_live(), "leases are in the order of their fences"),
         (lambda s: s["tasks"]["b"].update(floor=2), "no attempt that is over is open"),
-        (lambda s: s["waiting"].append(waiter(round=1)), "one open request per task, attempt and round"),
+        (add_waiting(round=1), "one open request per task, attempt and round"),
         (lambda s: s.update(reaping=False), "a reap deadline is set while a lease is held"),
     ],
 )
@@ -423,7 +427,7 @@ def test_check_finds_each_broken_law(busy, spoil, law):
     ("spoil", "state"),
     [
         (set_slot(1, state="draining"), "slot n0/b draining, return"),
-        (lambda s: s["live"][0].update(state="pending"), "request b-1 pending, release"),
+        (lambda s: s["open"][0].update(state="pending"), "request b-1 pending, release"),
     ],
 )
 def test_a_forbidden_transition_is_an_error(busy, spoil, state):
@@ -434,3 +438,13 @@ def test_a_forbidden_transition_is_an_error(busy, spoil, state):
     with pytest.raises(InvalidTransition, match=state) as caught:
         table.handle(returned(Fence(epoch=1, token=2), t=5.0))
     assert caught.value.story[:2] == (requested("b", t=2.0), LeaseGranted.match(task="b"))
+
+
+def test_a_restored_table_ends_leases_in_the_same_order(make_table):
+    """What a stopped task held and wanted ends in the order of asking, also after a restore."""
+    table = make_table(["n0/cpu0"])
+    grant(table, requested("a", t=0.0, round=1))
+    table.handle(requested("a", t=0.0, round=2))
+    copy = make_table()
+    copy.restore(table.snapshot())
+    assert copy.handle(stopped("a", t=1.0)) == table.handle(stopped("a", t=1.0))
