@@ -251,8 +251,8 @@ class Collector:
                 continue
             self._envs[column].close()
             self._envs[column] = thaw(saved["snapshot"])
-            row = self._current[index]
-            row[...] = np.frombuffer(saved["obs"], row.dtype).reshape(row.shape)
+            obs = np.frombuffer(saved["obs"], self._current.dtype)
+            self._current[index] = obs.reshape(self._current.shape[1:])
             self._discounted[column] = float(saved["discounted"])
             self._returns[column], self._lengths[column] = float(saved["return"]), int(saved["length"])
         return lost

@@ -195,6 +195,7 @@ class PpoLearner:
                 self._obs_moments = self._obs_moments.merge(_unpacked(column.obs_moments))
             if column.return_moments is not None:
                 self._return_moments = self._return_moments.merge(_unpacked(column.return_moments))
+        self._staged.clear()
         return self._metrics(batch, table, n_epochs)
 
     def _batch(self, columns: list[_Column]) -> _Batch:

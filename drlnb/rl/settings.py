@@ -193,12 +193,11 @@ def resolve(
     if given:
         origin += ", with " + ", ".join(sorted(given))
     base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **(entry or {})}
-    timesteps = _checked_count("total_timesteps", total_timesteps or base.pop("n_timesteps"), problems)
-    base.pop("n_timesteps", None)
-    wanted_envs = given.pop("n_envs", None) if n_envs is None else n_envs
-    given.pop("n_envs", None)
-    envs = _checked_count("n_envs", base.pop("n_envs") if wanted_envs is None else wanted_envs, problems)
-    base.pop("n_envs", None)
+    steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
+    envs_given = given.pop("n_envs", envs_of_entry)
+    timesteps = steps_of_entry if total_timesteps is None else total_timesteps
+    timesteps = _checked_count("total_timesteps", timesteps, problems)
+    envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
     values: dict[str, Any] = {**PpoSettings().to_plain(), **base, **given}
     for name in ("n_steps", "batch_size", "n_epochs"):
         values[name] = _whole(values[name])

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils import EzPickle
 
 from drlnb.records.spec import TaskSpec
@@ -81,6 +82,13 @@ def _registered() -> Iterator[None]:
     yield
     for name in ENVS:
         gymnasium.registry.pop(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm() -> None:
+    """Pay for torch's first use (its optimisers load its compiler: a second) outside the tests."""
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+    torch.testing.assert_close(torch.zeros(1).tanh(), torch.zeros(1))
 
 
 @pytest.fixture(scope="session")

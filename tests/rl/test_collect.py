@@ -64,6 +64,17 @@ def test_the_split_over_collectors_changes_nothing(env, make_spec, collector):
                 assert joined.tobytes() == expected[number].arrays[name].tobytes(), name
 
 
+def test_scattered_environments_are_the_same_ones(make_spec, collector):
+    """A collector of environments 1, 2 and 4 plays columns 1, 2 and 4 of the whole, bit for bit."""
+    spec = make_spec(n_envs=5)
+    parameters = start(spec)
+    whole = collector(spec).collect(parameters, version=0, round=0, n_steps=20)
+    part = collector(spec, [1, 2, 4]).collect(parameters, version=0, round=0, n_steps=20)
+    for name in ("obs", "action", "log_prob"):
+        assert part.arrays[name].tobytes() == whole.arrays[name][:, [1, 2, 4]].tobytes()
+    assert part.header["env_indices"] == [1, 2, 4]
+
+
 def test_observations_show_no_made_up_row(make_spec, collector):
     """Episodes of 3 steps: observations count 0 1 2 0 1 2 0, so the ending step is also the resetting one."""
     spec = make_spec("rl/Clock-v0", n_envs=1)

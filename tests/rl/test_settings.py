@@ -106,6 +106,16 @@ def test_a_batch_larger_than_a_round_shows_all_numbers():
         resolve("CartPole-v1", n_envs=4)
 
 
+def test_budget_and_environments_are_checked_too():
+    """A budget of 0 is not "no budget given": it is refused like 0 environments."""
+    with pytest.raises(ConfigError) as caught:
+        resolve("CartPole-v1", total_timesteps=0, n_envs=0)
+    assert caught.value.problems[:2] == (
+        "total_timesteps must be a whole number >= 1, got 0",
+        "n_envs must be a whole number >= 1, got 0",
+    )
+
+
 def test_cleanrl_names_are_understood():
     """CleanRL's example settings become ours; num_minibatches is a count, anneal_lr a schedule."""
     given = {"num_envs": 4, "num_steps": 128, "num_minibatches": 4, "update_epochs": 3, "clip_coef": 0.1}
