@@ -1,4 +1,4 @@
-"""How does the door speak to a cluster?  A thin face of the runtime, so that a test can put another one in its place."""
+"""How does the door speak to a cluster?  A thin face of the runtime; a test can put another one in its place."""
 
 import logging
 import socket
@@ -73,9 +73,23 @@ class ClientLink:
         self._install = install
         self._epoch = 0
 
-    def open_pool(self, n_slots: int | None) -> Any:
-        """Install drlnb on the cluster and open its slots; return the runtime's ``Pool``."""
-        pool = self._install.install(self.client, n_slots=n_slots)
+    def open_pool(self, n_slots: int | None, *, own_workers: int | None = None) -> Any:
+        """Install drlnb on the cluster and open its slots.
+
+        Parameters
+        ----------
+        n_slots
+            How many; None: every CUDA device, or 2 virtual slots.
+        own_workers
+            Workers of a cluster of our own, None on another one.
+
+        Returns
+        -------
+        Pool
+            The runtime's word for what there is.
+        """
+        n_nodes = own_workers or max(1, len(self.client.ncores()))
+        pool = self._install.install(self.client, n_slots=n_slots, n_nodes=n_nodes, own_cluster=own_workers is not None)
         self._epoch = int(pool.epoch)
         return pool
 

@@ -229,13 +229,27 @@ class Training:
                     return summary
             time.sleep(0.2)
 
-    # ------------------------------------------------------------------ the thread
+    # ------------------------------------------------------------------ the end
     def close(self) -> None:
+        """Stop watching and close the fleet that was made for this run (by :func:`drlnb.resume`), if there is one.
+
+        The runs of an own cluster are stopped with a checkpoint; elsewhere the run goes on.
+        """
+        if self.fleet is not None:
+            self.fleet.close()
+        self.hang_up()
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until every task has ended, however; return whether that is so."""
+        return self._ended.wait(timeout_s)
+
+    def hang_up(self) -> None:
         """Stop watching; the run goes on if its cluster does."""
         self._closing.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(_POLL_S + 5.0)
 
+    # ------------------------------------------------------------------ the thread
     def _follow(self) -> None:
         since, n_failures = 0, 0
         try:
