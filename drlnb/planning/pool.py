@@ -96,6 +96,11 @@ class PoolMachine:
         """The settings of leasing as they are now."""
         return self._table.settings
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether any slot is live."""
+        return bool(self._table.live_slots)
+
     def handle(self, event: Event) -> tuple[Record, ...]:
         """Take in an event and return what follows from it, in its order.
 

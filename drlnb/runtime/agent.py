@@ -159,7 +159,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         for row in slots:
             if row["slot"] not in self.executors:
                 log = self.directory / f"executor-{row['slot'].replace('/', '-')}.log"
-                executor = Executor(row["slot"], row["device"], log, self._executor_up)
+                executor = Executor(row["slot"], row["device"], log, self._executor_up, self._executor_down)
                 self.executors[row["slot"]] = executor
                 executor.start()
         return {"ok": True}
@@ -175,6 +175,9 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
                 executor_epoch=executor.epoch,
             )
         )
+
+    def _executor_down(self, executor: Executor, reason: str) -> None:
+        self.keep(self.ask_broker("drlnb_slot_down", node=self.node, slot=executor.slot, reason=reason))
 
     async def compute(
         self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""

@@ -49,7 +49,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.pool = PoolMachine(settings, self.epoch)
         self.runs = Runs(self)
         self.nodes = Nodes(self)
-        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record])
+        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self._hear_refusal])
         self.host.on_defect = self.runs.defect
         self._grants: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._placements: dict[tuple[str, int], asyncio.Future[dict[str, Any]]] = {}
@@ -124,6 +124,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     async def place(self, task: str, attempt: int, node: str, n_collectors: int) -> dict[str, Any]:
         """Say where a task's collectors live."""
+        if not await self.nodes.any_slot(self.pool.settings.poll_s):
+            return {"pending": True}
         key = (task, attempt)
         future = self._placements[key] = asyncio.get_running_loop().create_future()
         self.host.feed(
@@ -189,6 +191,13 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
                 "waited_s": command.waited_s,
             }
         )
+
+    def _hear_refusal(self, record: Record) -> None:
+        """Answer who waits for a request that the pool has ended."""
+        if isinstance(record, leasing.RequestRefused):
+            future = self._grants.pop(record.subject, None)
+            if future is not None and not future.done():
+                future.set_result({"refused": record.reason})
 
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease; say when its slot is idle (no timer ever frees a slot)."""

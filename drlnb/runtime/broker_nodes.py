@@ -1,6 +1,7 @@
 """Which nodes and slots does the cluster have?  The broker's register of agents."""
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from drlnb.records import leasing, placement
@@ -32,6 +33,7 @@ class Nodes:
         return {
             "drlnb_agent_up": self.agent_up,
             "drlnb_slot_up": self.slot_up,
+            "drlnb_slot_down": self.slot_down,
             "drlnb_nodes": self.nodes,
             "drlnb_open_slots": self.open_slots,
             "drlnb_probe": self.probe,
@@ -57,8 +59,7 @@ class Nodes:
         self.broker.host.feed(
             placement.NodeAdded, node=node, host=row["host"], n_collector_slots=row["n_collector_slots"]
         )
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._note_change()
         return {"epoch": self.broker.epoch, "slots": list(self.given.get(node, {}).values())}
 
     async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> dict[str, Any]:
@@ -66,16 +67,34 @@ class Nodes:
         known = self.given.get(node, {}).get(slot)
         if known is None:
             return refused("unknown", f"slot {slot} was not given to {node}")
-        first = not known.get("up")
         known.update(up=True, device_name=device_name)
         # Epochs of a restarted node begin at 1 again: go on from the highest seen.
         known["epoch"] = max(known.get("epoch", 0) + 1, executor_epoch)
-        if first:
-            self.broker.host.feed(
-                leasing.SlotAdded, slot=slot, node=node, device=device, executor_epoch=known["epoch"]
-            )
-        else:
-            self.broker.host.feed(leasing.ExecutorStarted, slot=slot, executor_epoch=known["epoch"])
+        self.broker.host.feed(leasing.SlotAdded, slot=slot, node=node, device=device, executor_epoch=known["epoch"])
+        self._note_change()
+        return {"ok": True}
+
+    async def any_slot(self, wait_s: float) -> bool:
+        """Wait until the pool has a slot that is up; false if the time is up first."""
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while not self.broker.pool.has_slots:
+            left_s = deadline - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                return False
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._changed.wait()), left_s)
+        return True
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def slot_down(self, node: str, slot: str, reason: str) -> dict[str, Any]:
+        """Hear that an executor is gone: its slot is out of the pool until the next one is up."""
+        known = self.given.get(node, {}).get(slot)
+        if known is not None and known["up"]:
+            known["up"] = False
+            self.broker.host.feed(leasing.SlotFailed, slot=slot, reason=f"executor {reason}")
         return {"ok": True}
 
     def lost(self, address: str, reason: str) -> None:

@@ -154,6 +154,8 @@ class Effects:
     async def _request(self, command: words.RequestSlot) -> None:
         m = self.m
         reply = await m.leases.acquire(command.request_id, command.round)
+        if reply is None:
+            return  # the pool knows this task's end, or a newer attempt of it
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
         fence = Fence(epoch=reply["fence"][0], token=reply["fence"][1])
         m.host.feed(
@@ -188,7 +190,7 @@ class Effects:
         if op == "died":
             m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["reason"])
         elif op == "refused":
-            m.host.feed(words.LeaseLost, fence=fence, reason=f"the executor refused: {reply['reason']}")
+            m.leases.lost(_pair(fence), f"the executor refused: {reply['reason']}")
         elif op == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
         else:

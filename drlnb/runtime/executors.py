@@ -22,15 +22,24 @@ class Executor:
     ----------
     slot, device
         Name of the slot; ``cpu``, or ``cuda:<uuid or index>``.
-    on_up
-        Called with this executor each time a process is up; :attr:`epoch` counts them.
     log
         Where the child's output goes.
+    on_up
+        Called with this executor each time a process is up; :attr:`epoch` counts them.
+    on_down
+        Called with this executor and the reason each time a process has ended that nobody asked to end.
     """
 
-    def __init__(self, slot: str, device: str, log: Path, on_up: Callable[["Executor"], None]) -> None:
+    def __init__(
+        self,
+        slot: str,
+        device: str,
+        log: Path,
+        on_up: Callable[["Executor"], None],
+        on_down: Callable[["Executor", str], None],
+    ) -> None:
         self.slot, self.device, self.log = slot, device, log
-        self._on_up = on_up
+        self._on_up, self._on_down = on_up, on_down
         self.epoch = 0
         self.device_name = ""
         self.child: ChildProcess | None = None
@@ -74,6 +83,8 @@ class Executor:
             await self._down.wait()
             was_up, self._up = self._up, asyncio.get_running_loop().create_future()
             code = await self.child.ended()
+            if not self._stopping:
+                self._on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
             if was_up is not None and not was_up.done():
                 text = tail(self.log, 2000).strip().splitlines()
                 was_up.set_exception(ConnectionError(f"the executor ended ({code}): {text[-1] if text else ''}"))
@@ -134,7 +145,7 @@ class Executor:
         return answer
 
     async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
-        """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if it ended by itself."""
+        """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
         deadline = time.monotonic() + grace_s
         while self.busy == fence:
             if time.monotonic() > deadline:
@@ -142,7 +153,7 @@ class Executor:
                     self.child.kill()
                 return False
             await asyncio.sleep(0.01)
-        return True
+        return self._up is not None and self._up.done()
 
     def forget(self, task: str) -> None:
         """Let the child forget a task's model."""

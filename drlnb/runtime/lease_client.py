@@ -51,8 +51,8 @@ class LeaseClient:
         self._progress = progress
         self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    async def acquire(self, request_id: str, round: int) -> dict[str, Any]:
-        """Wait for a slot, for as long as it takes; then keep the lease alive."""
+    async def acquire(self, request_id: str, round: int) -> dict[str, Any] | None:
+        """Wait for a slot, for as long as it takes; then keep the lease alive.  ``None`` if the pool refused."""
         known = False
         while True:
             reply = None
@@ -70,6 +70,8 @@ class LeaseClient:
             known = True
             if reply is None:
                 await asyncio.sleep(_RETRY_S)
+            elif "refused" in reply:
+                return None
             elif not reply.get("pending"):
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
                 self._renewals[fence] = self._agent.keep(self._renew(fence))
