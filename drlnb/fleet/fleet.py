@@ -71,15 +71,18 @@ class Fleet:
         self.name = name or "fleet"
         self._trainings: list[Training] = []
         self._closed = False
-        self._handle, self._root = (None, None) if client is not None else _start_cluster(n_workers or 1)
+        self._handle: Any = None
+        self._root: Path | None = None
+        if client is None:
+            self._handle, self._root = _start_cluster(n_workers or 1)
         self._finalizer = weakref.finalize(self, _sweep, self._handle, self._root)
         try:
             if self._handle is None:
                 self._link = connect(client)
             else:
                 self._link = connect(self._handle.address, pid=self._handle.pid)
-            own = n_workers or 1 if self._handle is not None else None
-            self.pool = self._link.open_pool(n_slots, own_workers=own)
+            own_workers = (n_workers or 1) if self._handle is not None else None
+            self.pool = self._link.open_pool(n_slots, own_workers=own_workers)
         except BaseException:
             self._finalizer()
             raise
@@ -212,7 +215,7 @@ class Fleet:
 
     def _hang_up(self) -> None:
         for training in self._trainings:
-            training.hang_up()
+            training.close()
         with contextlib.suppress(OSError, TimeoutError):
             self._link.close()
         self._finalizer()
@@ -361,7 +364,7 @@ def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None,
     Returns
     -------
     Training
-        Its ``fleet`` is closed with it, or when this process ends.
+        Close its ``fleet`` when it has ended; otherwise that happens when this process ends.
 
     Raises
     ------

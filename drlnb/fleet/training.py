@@ -34,7 +34,7 @@ _MOST_ROWS = 200_000
 class Training:
     """A run of one or more tasks; made by :meth:`drlnb.fleet.fleet.Fleet.train` and :func:`drlnb.resume`.
 
-    A thread follows the journal; nothing here blocks but :meth:`wait`, :meth:`close` and, for an answer of the
+    A thread follows the journal; nothing blocks but :meth:`wait`, :meth:`settle`, :meth:`close` and, for an answer of the
     cluster, the steering methods.
 
     Parameters
@@ -230,20 +230,11 @@ class Training:
             time.sleep(0.2)
 
     # ------------------------------------------------------------------ the end
-    def close(self) -> None:
-        """Stop watching and close the fleet that was made for this run (by :func:`drlnb.resume`), if there is one.
-
-        The runs of an own cluster are stopped with a checkpoint; elsewhere the run goes on.
-        """
-        if self.fleet is not None:
-            self.fleet.close()
-        self.hang_up()
-
     def settle(self, timeout_s: float) -> bool:
         """Wait until every task has ended, however; return whether that is so."""
         return self._ended.wait(timeout_s)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Stop watching; the run goes on if its cluster does."""
         self._closing.set()
         if threading.current_thread() is not self._thread:
