@@ -99,25 +99,28 @@ class NumpyActor:
             else:
                 np.tanh(x, out=x)
         weight, bias = self._towers[-1]
-        x = x @ weight
-        x += bias
-        return x
+        outputs: np.ndarray = x @ weight
+        outputs += bias
+        return outputs
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return actions for network outputs ``(B, p)`` and noise ``(B, p)``: Gumbel or standard normal."""
-        if self.layout.discrete:
-            return (outputs + noise).argmax(axis=-1)
-        return outputs + self._std * noise
+        discrete = self.layout.discrete
+        actions: np.ndarray = (outputs + noise).argmax(axis=-1) if discrete else outputs + self._std * noise
+        return actions
 
     def log_prob(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Return log-probabilities, float32, shape ``(...)``, of unclipped actions under outputs ``(..., p)``."""
+        log_p: np.ndarray
         if self.layout.discrete:
             shifted = outputs - outputs.max(axis=-1, keepdims=True)
             chosen = np.take_along_axis(shifted, actions[..., None], axis=-1)[..., 0]
-            return chosen - np.log(np.exp(shifted).sum(axis=-1))
-        z = (actions - outputs) / self._std
-        constant = self._log_std.sum() + np.float32(0.5 * _LOG_2PI * self.layout.action_width)
-        return np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
+            log_p = chosen - np.log(np.exp(shifted).sum(axis=-1))
+        else:
+            z = (actions - outputs) / self._std
+            constant = self._log_std.sum() + np.float32(0.5 * _LOG_2PI * self.layout.action_width)
+            log_p = np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
+        return log_p
 
     def act(self, obs: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return unclipped actions and their log-probabilities.
@@ -164,6 +167,7 @@ class NumpyActor:
         single = rows.shape == self._obs_shape
         outputs = self.forward(rows[None] if single else rows)
         shape = outputs.shape
+        noise: np.ndarray
         if deterministic:
             noise = np.zeros(shape, np.float32)
         elif self.layout.discrete:

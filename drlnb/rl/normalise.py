@@ -66,7 +66,8 @@ class Moments:
 
 def normalise(rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
     """Return ``clip((rows - mean) / sqrt(var + 1e-8), -10, 10)`` as float32, of the shape of `rows`."""
-    return np.clip((rows - mean) / np.sqrt(var + EPSILON), -CLIP, CLIP).astype(np.float32)
+    clipped: np.ndarray = np.clip((rows - mean) / np.sqrt(var + EPSILON), -CLIP, CLIP)
+    return clipped.astype(np.float32)
 
 
 def scale(rewards: np.ndarray, var: float) -> np.ndarray:
@@ -74,4 +75,5 @@ def scale(rewards: np.ndarray, var: float) -> np.ndarray:
 
     `var` is the variance of the discounted returns, in reward units squared.
     """
-    return np.clip(rewards / np.sqrt(var + EPSILON), -CLIP, CLIP).astype(np.float32)
+    clipped: np.ndarray = np.clip(rewards / np.sqrt(var + EPSILON), -CLIP, CLIP)
+    return clipped.astype(np.float32)

@@ -10,12 +10,9 @@ from drlnb.rl.local import train_local
 from drlnb.rl.settings import resolve
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_cartpole_reaches_475_in_100k_steps(seed):
-    """With the shipped settings, 20 deterministic episodes after 100 000 steps average at least 475."""
+def trained(env: str, seed: int) -> float:
+    """Train with the shipped settings and return the mean of 20 deterministic episodes."""
     torch.set_num_threads(1)
-    env = "CartPole-v1"
     found = resolve(env)
     spec = TaskSpec(
         name="a",
@@ -26,6 +23,20 @@ def test_cartpole_reaches_475_in_100k_steps(seed):
         hyperparameters=found.hyperparameters,
         **probe(env),
     )
-    assert spec.total_timesteps == 100_000
-    result = train_local(spec)
-    assert evaluate(spec, result.parameters, n_episodes=20).mean >= 475
+    return evaluate(spec, train_local(spec).parameters, n_episodes=20).mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_cartpole_reaches_475_in_100k_steps(seed):
+    """With the shipped settings and 100 000 steps, 20 deterministic episodes average at least 475."""
+    assert resolve("CartPole-v1").total_timesteps == 100_000
+    assert trained("CartPole-v1", seed) >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("env", "least"), [("Pendulum-v1", -250), ("MountainCar-v0", -130), ("Acrobot-v1", -100)])
+def test_classic_control_reaches_its_bar(env, least):
+    """With the shipped settings and budget, 20 deterministic episodes average at least the bar."""
+    assert trained(env, 0) >= least
