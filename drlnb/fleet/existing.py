@@ -1,5 +1,6 @@
 """May a run go into this directory, and what becomes of the one that is there?"""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ def _refuse_stranger(run: RunDir) -> bool:
     if stranger is not None:
         raise ConfigError(f"{path} is not empty and holds no run of drlnb (found {stranger.name}); choose another one")
     return False
+
+
+def _refuse_read_only(path: Path) -> None:
+    """Raise if the folder that is there already, or the nearest one above it, cannot be written to."""
+    above = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{path} cannot be made: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path} cannot be written: no permission in {above}")
 
 
 def _by_name(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -117,6 +127,7 @@ def check(
         raise ConfigError(f"on_existing must be one of {', '.join(ON_EXISTING)}, got {on_existing!r}")
     run = RunDir(out)
     if not _refuse_stranger(run):
+        _refuse_read_only(run.path)
         return "new"
     lock = run.live_lock(hello)
     if lock is not None:

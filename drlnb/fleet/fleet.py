@@ -189,6 +189,7 @@ class Fleet:
                 self._stop_runs(timeout_s)
         finally:
             self._hang_up()
+            self._finalizer()
 
     def kill(self) -> None:
         """End our runs now, without checkpoints, and an own cluster with them."""
@@ -196,13 +197,16 @@ class Fleet:
             return
         self._closed = True
         atexit.unregister(self._at_exit)
-        if self._handle is not None:
-            self._handle.kill()
-        else:
+        if self._handle is None:
             for training in self._trainings:
                 with contextlib.suppress(PeerError):
                     training.kill()
-        self._hang_up()
+        try:
+            self._hang_up()  # first, or Dask's client complains at length that its scheduler is gone
+        finally:
+            if self._handle is not None:
+                self._handle.kill()
+            self._finalizer()
 
     def _stop_runs(self, timeout_s: float) -> None:
         running = [training for training in self._trainings if not training.ended]
@@ -215,10 +219,11 @@ class Fleet:
 
     def _hang_up(self) -> None:
         for training in self._trainings:
-            training.close()
+            training.close(timeout_s=0.0)
         with contextlib.suppress(OSError, TimeoutError):
             self._link.close()
-        self._finalizer()
+        for training in self._trainings:
+            training.close()
 
 
 def _n_slots(slots: int | str) -> int | None:

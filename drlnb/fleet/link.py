@@ -195,10 +195,14 @@ def _first(error: BaseException) -> str:
 class _Quiet:
     """Keep Dask's client from logging what is told by an exception a moment later."""
 
+    #: Dask gives its client's logger a level of its own.
+    _NAMES = ("distributed", "distributed.client")
+
     def __enter__(self) -> None:
-        self._logger = logging.getLogger("distributed")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)
+        self._levels = {name: logging.getLogger(name).level for name in self._NAMES}
+        for name in self._NAMES:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def __exit__(self, *error: object) -> None:
-        self._logger.setLevel(self._level)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -234,11 +234,17 @@ class Training:
         """Wait until every task has ended, however; return whether that is so."""
         return self._ended.wait(timeout_s)
 
-    def close(self) -> None:
-        """Stop watching; the run goes on if its cluster does."""
+    def close(self, timeout_s: float = _POLL_S + 5.0) -> None:
+        """Stop watching; the run goes on if its cluster does.
+
+        Parameters
+        ----------
+        timeout_s
+            Longest wait for the watching thread to end.
+        """
         self._closing.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join(_POLL_S + 5.0)
+            self._thread.join(timeout_s)
 
     # ------------------------------------------------------------------ the thread
     def _follow(self) -> None:

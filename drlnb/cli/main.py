@@ -1,0 +1,93 @@
+"""Where does the command line begin and end?  Commands, exit codes, one line per error.
+
+Nothing heavy is imported here: each command imports what it needs when it runs.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import drlnb
+from drlnb.cli.parser import Parser, parse
+from drlnb.records.errors import InputError, PeerError, TrainingFailed
+
+__all__ = ["build_parser", "main"]
+
+#: Command -> its module, in the order of ``--help``.
+_COMMANDS = {
+    "train": "drlnb.cli.train",
+    "resume": "drlnb.cli.resume",
+    "runs": "drlnb.cli.runs",
+    "replay": "drlnb.cli.replay",
+    "simulate": "drlnb.cli.simulate",
+    "bench": "drlnb.cli.bench",
+    "doctor": "drlnb.cli.doctor",
+}
+
+#: Exit codes: a task or the run failed; wrong input; stopped by Ctrl-C.
+_FAILED, _WRONG, _STOPPED = 1, 2, 130
+
+
+def build_parser() -> Parser:
+    """Return the parser of all commands."""
+    parser = Parser(prog="drlnb", description="Train many deep-RL tasks at once on a few GPUs, on a Dask cluster.")
+    parser.add_argument("--version", action="version", version=f"drlnb {drlnb.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True, parser_class=Parser)
+    for name, module in _COMMANDS.items():
+        command = import_module(module).add_parser(commands, name)
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv
+        Words after ``drlnb``; None: this process's.
+
+    Returns
+    -------
+    int
+        0 done; 1 a task or the run failed; 2 wrong input; 130 stopped by Ctrl-C.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        args = parse(build_parser(), words)
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except SystemExit as end:  # argparse's --help and --version
+        return end.code if isinstance(end.code, int) else 0
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`): nothing can be said, and the interpreter must not try to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+    except KeyboardInterrupt:
+        return _told("stopped", _STOPPED, debug=debug)
+    except InputError as error:
+        return _told(_line(error), _WRONG, debug=debug)
+    except (TrainingFailed, PeerError) as error:
+        return _told(_line(error), _FAILED, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last place where an error can be told in one line
+        return _told(f"{type(error).__name__}: {_line(error)} (--debug shows where)", _FAILED, debug=debug)
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _told(text: str, code: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"drlnb: {text}", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""How is a command line read, so that a typing error is answered with the nearest name?"""
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from drlnb.records.errors import InputError
+
+__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seed_list"]
+
+
+class UsageError(InputError, ValueError):
+    """The command line cannot be read; the message names the nearest option."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations and without its own way to exit on an error."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and exiting."""
+        raise UsageError(f"{message} (see: {self.prog} --help)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            name = "command" if isinstance(action, argparse._SubParsersAction) else _option(action)
+            raise UsageError(f"unknown {name} {str(value)!r}{nearest(str(value), known)}")
+
+
+def _option(action: argparse.Action) -> str:
+    return action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean ...?``, or what is known where nothing is near."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """Read a command line.
+
+    Words that follow options are taken as environments of ``train`` (argparse itself takes those before options only).
+
+    Raises
+    ------
+    UsageError
+        If an option is unknown; the nearest one of the command is named.
+    """
+    args, extra = parser.parse_known_args(argv)
+    options = [word for word in extra if word.startswith("-")]
+    if options:
+        command: Parser = getattr(args, "parser", parser)
+        word = options[0].partition("=")[0]
+        known = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
+        raise UsageError(f"unknown option {word}{nearest(word, known)} (see: {command.prog} --help)")
+    if extra and isinstance(getattr(args, "envs", None), list):
+        args.envs += extra
+    elif extra:
+        raise UsageError(f"unexpected {extra[0]!r}")
+    return args
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers not below a limit (``100_000`` and ``1e5`` are read, too)."""
+
+    def read(text: str) -> int:
+        number: float
+        try:
+            number = int(text)
+        except ValueError:
+            number = _float(text)
+        if number != number or number in (float("inf"), float("-inf")) or number != int(number) or number < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
+        return int(number)
+
+    return read
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def seed_list(text: str) -> list[int]:
+    """Read seeds: ``0-4``, ``1,5,9`` or both.
+
+    Examples
+    --------
+    >>> seed_list("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(f"must be like 0-4 or 1,5,9, got {text!r}")
+        first = int(match[1])
+        last = int(match[2]) if match[2] else first
+        if not first <= last < first + 1000:
+            raise argparse.ArgumentTypeError(f"must count upwards, by at most 1000 seeds, got {text!r}")
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"must name each seed once, got {text!r}")
+    return seeds
+
+
+def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Read ``KEY=VALUE`` words.
+
+    Raises
+    ------
+    UsageError
+        If a word is none (environments must come before the option), or a key comes twice.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark or not key:
+            raise UsageError(f"{option} takes KEY=VALUE, got {word!r} (name environments before {option})")
+        if key in found:
+            raise UsageError(f"{option} names {key} twice")
+        found[key] = value
+    return found

@@ -1,0 +1,108 @@
+"""``drlnb runs``: look at runs and steer them from another terminal."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from drlnb.cli.parser import UsageError
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help="list, stop, pause or resume runs")
+    actions = ("list", "stop", "pause", "resume")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=actions,
+        default="list",
+        metavar="ACTION",
+        help="list (default), stop, pause, resume",
+    )
+    parser.add_argument("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on")
+    parser.add_argument(
+        "--client", metavar="ADDRESS", help="scheduler's address or file (default: that of the run's directory)"
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """List runs, or steer one."""
+    if args.action == "list":
+        if args.which:
+            raise UsageError(f"list takes no run, got {args.which!r}")
+        return _list_cluster(args.client) if args.client else _list_here()
+    if not args.which:
+        raise UsageError(f"runs {args.action} needs RUN: a run id, or the directory of a run")
+    return _steer(args.action, args.which, args.client)
+
+
+def _line(run: str, state: str, tasks: str, where: str) -> str:
+    return f"{run:<24} {state:<12} {tasks:<40} {where}"
+
+
+def _list_cluster(address: str) -> int:
+    from drlnb.fleet.link import connect
+
+    link = connect(address)
+    try:
+        runs = link.runs()
+    finally:
+        link.close()
+    for row in runs:
+        tasks = ", ".join(f"{name} {task['state']}" for name, task in dict(row["tasks"]).items())
+        print(_line(row["run"], row["state"], tasks, row["out"]))
+    if not runs:
+        print(f"no runs on {address}")
+    return 0
+
+
+def _list_here() -> int:
+    """List the run directories under ``runs/``."""
+    from drlnb.runtime.rundir import RunDir
+
+    found = sorted(path.parent for path in Path("runs").glob("*/run.json"))
+    for path in found:
+        folder = RunDir(path)
+        lock = folder.live_lock()
+        states = folder.states()
+        state = "running" if lock else next(s for s in _WORST if s in states.values())
+        tasks = ", ".join(f"{name} {task}" for name, task in states.items()) if not lock else ", ".join(states)
+        print(_line(folder.read_spec()["run"], state, tasks, f"{path}{f' at {lock.address}' if lock else ''}"))
+    if not found:
+        print("no run directories in runs/ (for the runs of a cluster: drlnb runs --client ADDRESS)")
+    return 0
+
+
+#: States of a directory's tasks, the one that is told for all first.
+_WORST = ("failed", "interrupted", "stopped", "done")
+
+
+def _steer(action: str, which: str, address: str | None) -> int:
+    from drlnb.fleet.link import connect
+    from drlnb.runtime.rundir import RunDir
+
+    run_id = which
+    if (Path(which) / "run.json").is_file():
+        folder = RunDir(which)
+        run_id = str(folder.read_spec()["run"])
+        if address is None:
+            lock = folder.live_lock()
+            if lock is None:
+                raise UsageError(f"{which} does not go on anywhere; start it again with: drlnb resume {which}")
+            address = lock.address
+    if address is None:
+        raise UsageError(f"{which} is no run directory; for a run id name its cluster with --client ADDRESS")
+    link = connect(address)
+    try:
+        known = [str(row["run"]) for row in link.runs()]
+        if run_id not in known:
+            raise UsageError(f"{address} has no run {run_id}; it has {', '.join(known) or 'none'}")
+        link.control(run_id, action, reason="asked for from the command line")
+    finally:
+        link.close()
+    print(f"{run_id}: asked to {action} at the next round boundary")
+    return 0

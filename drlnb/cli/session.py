@@ -1,0 +1,142 @@
+"""What happens between the start of a training and the prompt: progress, Ctrl-C, the summary, the exit code.
+
+Ctrl-C while everything is being started: all is taken down again.  Ctrl-C once while it trains: stop at the next round
+boundary, with a checkpoint.  Twice: kill now.  SIGTERM counts as one Ctrl-C.
+"""
+
+import contextlib
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self, TextIO
+
+from drlnb.cli.progress import Live, leases_line, table
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.training import Training
+from drlnb.records.errors import JournalError, PeerError
+
+__all__ = ["Session"]
+
+_DONE, _FAILED, _STOPPED = 0, 1, 130
+
+#: Seconds between two looks at the tasks.
+_LOOK_S = 0.25
+
+
+class Session:
+    """One training in the terminal.
+
+    Parameters
+    ----------
+    as_json
+        The last line of standard output is the summary as JSON, all else goes to standard error.
+    debug
+        Let Dask log.
+    """
+
+    def __init__(self, *, as_json: bool, debug: bool) -> None:
+        self.human: TextIO = sys.stderr if as_json else sys.stdout
+        self._as_json = as_json
+        self._fleet: Fleet | None = None
+        self._phase = "starting"
+        self._n_signals = 0
+        self._former: dict[int, Any] = {}
+        if not debug:
+            import distributed  # noqa: F401 - it sets its loggers' levels when it is imported
+
+            for name in ("distributed", "distributed.client"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    def __enter__(self) -> Self:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ValueError):  # not the main thread: a test
+                self._former[signum] = signal.signal(signum, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._phase = "killing"
+        try:
+            if self._fleet is not None:
+                self._fleet.kill()
+        finally:
+            for signum, handler in self._former.items():
+                signal.signal(signum, handler)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._n_signals += 1
+        if self._phase == "starting" or (self._phase == "training" and self._n_signals > 1):
+            raise KeyboardInterrupt
+        # While it closes or is being killed, a signal would only leave something behind.
+
+    def say(self, text: str) -> None:
+        """Write a line for the person."""
+        print(text, file=self.human, flush=True)
+
+    def open(self, make: Callable[[], Fleet]) -> Fleet:
+        """Make the fleet, and see to it that nothing of it stays behind."""
+        self._fleet = make()
+        return self._fleet
+
+    def follow(self, training: Training) -> int:
+        """Show a training until it has ended, then its summary; return the exit code."""
+        live = Live(self.human)
+        self._phase = "training"
+        try:
+            self._watch(training, live)
+        except KeyboardInterrupt:
+            self._phase = "killing"
+            live.say("killing: what was done since the last checkpoint is lost")
+            if self._fleet is not None:
+                self._fleet.kill()
+            return self._interrupted(training)
+        self._phase = "closing"
+        if self._fleet is not None:
+            self._fleet.close()
+        return self._report(training)
+
+    def _watch(self, training: Training, live: Live) -> None:
+        asked = False
+        told: set[str] = set()
+        while not training.settle(_LOOK_S):
+            live.show(training.tasks)
+            for notice in training.notices:
+                if notice not in told:
+                    told.add(notice)
+                    live.say(f"drlnb: {notice}")
+            if self._n_signals and not asked:
+                asked = True
+                live.say("stopping: each task finishes its round and writes a checkpoint; Ctrl-C again to stop now")
+                with contextlib.suppress(PeerError):  # a cluster that is gone is told by the training itself
+                    training.stop()
+        live.show(training.tasks)
+
+    def _report(self, training: Training) -> int:
+        tasks = training.tasks
+        try:
+            summary = training.summary()
+        except JournalError as error:
+            print(f"drlnb: no summary: {error}", file=sys.stderr)
+            summary = None
+        if summary is not None:
+            self.say("")
+            for line in table(summary, tasks):
+                self.say(line)
+            self.say(leases_line(summary["leases"]))
+        self.say(f"run directory: {training.out}")
+        for task in tasks.values():
+            if task.state == "failed":
+                print(f"drlnb: task {task.name} failed: {task.failure}", file=sys.stderr)
+        states = {task.state for task in tasks.values()}
+        if self._as_json and summary is not None:
+            print(json.dumps(summary), flush=True)
+        if "failed" in states:
+            return _FAILED
+        return _DONE if states == {"done"} else self._interrupted(training)
+
+    def _interrupted(self, training: Training) -> int:
+        print(f"drlnb: stopped; go on with: drlnb resume {training.out}", file=sys.stderr, flush=True)
+        return _STOPPED

@@ -1,0 +1,132 @@
+"""``drlnb train ENV [ENV ...]``: train all tasks at once."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from drlnb.cli.parser import UsageError, at_least, key_values, seed_list
+from drlnb.records.spec import ALGORITHMS
+
+__all__ = ["add_cluster_options", "add_parser"]
+
+#: Settings that are options of their own, never hyper-parameters.
+_OPTIONS = {
+    "seed": "--seed",
+    "seeds": "--seeds",
+    "total_timesteps": "--total-timesteps",
+    "n_timesteps": "--total-timesteps",
+    "n_envs": "--n-envs",
+    "num_envs": "--n-envs",
+    "n_collectors": "--collectors",
+    "algo": "--algo",
+    "env": "ENV",
+    "group": "nothing: it is not an option yet",
+    "name": "nothing: it is not an option yet",
+}
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says where to train."""
+    parser.add_argument(
+        "--gpus",
+        type=at_least(1),
+        metavar="K",
+        help="slots: CUDA devices, or virtual CPU slots where there are none (default: all, or 2 virtual ones)",
+    )
+    parser.add_argument(
+        "--workers", type=at_least(1), metavar="W", help="Dask workers of the local cluster (default 1)"
+    )
+    parser.add_argument("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster")
+    parser.add_argument("--json", action="store_true", help="last line of standard output: the summary as JSON")
+
+
+def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help="train tasks",
+        description="Train every environment at once on a few slots. Without options a task uses the settings tuned "
+        "for its environment, else Stable-Baselines3's defaults.",
+    )
+    parser.add_argument("envs", nargs="+", metavar="ENV", help="Gymnasium id, or module:Id-v0")
+    parser.add_argument("--algo", choices=ALGORITHMS, default="ppo", help="algorithm (default ppo)")
+    add_cluster_options(parser)
+    parser.add_argument(
+        "--collectors", type=at_least(1), metavar="N", help="collector processes per task (default min(2, n_envs))"
+    )
+    parser.add_argument("--n-envs", type=at_least(1), metavar="N", help="environments per task, over all collectors")
+    parser.add_argument("--total-timesteps", type=at_least(1), metavar="N", help="environment steps per task")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="seed (default 0)")
+    seeds.add_argument("--seeds", type=seed_list, metavar="LIST", help="one task per seed: 0-4 or 1,5,9")
+    parser.add_argument(
+        "--hyper", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="hyper-parameters, by SB3's names"
+    )
+    parser.add_argument(
+        "--planners",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="planners, such as hold=last (default hold=round)",
+    )
+    parser.add_argument("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)")
+    parser.add_argument(
+        "--on-existing",
+        choices=("error", "resume", "restart", "overwrite"),
+        default="error",
+        metavar="ACTION",
+        help="what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite",
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _tasks(args: argparse.Namespace) -> list[Any]:
+    from drlnb.fleet.task import Task
+
+    hyper = key_values("--hyper", args.hyper)
+    for key in hyper:
+        if key in _OPTIONS:
+            raise UsageError(f"{key} is not a hyper-parameter; give it as {_OPTIONS[key]}")
+    return [
+        Task(
+            env,
+            args.algo,
+            total_timesteps=args.total_timesteps,
+            seed=seed,
+            n_envs=args.n_envs,
+            n_collectors=args.collectors,
+            group=env if args.seeds else None,
+            **hyper,
+        )
+        for env in args.envs
+        for seed in args.seeds or [args.seed]
+    ]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train."""
+    if args.client and args.workers:
+        raise UsageError("--workers is for the local cluster, not for the one at --client")
+    from drlnb.cli.progress import settings_lines
+    from drlnb.fleet.existing import check
+    from drlnb.fleet.fleet import Fleet, default_out, run_spec
+    from drlnb.fleet.planners import planner_names
+    from drlnb.fleet.task import task_specs
+    from drlnb.rl.ppo_settings import PpoSettings
+
+    tasks = _tasks(args)
+    specs = task_specs(tasks)
+    planners = planner_names(key_values("--planners", args.planners))
+    out = args.out or default_out()
+    check(out, run_spec(specs, planners), args.on_existing)  # before a cluster is started
+
+    from drlnb.cli.session import Session
+
+    with Session(as_json=args.json, debug=args.debug) as session:
+        for line in settings_lines(specs, PpoSettings().to_plain()):
+            session.say(line)
+        slots = args.gpus or "auto"
+        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots))
+        return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, planners=planners))
