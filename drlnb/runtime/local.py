@@ -53,8 +53,6 @@ class LocalHandle:
         family = _family(self.pid)
         self.process.kill()
         self._sweep(family)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
 
     def _sweep(self, family: list[psutil.Process]) -> None:
         """Kill what is left and wait until it is gone."""
@@ -67,6 +65,10 @@ class LocalHandle:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(alive, timeout=5.0)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
 
 def _family(pid: int) -> list[psutil.Process]:
