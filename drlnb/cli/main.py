@@ -3,7 +3,9 @@
 Nothing heavy is imported here: each command imports what it needs when it runs.
 """
 
+import contextlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -56,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
+    with contextlib.suppress(ValueError):  # not the main thread: a test
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         args = parse(build_parser(), words)
         code: int = args.run(args)

@@ -10,6 +10,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,10 +247,21 @@ def _current_client() -> Any:
 
 
 def _start_cluster(n_workers: int) -> tuple[Any, Path]:
+    """Start a cluster of our own; return its handle and its scratch folder.
+
+    A thread starts it, so that Ctrl-C meanwhile cannot lose the handle of a process that is there already.
+    """
     from drlnb.runtime.local import start_local
 
     root = Path(tempfile.mkdtemp(prefix="drlnb-"))
-    return start_local(n_workers=n_workers, root=root), root
+    with ThreadPoolExecutor(1, thread_name_prefix="drlnb-start") as starter:
+        started = starter.submit(start_local, n_workers=n_workers, root=root)
+        try:
+            return started.result(), root
+        except KeyboardInterrupt:
+            started.result().kill()
+            shutil.rmtree(root, ignore_errors=True)
+            raise
 
 
 def _sweep(handle: Any, root: Path | None) -> None:

@@ -34,8 +34,8 @@ _MOST_ROWS = 200_000
 class Training:
     """A run of one or more tasks; made by :meth:`drlnb.fleet.fleet.Fleet.train` and :func:`drlnb.resume`.
 
-    A thread follows the journal; nothing blocks but :meth:`wait`, :meth:`settle`, :meth:`close` and, for an answer of the
-    cluster, the steering methods.
+    A thread follows the journal.  Nothing blocks but :meth:`wait`, :meth:`settle`, :meth:`close` and, until the cluster
+    has answered, the steering methods.
 
     Parameters
     ----------
