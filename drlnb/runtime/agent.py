@@ -126,12 +126,12 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             await asyncio.sleep(0.2)
 
     # ------------------------------------------------------------------ talking to others
-    async def ask_broker(self, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
+    async def ask_broker(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
         """Call a handler of the broker."""
         return await asyncio.wait_for(getattr(self.worker.scheduler, op)(**message), timeout_s)
 
     async def call(
-        self, address: str, op: str, *, timeout_s: float | None = RPC_TIMEOUT_S, payload: Any = b"", **message: Any
+        self, address: str, op: str, /, *, timeout_s: float | None = RPC_TIMEOUT_S, payload: Any = b"", **message: Any
     ) -> dict[str, Any]:
         """Call a handler of an agent; of this one without a wire.
 

@@ -222,7 +222,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Return the pool's task names of a run; for tests."""
         return [name for name in self.pool.snapshot()["placed"] if split_pool_task(name)[0] == run]
 
-    async def ask_node(self, node: str, op: str, timeout_s: float, **message: Any) -> dict[str, Any] | None:
+    async def ask_node(self, node: str, op: str, timeout_s: float, /, **message: Any) -> dict[str, Any] | None:
         """Call a node agent's handler; ``None`` if it cannot be reached in time."""
         address = self.nodes.addresses.get(node)
         if address is None:

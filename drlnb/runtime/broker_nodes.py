@@ -110,7 +110,7 @@ class Nodes:
         task = asyncio.ensure_future(self.tell_masters("drlnb_node_lost", node=node, reason=reason))
         self.broker.runs.keep(task)
 
-    async def tell_masters(self, op: str, **message: Any) -> None:
+    async def tell_masters(self, op: str, /, **message: Any) -> None:
         """Tell every node's masters something; who cannot be reached finds out by itself."""
         await asyncio.gather(*(self.broker.ask_node(node, op, 5.0, **message) for node in list(self.rows)))
 

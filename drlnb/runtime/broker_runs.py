@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
+import traceback
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,9 +108,14 @@ class Runs:
         return any(run.state == "running" for run in self.live.values())
 
     def keep(self, task: "asyncio.Future[Any]") -> None:
-        """Hold a background task until it is done."""
+        """Hold a background task until it is done; what it raises is shown, not lost."""
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: "asyncio.Future[Any]") -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.defect("".join(traceback.format_exception(task.exception())))
 
     def close(self) -> None:
         """Close every stream."""
