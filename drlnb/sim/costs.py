@@ -1,0 +1,132 @@
+"""How long things take in a simulated run.
+
+Every duration of a task comes from generators keyed by (seed, task), and those of one round are drawn together, round
+by round, whatever the order of events: so every planner that is compared on a seed sees the same workload.
+"""
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from drlnb.records.errors import ConfigError
+
+__all__ = ["SHAPES", "Costs", "RoundCosts", "Workload"]
+
+#: Shapes of a duration's distribution; ``exponential`` is for comparison with queueing theory.
+SHAPES = ("lognormal", "exponential")
+#: Digits that a duration keeps: microseconds, so that journals stay small.
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Means and spread of the durations of one task, in seconds; the defaults give a duty of about 0.2.
+
+    Raises
+    ------
+    ConfigError
+        If a value is not finite, is negative, or the shape is unknown; the message lists all of it.
+    """
+
+    #: Acting for one round, per collector.
+    collect_s: float = 4.0
+    #: Gradients of one round's whole batch; each collector's share costs its part.
+    compute_s: float = 1.0
+    #: Making the new parameters once all batches are in.
+    finish_s: float = 0.02
+    #: One message with parameters to one host.
+    publish_s: float = 0.01
+    #: Starting a collector (a forked process; a cold one takes 1.4 s).
+    start_s: float = 0.04
+    #: One small message.
+    rpc_s: float = 0.001
+    #: Copying the state that a checkpoint needs.
+    gather_s: float = 0.002
+    #: Writing a checkpoint.
+    write_s: float = 0.05
+    #: One episode of the final evaluation.
+    episode_s: float = 0.02
+    #: Coefficient of variation of acting, dimensionless.
+    collect_cv: float = 0.2
+    #: Coefficient of variation of everything else, dimensionless.
+    service_cv: float = 0.05
+    #: One of :data:`SHAPES`; ``exponential`` ignores both coefficients.
+    shape: str = "lognormal"
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "shape"}
+        problems = [
+            f"{name} must be finite and >= 0, got {value}"
+            for name, value in values.items()
+            if not (math.isfinite(value) and value >= 0)
+        ]
+        if self.shape not in SHAPES:
+            problems.append(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
+        if problems:
+            raise ConfigError(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundCosts:
+    """Durations of one round of one task, in seconds."""
+
+    #: By collector; shape ``(n_collectors,)``.
+    collect_s: tuple[float, ...]
+    #: By collector; shape ``(n_collectors,)``.
+    stage_s: tuple[float, ...]
+    finish_s: float
+    publish_s: float
+    rpc_s: float
+
+
+class Workload:
+    """The durations of one task.
+
+    Parameters
+    ----------
+    costs
+        Means and spread.
+    seed
+        Seed of the run, at least 0.
+    task
+        Index of the task in the run, at least 0.
+    n_collectors
+        Collectors of the task, at least 1.
+    """
+
+    def __init__(self, costs: Costs, *, seed: int, task: int, n_collectors: int) -> None:
+        self.costs = costs
+        self._n = n_collectors
+        self._rounds: list[RoundCosts] = []
+        self._round_rng = np.random.default_rng([seed, task, 0])
+        self._start_rng = np.random.default_rng([seed, task, 1])
+
+    def round(self, k: int) -> RoundCosts:
+        """Return the durations of round `k` (0 makes the initial parameters)."""
+        while len(self._rounds) <= k:
+            self._rounds.append(self._draw())
+        return self._rounds[k]
+
+    def start_s(self) -> float:
+        """Return how long the next start of a collector takes, in seconds."""
+        return self._draws(self._start_rng, (self.costs.start_s,), self.costs.service_cv)[0]
+
+    def _draw(self) -> RoundCosts:
+        costs, n = self.costs, self._n
+        collect_s = self._draws(self._round_rng, (costs.collect_s,) * n, costs.collect_cv)
+        means = (costs.compute_s / n,) * n + (costs.finish_s, costs.publish_s, costs.rpc_s)
+        rest = self._draws(self._round_rng, means, costs.service_cv)
+        return RoundCosts(
+            collect_s=collect_s, stage_s=rest[:n], finish_s=rest[n], publish_s=rest[n + 1], rpc_s=rest[n + 2]
+        )
+
+    def _draws(self, rng: np.random.Generator, means: tuple[float, ...], cv: float) -> tuple[float, ...]:
+        if self.costs.shape == "exponential":
+            factors = rng.standard_exponential(len(means))
+        else:
+            # A lognormal of mean 1: the variance of its logarithm is log(1 + cv^2).
+            variance = math.log1p(cv * cv)
+            factors = np.exp(math.sqrt(variance) * rng.standard_normal(len(means)) - 0.5 * variance)
+        drawn: list[float] = np.round(factors * np.asarray(means), _DIGITS).tolist()
+        return tuple(drawn)

@@ -1,0 +1,118 @@
+"""How the virtual clock hosts machines.
+
+A heap of (time, counter, call): ties are served in the order in which they were set, so a run is a function of its
+seed.  A hosted machine's event is journalled, then handled; then each command goes to the table of effects.  Nothing
+here, nor in the effects, decides: the machines of :mod:`drlnb.planning` do, as in a real run.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import drlnb
+from drlnb.planning.replay import Machine
+from drlnb.records.base import Command, Event, Record
+from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.journal import Stream, StreamOpened
+
+__all__ = ["Clock", "Effects", "Hosted"]
+
+#: What carries out each kind of command.
+Effects = Mapping[type[Command], Callable[[Any], None]]
+
+#: Digits of an event's time: microseconds.
+_DIGITS = 6
+
+
+class Clock:
+    """Virtual time in seconds, and the calls that wait for theirs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = count()
+
+    def after(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call something so many seconds from now."""
+        heapq.heappush(self._heap, (self.now + delay_s, next(self._order), call, arguments))
+
+    def run(self, until_s: float = math.inf) -> None:
+        """Make the calls in order until none is left, or the next one is later than `until_s`."""
+        while self._heap and self._heap[0][0] <= until_s:
+            self.now, _, call, arguments = heapq.heappop(self._heap)
+            call(*arguments)
+
+
+class Hosted:
+    """One machine on the clock, with its journal.
+
+    Parameters
+    ----------
+    machine
+        The machine.
+    kind
+        ``round`` or ``pool``.
+    config
+        What a fresh machine needs to speak alike.
+    stream
+        Name of its journal.
+    effects
+        What carries out each kind of command.
+    validate
+        Check the machine's invariants after each event.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        machine: Machine,
+        *,
+        kind: str,
+        config: Mapping[str, Any],
+        stream: str,
+        effects: Effects,
+        validate: bool = False,
+    ) -> None:
+        self.machine = machine
+        self.records: list[Record] = []
+        self._clock = clock
+        self._effects = effects
+        self._validate = validate
+        self._deadlines: dict[str, int] = {}
+        self._header = StreamOpened(
+            stream=stream, machine=kind, config=config, origin="simulated", version=drlnb.__version__
+        )
+
+    @property
+    def stream(self) -> Stream:
+        """The journal so far."""
+        header = self._header
+        return Stream(header=header, records=tuple(self.records), torn=False, source=header.stream)
+
+    def feed(self, kind: type[Event], **values: Any) -> None:
+        """Journal an event at the present time, let the machine answer, start what it commands."""
+        event = kind(t=round(self._clock.now, _DIGITS), **values)
+        self.records.append(event)
+        answer = self.machine.handle(event)
+        self.records.extend(answer)
+        if self._validate:
+            self.machine.check()
+        for record in answer:
+            if isinstance(record, SetDeadline):
+                self._set_deadline(record)
+            elif isinstance(record, Command):
+                self._effects[type(record)](record)
+
+    def feed_after(self, delay_s: float, kind: type[Event], **values: Any) -> None:
+        """Feed an event so many seconds from now."""
+        self._clock.after(delay_s, lambda: self.feed(kind, **values))
+
+    def _set_deadline(self, command: SetDeadline) -> None:
+        number = self._deadlines[command.name] = self._deadlines.get(command.name, 0) + 1
+        self._clock.after(command.after_s, self._pass, command.name, number)
+
+    def _pass(self, name: str, number: int) -> None:
+        if self._deadlines[name] == number:  # else it was replaced
+            self.feed(DeadlinePassed, name=name)
