@@ -8,6 +8,7 @@ here, nor in the effects, decides: the machines of :mod:`drlnb.planning` do, as 
 import heapq
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -31,10 +32,10 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._order = count()
 
-    def after(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> None:
+    def after(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
         """Call something so many seconds from now."""
         heapq.heappush(self._heap, (self.now + delay_s, next(self._order), call, arguments))
 
@@ -91,8 +92,8 @@ class Hosted:
         header = self._header
         return Stream(header=header, records=tuple(self.records), torn=False, source=header.stream)
 
-    def feed(self, kind: type[Event], **values: Any) -> None:
-        """Journal an event at the present time, let the machine answer, start what it commands."""
+    def feed(self, kind: type[Event], **values: Any) -> tuple[Record, ...]:
+        """Journal an event at the present time, let the machine answer, start what it commands; return the answer."""
         event = kind(t=round(self._clock.now, _DIGITS), **values)
         self.records.append(event)
         answer = self.machine.handle(event)
@@ -104,10 +105,11 @@ class Hosted:
                 self._set_deadline(record)
             elif isinstance(record, Command):
                 self._effects[type(record)](record)
+        return answer
 
     def feed_after(self, delay_s: float, kind: type[Event], **values: Any) -> None:
         """Feed an event so many seconds from now."""
-        self._clock.after(delay_s, lambda: self.feed(kind, **values))
+        self._clock.after(delay_s, partial(self.feed, kind, **values))
 
     def _set_deadline(self, command: SetDeadline) -> None:
         number = self._deadlines[command.name] = self._deadlines.get(command.name, 0) + 1

@@ -7,7 +7,15 @@ from typing import Protocol
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import ExecutorIdled, ExecutorStarted, LeaseRenewed, RevokeLease, SendGrant, SlotAdded
+from drlnb.records.leasing import (
+    ExecutorIdled,
+    ExecutorStarted,
+    LeaseRenewed,
+    RequestRefused,
+    RevokeLease,
+    SendGrant,
+    SlotAdded,
+)
 from drlnb.records.placement import NodeAdded, NodeLost, SendPlacement
 from drlnb.sim.driver import Clock, Hosted
 
@@ -174,8 +182,14 @@ class Pool:
         self._held.pop(fence, None)
 
     def _renew(self, fence: Fence) -> None:
-        if fence in self._held:
-            self.host.feed(LeaseRenewed, fence=fence, n_progress=0)
+        if fence not in self._held:
+            return
+        answer = self.host.feed(LeaseRenewed, fence=fence, n_progress=0)
+        refused = [record.reason for record in answer if isinstance(record, RequestRefused)]
+        if refused:  # the answer to a renewal tells the holder
+            task, _ = self._held.pop(fence)
+            self.masters[task].lease_lost(fence, refused[0])
+        else:
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     # ------------------------------------------------------------------ commands
