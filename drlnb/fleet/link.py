@@ -151,20 +151,22 @@ def connect(client: Any, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> Clie
     SchedulerUnreachable
         If nothing answers in time.
     """
-    from distributed import Client
-
-    if isinstance(client, Client) and not client.asynchronous:
-        return ClientLink(client, owned=False, pid=pid)
-    wanted: dict[str, Any] = {"security": getattr(client, "security", None)}
-    if isinstance(client, Client):
-        where = wanted["address"] = str(client.scheduler.address)
-    elif hasattr(client, "scheduler_address"):
-        where = wanted["address"] = str(client.scheduler_address)
-    elif isinstance(client, str | Path):
+    if isinstance(client, str | Path):
         where = str(client)
-        wanted |= _address_or_file(where)
+        wanted: dict[str, Any] = _address_or_file(where)
+    elif hasattr(client, "scheduler") and hasattr(client, "asynchronous") and hasattr(client, "submit"):
+        if not client.asynchronous:
+            return ClientLink(client, owned=False, pid=pid)
+        where = str(client.scheduler.address)
+        wanted = {"address": where, "security": client.security}
+    elif hasattr(client, "scheduler_address"):
+        where = str(client.scheduler_address)
+        wanted = {"address": where, "security": getattr(client, "security", None)}
     else:
         raise ConfigError(f"client must be a Client, a Cluster, an address or a scheduler file, got {client!r}")
+
+    from distributed import Client
+
     try:
         with _Quiet():
             made = Client(**wanted, timeout=timeout_s, set_as_default=False, asynchronous=False, name="drlnb")

@@ -1,0 +1,102 @@
+import queue
+
+import pytest
+
+from drlnb.records.journal import StreamOpened
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.rundir import Lock
+
+
+class FakeLink:
+    """A cluster that says what a test tells it to say."""
+
+    address = "tcp://nowhere:1"
+
+    def __init__(self):
+        self.pages = queue.Queue()
+        self.asked = []
+        self.created = []
+        self.started = []
+        self.known = []
+        self.spaces = {"observation_space": {"kind": "box"}, "action_space": {"kind": "discrete", "n": 2}}
+        self.failure = None
+        self.n_rows = 0
+
+    def say(self, *rows, gap=False):
+        self.pages.put((list(rows), gap))
+
+    def probe_env(self, env):
+        self.asked.append(("probe", env))
+        return self.spaces
+
+    def create_run(self, run):
+        if self.failure:
+            raise self.failure
+        self.created.append(run)
+
+    def submit_anchors(self, run_id, tasks):
+        self.started.append((run_id, list(tasks)))
+
+    def control(self, run_id, action, *, task=None, reason=""):
+        self.asked.append((action, task))
+
+    def rows(self, run_id, since, wait_s):
+        if self.failure:
+            raise self.failure
+        try:
+            rows, gap = self.pages.get(timeout=0.01)
+        except queue.Empty:
+            return since, [], False
+        return since + len(rows), rows, gap
+
+    def runs(self):
+        return self.known
+
+    def lock(self, run_id):
+        return Lock(run=run_id, epoch=1, address=self.address)
+
+    def close(self):
+        pass
+
+
+def _running(*names):
+    return [{"run": "r1", "state": "running", "tasks": {name: {"state": "running", "reason": ""} for name in names}}]
+
+
+@pytest.fixture
+def link():
+    made = FakeLink()
+    made.known = _running("a", "b")
+    return made
+
+
+@pytest.fixture
+def specs():
+    return tuple(TaskSpec(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
+
+
+def row(task, kind, attempt=1, **fields):
+    return {"s": f"task-{task}-a{attempt}", "k": "d", "r": kind, **fields}
+
+
+def header(task, attempt=1):
+    made = StreamOpened(
+        stream=f"task-{task}-a{attempt}", machine="round", config={}, origin="measured", version="0.1.0"
+    )
+    return {"s": made.stream, **made.to_row()}
+
+
+def opened(task, attempt=1, n_rounds=0, n_timesteps=0):
+    fields = {"version": 0, "elapsed_s": 0.0, "episodes": [], "n_bytes": 0}
+    fields |= {"attempt": attempt, "n_rounds": n_rounds, "n_timesteps": n_timesteps, "t": 0.5}
+    return row(task, "TaskOpened", attempt) | fields | {"k": "e"}
+
+
+def finished(task, n_rounds, attempt=1, **metrics):
+    steps = 100 * n_rounds
+    scalars = {"time/iterations": n_rounds, "time/total_timesteps": steps, "round/time_s": 1.0, **metrics}
+    return row(task, "MetricsRecorded", attempt, round=n_rounds, n_timesteps=steps, metrics=scalars)
+
+
+def ended(task, state="done", reason="", attempt=1):
+    return row(task, "EndTask", attempt, state=state, reason=reason) | {"k": "c"}

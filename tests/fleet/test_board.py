@@ -1,0 +1,130 @@
+import pytest
+
+from drlnb.fleet.board import Board, split_stream
+from drlnb.records.spec import TaskSpec
+
+SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
+
+
+def row(kind, attempt=1, **fields):
+    return {"s": f"task-a-a{attempt}", "r": kind, **fields}
+
+
+def opened(attempt=1, n_timesteps=0):
+    return row("TaskOpened", attempt, n_timesteps=n_timesteps, elapsed_s=0.0) | {"attempt": attempt}
+
+
+def finished(n_timesteps, round_s, attempt=1, **metrics):
+    metrics = {"round/time_s": round_s, **metrics}
+    return row("MetricsRecorded", attempt, n_timesteps=n_timesteps, metrics=metrics)
+
+
+@pytest.fixture
+def board():
+    return Board([SPEC])
+
+
+def status(board):
+    return board.statuses()["a"]
+
+
+def test_a_task_starts_before_anything_was_heard(board):
+    """No row yet: starting, nothing made, nothing known."""
+    task = status(board)
+    assert (task.state, task.doing, task.n_timesteps) == ("running", "starting", 0)
+    assert (task.ep_rew_mean, task.eta_s) == (None, None)
+    assert (task.name, task.env, task.seed, task.total_timesteps) == ("a", "CartPole-v1", 4, 1000)
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "doing"),
+    [
+        ("collecting", "running", "collecting"),
+        ("waiting", "running", "waiting for a slot"),
+        ("computing", "running", "computing"),
+        ("publishing", "running", "publishing"),
+        ("evaluating", "running", "evaluating"),
+        ("paused", "paused", "paused"),
+    ],
+)
+def test_phases_are_told_in_plain_words(board, phase, state, doing):
+    """Each phase of the round has its word."""
+    board.feed([opened(), row("PhaseEntered", phase=phase, round=1)])
+    assert (status(board).state, status(board).doing) == (state, doing)
+
+
+def test_the_remaining_time_is_rounds_left_times_the_median_round(board):
+    """Rounds of 100 steps: 7 are left of 1000 after 300; the median of 1, 9 and 2 s is 2 s, so 14 s."""
+    board.feed([opened(), finished(100, 1.0), finished(200, 9.0)])
+    assert status(board).eta_s is None
+    board.feed([finished(300, 2.0)])
+    assert status(board).eta_s == 14.0
+
+
+def test_the_remaining_time_forgets_rounds_older_than_ten(board):
+    """Ten rounds of 1 s after three of 50 s: 1000 - 650 steps at 50 per round are 7 rounds, so 7 s."""
+    board.feed([opened(), *(finished(50 * i, 50.0 if i <= 3 else 1.0) for i in range(1, 14))])
+    assert status(board).eta_s == 7.0
+
+
+def test_steps_and_returns_come_from_the_rounds(board):
+    """The last round counts; a round without an ended episode keeps the former mean."""
+    board.feed([opened(), finished(100, 1.0, **{"rollout/ep_rew_mean": 21.5, "time/time_elapsed": 1.5})])
+    board.feed([finished(200, 1.0)])
+    task = status(board)
+    assert (task.n_timesteps, task.ep_rew_mean, task.elapsed_s) == (200, 21.5, 1.5)
+
+
+def test_a_new_attempt_takes_over_and_counts_as_a_restart(board):
+    """Steps fall back to the checkpoint's; rows of the old attempt are not believed any more."""
+    board.feed([opened(), finished(300, 1.0), opened(2, n_timesteps=200), finished(400, 1.0)])
+    assert (status(board).n_timesteps, status(board).n_restarts) == (200, 1)
+
+
+def test_going_on_after_an_end_is_no_restart(board):
+    """A person who resumes a stopped task has not lost anything."""
+    board.feed([opened(), row("EndTask", state="stopped", reason="asked for"), opened(2)])
+    assert (status(board).state, status(board).n_restarts) == ("running", 0)
+
+
+def test_lost_children_count_as_restarts(board):
+    """Collectors and executors that were started again are counted."""
+    board.feed([opened(), row("CollectorRestartPlanned"), row("ExecutorDied")])
+    assert status(board).n_restarts == 2
+
+
+def test_a_failure_keeps_its_text(board):
+    """The reason is the whole story; a later look at the cluster does not change it."""
+    board.feed([opened(), row("EndTask", state="failed", reason="the env raised")])
+    board.end("a", "stopped", "late")
+    task = status(board)
+    assert (task.state, task.failure, task.ended) == ("failed", "the env raised", True)
+    assert board.ended
+
+
+def test_an_end_that_no_row_told_counts(board):
+    """The pool gave the task up before any master could speak."""
+    board.end("a", "failed", "no worker")
+    assert status(board).failure == "no worker"
+
+
+def test_the_final_evaluation_is_kept_unless_it_failed(board):
+    """A failed evaluation has no mean."""
+    board.feed([row("EvaluationFinished", failure="env raised", mean_reward=0.0)])
+    assert status(board).eval_mean_reward is None
+    board.feed([row("EvaluationFinished", failure="", mean_reward=480.5)])
+    assert status(board).eval_mean_reward == 480.5
+
+
+def test_rows_of_others_are_skipped(board):
+    """The pool's stream, unknown tasks and unknown records change nothing."""
+    before = status(board)
+    board.feed([{"s": "broker-e1", "r": "EndTask"}, {"s": "task-b-a1", "r": "EndTask"}, row("NewRecord"), {}])
+    assert status(board) == before
+
+
+def test_a_stream_of_a_task_is_split_at_its_last_mark():
+    """Names may hold what looks like an attempt."""
+    assert split_stream("task-x-a3-a12") == ("x-a3", 12)
+    assert split_stream("task-x") is None
+    assert split_stream("broker-e5-a1") is None

@@ -1,0 +1,102 @@
+import pytest
+
+from drlnb.fleet.fleet import Fleet, launch, run_spec
+from drlnb.fleet.link import connect
+from drlnb.fleet.planners import planner_names
+from drlnb.fleet.task import task_specs
+from drlnb.records.errors import ConfigError, EnvError, RunLocked
+from drlnb.runtime.rundir import RunDir
+
+
+@pytest.fixture
+def spec():
+    return run_spec(task_specs(["CartPole-v1", "Acrobot-v1", "CartPole-v1"]), planner_names({"hold": "last"}))
+
+
+@pytest.fixture
+def start(link, spec, tmp_path):
+    made = []
+
+    def start(on_existing="error"):
+        made.append(launch(link, spec, tmp_path / "run", on_existing))
+        return made[-1]
+
+    yield start
+    for training in made:
+        training.close()
+
+
+def test_a_launch_tries_each_environment_once_and_starts_every_task(link, start, tmp_path):
+    """The spaces are in run.json, the run is registered with its planners, the lock is there, the masters start."""
+    training = start()
+    assert [wish for wish in link.asked if wish[0] == "probe"] == [("probe", "CartPole-v1"), ("probe", "Acrobot-v1")]
+    run = RunDir(tmp_path / "run")
+    assert [task["action_space"]["n"] for task in run.read_spec()["tasks"]] == [2, 2, 2]
+    created = link.created[0]
+    assert (created["resume"], created["out"], created["planners"]["hold"]) == (False, str(run.path), "last")
+    assert link.started == [(training.run_id, ["CartPole-v1", "Acrobot-v1", "CartPole-v1-2"])]
+    assert run.read_lock().run == training.run_id
+
+
+def test_an_environment_that_cannot_be_built_leaves_no_directory(link, spec, tmp_path, monkeypatch):
+    """All of them are named at once."""
+
+    def probe(env):
+        raise EnvError(f"{env} raised in its constructor")
+
+    monkeypatch.setattr(link, "probe_env", probe)
+    with pytest.raises(EnvError, match="CartPole-v1 raised in its constructor; Acrobot-v1 raised in its constructor"):
+        launch(link, spec, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_the_cluster_refuses_leaves_no_directory(link, spec, tmp_path):
+    """What was made for it is taken away again."""
+    link.failure = RunLocked("in use by run r0")
+    with pytest.raises(RunLocked, match="in use by run r0"):
+        launch(link, spec, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_goes_on_keeps_its_id_and_counts_its_attempts(link, start, tmp_path):
+    """The cluster hears how many attempts there were, and nothing is tried again that is known."""
+    first = start()
+    first.close()
+    RunDir(tmp_path / "run").remove_lock(1)
+    for attempt in (1, 2):
+        (tmp_path / "run" / "journal" / f"task-Acrobot-v1-a{attempt}.jsonl").write_text("")
+    link.asked.clear()
+    second = start("resume")
+    assert second.run_id == first.run_id
+    created = link.created[1]
+    assert created["resume"]
+    assert created["attempts"] == {"CartPole-v1": 0, "Acrobot-v1": 2, "CartPole-v1-2": 0}
+
+
+@pytest.mark.parametrize("slots", [0, -1, True, "all", 1.5])
+def test_slots_are_auto_or_a_count(slots):
+    """Refused before anything is started."""
+    with pytest.raises(ConfigError, match=f"slots must be 'auto' or a whole number >= 1, got {slots!r}"):
+        Fleet(slots=slots)
+
+
+def test_workers_belong_to_a_cluster_of_our_own():
+    """Refused before anything is started."""
+    with pytest.raises(ConfigError, match="n_workers must be a whole number >= 1, got 0"):
+        Fleet(n_workers=0)
+    with pytest.raises(ConfigError, match="n_workers is for a cluster of our own"):
+        Fleet("tcp://127.0.0.1:1", n_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        ("nowhere", "'nowhere' is no scheduler's address"),
+        ("missing.json", "there is no scheduler file missing.json"),
+        (42, "client must be a Client, a Cluster, an address or a scheduler file, got 42"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_at_once(client, message):
+    """No time is spent on what cannot be an address."""
+    with pytest.raises(ConfigError, match=message):
+        connect(client)

@@ -1,0 +1,102 @@
+import pytest
+
+from drlnb.fleet.planners import planner_names
+from drlnb.fleet.task import Task, task_specs
+from drlnb.records.errors import ConfigError
+
+
+def names(*tasks):
+    return [spec.name for spec in task_specs(tasks)]
+
+
+def test_a_bare_id_gets_its_tuned_settings():
+    """CartPole-v1 is trained as rl-baselines3-zoo does, by two collectors."""
+    spec = Task("CartPole-v1").spec
+    assert (spec.total_timesteps, spec.n_envs, spec.n_collectors, spec.seed) == (100_000, 8, 2, 0)
+    assert spec.hyperparameters["n_steps"] == 32
+    assert "tuned settings" in spec.origin
+
+
+def test_what_the_caller_says_wins():
+    """Options and hyper-parameters replace the tuned ones."""
+    spec = Task("CartPole-v1", total_timesteps=7, n_envs=4, n_collectors=4, seed=9, gamma=0.5, batch_size=64).spec
+    assert (spec.total_timesteps, spec.n_envs, spec.n_collectors, spec.seed) == (7, 4, 4, 9)
+    assert spec.hyperparameters["gamma"] == 0.5
+
+
+def test_one_environment_has_one_collector():
+    """The default never asks for more collectors than there are environments."""
+    assert Task("Foo-v0").spec.n_collectors == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"total_timesteps": 0}, "total_timesteps must be a whole number >= 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"n_envs": True}, "n_envs must be a whole number >= 1, got True"),
+        ({"n_collectors": 9}, "n_collectors must be <= n_envs = 8, got 9"),
+        ({"n_step": 3}, "unknown hyper-parameter 'n_step'; did you mean 'n_steps'?"),
+        ({"name": "a/b"}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 'a/b'"),
+        ({"algo": "dqn"}, "algo must be one of ppo, got 'dqn'"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(wrong, message):
+    """The error says which setting, which limit, which value."""
+    with pytest.raises(ConfigError) as error:
+        Task("CartPole-v1", **wrong)
+    assert str(error.value) == message
+
+
+def test_a_name_is_the_environments_id():
+    """Characters that no file name bears become one dash."""
+    assert names("CartPole-v1", "ale_py:ALE/Pong-v5") == ["CartPole-v1", "ale_py-ALE-Pong-v5"]
+
+
+def test_several_seeds_show_in_the_names():
+    """Only the environment that has several seeds gets them."""
+    tasks = (Task("CartPole-v1", seed=0), Task("CartPole-v1", seed=3), Task("Acrobot-v1", seed=3))
+    assert names(*tasks) == ["CartPole-v1-s0", "CartPole-v1-s3", "Acrobot-v1"]
+
+
+def test_a_name_used_twice_gets_a_number():
+    """Also where only the case differs: some file systems do not tell them apart."""
+    assert names("CartPole-v1", "CartPole-v1", "CartPole-v1") == ["CartPole-v1", "CartPole-v1-2", "CartPole-v1-3"]
+    assert names(Task("A-v0", name="x"), Task("B-v0", name="X")) == ["x", "X-2"]
+
+
+def test_no_task_and_no_such_thing_are_refused():
+    """A run needs tasks, and knows them when it sees them."""
+    with pytest.raises(ConfigError, match="a run needs at least one task"):
+        task_specs([])
+    with pytest.raises(ConfigError, match=r"must be drlnb\.Task or environment ids, got 3"):
+        task_specs(["CartPole-v1", 3])
+
+
+def test_planners_default_to_those_that_exist():
+    """What nobody chose is the plainest planner of each decision."""
+    assert planner_names() == {
+        "hold": "round",
+        "warmup": "cold",
+        "batching": "equal",
+        "swapping": "none",
+        "distribution": "star",
+        "placement": "first",
+    }
+    assert planner_names({"hold": "last"})["hold"] == "last"
+
+
+@pytest.mark.parametrize("decision", ["hold", "warmup", "batching", "swapping", "distribution", "placement"])
+def test_an_unknown_planner_is_refused_with_the_known_ones(decision):
+    """Each of the six decisions knows its planners."""
+    with pytest.raises(ConfigError, match=f"{planner_names()[decision]}.*got 'clever'"):
+        planner_names({decision: "clever"})
+
+
+def test_an_unknown_decision_is_refused_with_the_nearest():
+    """All problems are told at once."""
+    with pytest.raises(ConfigError) as error:
+        planner_names({"holds": "last", "hold": "clever"})
+    assert str(error.value) == (
+        "unknown kind of planner 'holds'; did you mean 'hold'?; hold planner must be one of round, last, got 'clever'"
+    )

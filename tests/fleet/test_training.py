@@ -1,0 +1,151 @@
+import asyncio
+import json
+
+import pytest
+
+from drlnb.fleet import training as module
+from drlnb.fleet.training import Training
+from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
+from drlnb.records.ids import Fence
+from drlnb.records.leasing import LeaseReturned
+from drlnb.runtime.rundir import RunDir
+from tests.fleet.conftest import ended, finished, header, opened
+
+
+@pytest.fixture
+def out(tmp_path, specs):
+    run = RunDir(tmp_path / "run")
+    run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
+    return run
+
+
+@pytest.fixture
+def training(link, specs, out, monkeypatch):
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "_SETTLE_S", 0.0)
+    made = Training("r1", specs, out, link)
+    yield made
+    made.close()
+
+
+def test_it_ends_when_every_task_has(training, link, out):
+    """Waiting returns the last status of each task, and the lock of the run is gone."""
+    out.write_lock(link.lock("r1"))
+    link.say(opened("a"), finished("a", 10), ended("a"), opened("b"), finished("b", 9), ended("b"))
+    tasks = training.wait(5)
+    assert [(t.name, t.state, t.n_timesteps) for t in tasks.values()] == [("a", "done", 1000), ("b", "done", 900)]
+    assert (training.status, training.ended) == ("done", True)
+    assert out.read_lock() is None
+    assert repr(training) == "<Training r1 done: a 1,000/1,000, b 900/1,000>"
+
+
+def test_a_failed_task_is_named_with_its_cause(training, link):
+    """The other tasks are waited for first; then the first failure is raised."""
+    link.say(ended("a", "failed", "the env raised ZeroDivisionError"), ended("b"))
+    with pytest.raises(TrainingFailed, match="task a failed: the env raised ZeroDivisionError"):
+        training.wait(5)
+    assert training.status == "failed"
+
+
+def test_waiting_can_be_given_up(training):
+    """The time is over, the training is not."""
+    with pytest.raises(TimeoutError, match=r"run r1 is still running after 0\.01 s"):
+        training.wait(0.01)
+
+
+def test_it_can_be_awaited(training, link):
+    """A coroutine that awaits does not block its loop: the loop itself says the last row."""
+
+    async def cell():
+        asyncio.get_running_loop().call_later(0.02, link.say, ended("a"), ended("b"))
+        return await training
+
+    assert set(asyncio.run(cell())) == {"a", "b"}
+
+
+def test_an_end_that_only_the_pool_knows_is_heard(training, link):
+    """A task whose master could never start ends by the register of runs."""
+    link.known[0]["tasks"]["a"] = {"state": "failed", "reason": "no worker took it"}
+    link.say(ended("b"))
+    with pytest.raises(TrainingFailed, match="task a failed: no worker took it"):
+        training.wait(5)
+
+
+def test_a_cluster_that_is_gone_fails_the_tasks_with_the_way_out(training, link, out):
+    """The reason tells the address and how to go on; it is not believed at the first silence."""
+    link.failure = PeerError("scheduler", "not there")
+    with pytest.raises(TrainingFailed) as error:
+        training.wait(5)
+    assert str(error.value) == (
+        "task a failed (and 1 more): the cluster at tcp://nowhere:1 is gone (scheduler: not there); "
+        f"go on with: drlnb resume {out.path}"
+    )
+
+
+def test_wishes_go_to_the_cluster(training, link):
+    """Each steering method is one message; a task that is not there is refused here."""
+    training.stop()
+    training.pause("a")
+    training.resume("a")
+    training.checkpoint()
+    training.kill("b")
+    wishes = [("stop", None), ("pause", "a"), ("resume", "a"), ("checkpoint", None), ("kill", "b")]
+    assert [wish for wish in link.asked if wish[0] != "probe"] == wishes
+    with pytest.raises(ConfigError, match="this run has no task 'c'; it has a, b"):
+        training.stop("c")
+
+
+def test_metrics_reach_their_files(training, link, out):
+    """metrics/<task>.csv is written while rows come, and whole when the training has ended."""
+    link.say(opened("a"), finished("a", 1), ended("a"), ended("b"))
+    training.wait(5)
+    assert (out.metrics / "a.csv").read_text() == ("time/iterations,time/total_timesteps,round/time_s\n1,100,1.0\n")
+
+
+def test_without_the_journals_files_the_rows_that_were_seen_are_the_journal(training, link):
+    """On a cluster of other machines the summary still comes out."""
+    link.say(header("a"), opened("a"), finished("a", 3), ended("a"), ended("b"))
+    training.wait(5)
+    assert list(training.journal().streams) == ["task-a-a1"]
+    assert training.summary()["tasks"][0]["timesteps"] == 300
+
+
+def test_a_journal_can_begin_later(training, link):
+    """Answers go with their event: what came before `since` is left out."""
+    late = LeaseReturned(t=9.0, fence=Fence(epoch=1, token=1), clean=True, computed_s=0.0)
+    link.say(header("a"), opened("a"), finished("a", 3), {"s": "task-a-a1", **late.to_row()}, ended("a"), ended("b"))
+    training.wait(5)
+    records = training.journal(since=1.0).streams["task-a-a1"].records
+    assert [type(record).__name__ for record in records] == ["LeaseReturned", "EndTask"]
+
+
+def test_no_journal_is_told(training):
+    """Nothing was said yet."""
+    with pytest.raises(JournalError, match="no journal of this run can be seen from here yet"):
+        training.journal()
+
+
+def test_defects_of_the_broker_are_told(training, link):
+    """A row that is no record becomes a notice."""
+    link.say({"s": "broker-e1", "k": "n", "r": "Defect", "text": "it broke"}, ended("a"), ended("b"))
+    training.wait(5)
+    assert training.notices == ("it broke",)
+
+
+def test_a_model_needs_a_checkpoint(training):
+    """Before the first one the task is named; a run of two tasks asks which."""
+    with pytest.raises(CheckpointError, match="task a has no checkpoint"):
+        training.load("a")
+    with pytest.raises(ConfigError, match="this run has no task 'None'; it has a, b"):
+        training.load()
+
+
+def test_a_checkpoint_without_parameters_is_refused(training, out):
+    """A folder that somebody made by hand is no model."""
+    folder = out.checkpoints / "a" / "16"
+    folder.mkdir(parents=True)
+    manifest = {"format": 1, "n_rounds": 16, "files": {}, "facts": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder.parent / "LATEST").write_text("16")
+    with pytest.raises(CheckpointError, match="no parameters of task a"):
+        training.load("a")

@@ -1,0 +1,130 @@
+import json
+import socket
+
+import pytest
+
+from drlnb.records.errors import ConfigError, RunLocked
+from drlnb.runtime.rundir import Hello, Lock, RunDir
+from drlnb.runtime.versions import mismatch
+
+SPEC = {"run": "r1", "tasks": [{"name": "CartPole-v1"}]}
+LOCK = Lock(run="r1", epoch=7, address="tcp://10.0.0.1:8786")
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "run")
+    made.create(SPEC)
+    return made
+
+
+def test_a_new_run_directory_has_its_spec_and_its_folders(run):
+    """run.json reads back as it was written, no temporary file stays."""
+    assert run.read_spec() == SPEC
+    assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "journal", "logs", "metrics", "run.json"]
+
+
+def test_two_runs_never_make_the_same_directory(run):
+    """The second of two creators is told that it lost the race, and the first one's spec stays."""
+    with pytest.raises(RunLocked, match="another run was started here at the same moment"):
+        RunDir(run.path).create({**SPEC, "run": "r2"})
+    assert run.read_spec()["run"] == "r1"
+
+
+def test_a_directory_without_run_json_holds_no_run(tmp_path):
+    """Reading the spec of any other folder says so and names it."""
+    with pytest.raises(ConfigError, match=f"{tmp_path} holds no run of drlnb"):
+        RunDir(tmp_path).read_spec()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"run": "r1"}'])
+def test_a_broken_spec_is_told_with_its_path(run, text):
+    """A run.json that somebody edited is refused, not believed."""
+    (run.path / "run.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.json is not what drlnb wrote"):
+        run.read_spec()
+
+
+def test_a_lock_counts_only_while_its_run_goes_on_there(run):
+    """Alive means: the scheduler answers, has the same broker, and that run is running."""
+    run.write_lock(LOCK)
+    assert run.live_lock(lambda address: Hello(epoch=7, running=frozenset({"r1"}))) == LOCK
+    assert run.live_lock(lambda address: None) is None
+    assert run.live_lock(lambda address: Hello(epoch=8, running=frozenset({"r1"}))) is None
+    assert run.live_lock(lambda address: Hello(epoch=7, running=frozenset())) is None
+
+
+def test_a_lock_of_a_dead_process_of_this_host_is_stale_without_asking(run):
+    """Nobody is asked where the process is known to be gone (no process has the largest id)."""
+    run.write_lock(Lock(run="r1", epoch=7, address="tcp://x", pid=2**22 + 1, host=socket.gethostname()))
+
+    def never(address):
+        raise AssertionError(address)
+
+    assert run.live_lock(never) is None
+
+
+def test_a_lock_is_removed_by_its_own_epoch_only(run):
+    """A late end of an older broker does not unlock what a newer one runs."""
+    run.write_lock(LOCK)
+    run.remove_lock(6)
+    assert run.read_lock() == LOCK
+    run.remove_lock(7)
+    assert run.read_lock() is None
+
+
+def test_a_torn_lock_is_no_lock(run):
+    """Half a file must not keep anyone out."""
+    (run.path / "LOCK").write_text('{"run": "r1", "ep')
+    assert run.read_lock() is None
+
+
+def test_states_come_from_status_json_and_else_from_the_journal(run):
+    """An end in status.json counts; `running` there only means that nobody wrote the end."""
+    assert run.states() == {"CartPole-v1": "interrupted"}
+    run.write_status({"tasks": {"CartPole-v1": {"state": "running"}}})
+    assert run.states() == {"CartPole-v1": "interrupted"}
+    header = {"k": "h", "r": "StreamOpened", "stream": "s", "machine": "round", "config": {}, "origin": "measured"}
+    lines = [header | {"version": "0"}, {"k": "c", "r": "EndTask", "state": "stopped", "reason": "asked for"}]
+    for attempt, n_lines in ((2, 2), (10, 1)):
+        text = "".join(json.dumps(line) + "\n" for line in lines[:n_lines])
+        (run.journal / f"task-CartPole-v1-a{attempt}.jsonl").write_text(text)
+    assert sorted(run.attempts("CartPole-v1")) == [2, 10]
+    assert run.states() == {"CartPole-v1": "interrupted"}
+    (run.journal / "task-CartPole-v1-a10.jsonl").unlink()
+    assert run.states() == {"CartPole-v1": "stopped"}
+    run.write_status({"tasks": {"CartPole-v1": {"state": "done"}}})
+    assert run.states() == {"CartPole-v1": "done"}
+
+
+def test_removing_a_run_deletes_all_that_is_ours(run):
+    """Every file that the runtime writes is known as ours."""
+    ours = ["status.json", "status.json.tmp", "LOCK", "journal/broker-e1.jsonl", "metrics/CartPole-v1.csv",
+            "logs/n0/CartPole-v1-0.log", "checkpoints/CartPole-v1/LATEST", "checkpoints/CartPole-v1/16/state.bin",
+            "checkpoints/CartPole-v1/tmp-17-99/state.bin"]  # fmt: skip
+    for name in ours:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("x")
+    assert run.foreign() is None
+    run.remove()
+    assert list(run.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "journal/notes.txt", "checkpoints/CartPole-v1/16/sub/a", "mine/"])
+def test_a_foreign_file_saves_the_whole_directory(run, name):
+    """Nothing is deleted where something is not ours; the message names it."""
+    path = run.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir() if name.endswith("/") else path.write_text("x")
+    with pytest.raises(ConfigError, match=f"{path} was not written by drlnb"):
+        run.remove()
+    assert run.read_spec() == SPEC
+
+
+def test_other_python_minor_or_drlnb_forbid_and_other_torch_warns():
+    """What decides the messages is an error, what decides numbers a warning, a patch release nothing."""
+    ours = {"python": "3.11.7", "drlnb": "0.1.0", "torch": "2.13.0"}
+    assert mismatch(ours, {"python": "3.11.9", "drlnb": "0.1.0", "torch": "2.13.0"}) == ([], [])
+    errors, warnings = mismatch(ours, {"python": "3.12.0", "drlnb": "0.2.0", "torch": "2.12.0"})
+    assert errors == ["python 3.11 here, 3.12 there", "drlnb 0.1.0 here, 0.2.0 there"]
+    assert warnings == ["torch 2.13.0 here, 2.12.0 there"]
