@@ -1,0 +1,270 @@
+"""Pause, resume, stop and checkpoints act between two rounds."""
+
+import pytest
+from round_words import Master, kinds, of, only
+
+from drlnb.records import round as words
+from drlnb.records.distribution import SendChunk
+from drlnb.records.warmup import WakeCollector
+
+
+@pytest.fixture
+def master():
+    """A task with two collectors that act in round 1."""
+    master = Master()
+    master.at_version_1()
+    return master
+
+
+def pause(master):
+    return master.say(words.PauseAsked)
+
+
+def resume(master):
+    return master.say(words.ResumeAsked)
+
+
+def stop(master):
+    return master.say(words.StopAsked, reason="enough")
+
+
+def ask_checkpoint(master):
+    return master.say(words.CheckpointAsked)
+
+
+# ---------------------------------------------------------------------- pause
+def test_a_pause_finishes_the_round_and_writes_a_checkpoint(master):
+    """Parameters go out meanwhile, but nobody acts until the resume."""
+    assert pause(master) == ()
+    out = master.to_commit()
+    assert only(words.WriteCheckpoint, out).reason == "pause"
+    assert of(SendChunk, out)
+    assert not of(WakeCollector, (*master.completed(), *master.gathered()))
+    assert master.written() == (words.PhaseEntered(phase="paused", round=2),)
+    assert kinds(resume(master)) == ["BatchPlanned", "WakeCollector", "WakeCollector", "PhaseEntered"]
+    assert master.phase == "collecting"
+
+
+def test_a_pause_between_commit_and_wake_acts_after_the_round_that_begins(master):
+    """Half the collectors may act already: the round must be finished first."""
+    master.to_commit()
+    pause(master)
+    assert len(of(WakeCollector, master.completed())) == 2
+    assert only(words.WriteCheckpoint, master.to_commit()).reason == "pause"
+
+
+def test_a_collector_lost_after_the_pause_was_asked_for_still_finishes_the_round(master):
+    """Without its share there would be no boundary, and the task would hang."""
+    pause(master)
+    master.lost(0)
+    assert of(WakeCollector, master.ready(0))
+
+
+def test_a_pause_that_is_taken_back_in_time(master):
+    """No checkpoint is written."""
+    pause(master)
+    assert resume(master) == ()
+    assert not of(words.WriteCheckpoint, master.to_commit())
+    assert of(WakeCollector, master.completed())
+
+
+def test_a_resume_before_the_checkpoint_is_on_disk(master):
+    """Collectors act once the copies are made, whatever the disk does."""
+    pause(master)
+    master.to_commit()
+    master.completed()
+    assert resume(master) == ()
+    assert of(WakeCollector, master.gathered())
+    assert master.written() == ()
+    assert master.phase == "collecting"
+
+
+def test_a_pause_asked_for_at_the_start():
+    """The task rests once version 1 is made."""
+    master = Master()
+    master.opened()
+    pause(master)
+    master.placed("n0", "n0")
+    master.granted()
+    master.made()
+    assert only(words.WriteCheckpoint, master.committed()).version == 1
+    master.written()
+    assert master.phase == "paused"
+    assert pause(master) == ()
+
+
+def test_a_node_lost_during_a_pause_leaves_the_task_paused(master):
+    """Parameters travel to the new node; a stop still works."""
+    pause(master)
+    master.to_commit()
+    master.completed()
+    master.written()
+    master.node_lost("n0")
+    assert of(SendChunk, master.placed("n1", "n1"))
+    assert master.phase == "paused"
+    assert stop(master)[-1] == words.EndTask(state="stopped", reason="enough")
+
+
+def test_a_pause_whose_checkpoint_fails_still_rests(master):
+    """The state is in memory; the failure is in the journal."""
+    pause(master)
+    master.to_commit()
+    assert master.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2),)
+
+
+# ---------------------------------------------------------------------- stop
+def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
+    """Nothing is published any more."""
+    assert stop(master) == ()
+    out = master.to_commit()
+    assert only(words.WriteCheckpoint, out).reason == "stop"
+    assert not of(SendChunk, out)
+    assert stop(master) == ()
+    master.gathered()
+    assert master.written() == (
+        words.PhaseEntered(phase="ended", round=2),
+        words.EndTask(state="stopped", reason="enough"),
+    )
+
+
+def test_a_stop_before_there_are_parameters_ends_at_once():
+    """There is nothing to save; the open request's grant is returned when it comes."""
+    master = Master()
+    master.opened()
+    assert stop(master) == (
+        words.PhaseEntered(phase="ended", round=0),
+        words.EndTask(state="stopped", reason="enough"),
+    )
+    assert kinds(master.granted(request_id="a/1/0-1")) == ["ReturnLease"]
+
+
+def test_a_stop_while_paused_ends_at_once(master):
+    """The checkpoint is on disk already."""
+    pause(master)
+    master.to_commit()
+    master.written()
+    assert only(words.EndTask, stop(master)).state == "stopped"
+
+
+def test_a_stop_while_the_checkpoint_of_a_pause_is_written(master):
+    """The task ends when it is on disk."""
+    pause(master)
+    master.to_commit()
+    assert stop(master) == ()
+    assert kinds(master.written()) == ["PhaseEntered", "PhaseEntered", "EndTask"]
+
+
+def test_a_pause_and_a_stop_are_a_stop(master):
+    """Whoever asks for both wants the end."""
+    pause(master)
+    stop(master)
+    master.to_commit()
+    assert only(words.EndTask, master.written()).state == "stopped"
+
+
+def test_a_stop_in_the_last_round_is_the_end():
+    """All steps are made: the task is done, with its evaluation."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    stop(master)
+    pause(master)
+    master.to_commit()
+    assert stop(master) == ()
+    assert only(words.EndTask, master.to_end()).state == "done"
+
+
+def test_the_wishes_of_a_person_during_the_evaluation_change_nothing():
+    """Pause, stop, resume and checkpoint come too late: the task is done when its evaluation is."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.gathered()
+    master.written()
+    master.completed()
+    assert master.phase == "evaluating"
+    for wish in (pause, stop, resume, ask_checkpoint):
+        assert wish(master) == ()
+    assert only(words.EndTask, master.evaluated()).state == "done"
+
+
+# ---------------------------------------------------------------------- checkpoints
+def test_a_checkpoint_that_was_asked_for_is_written_at_the_boundary(master):
+    """The wake waits for the copies, not for the disk; one wish gives one checkpoint."""
+    ask_checkpoint(master)
+    assert only(words.WriteCheckpoint, master.to_commit()) == words.WriteCheckpoint(
+        version=2, n_rounds=1, n_timesteps=16, reason="checkpoint"
+    )
+    assert not of(WakeCollector, master.completed())
+    assert len(of(WakeCollector, master.gathered())) == 2
+    assert master.written() == ()
+    assert not of(words.WriteCheckpoint, master.to_commit())
+
+
+def test_copies_that_fail_do_not_stop_the_task(master):
+    """Without `CheckpointGathered`, the word that nothing was written lets the collectors act."""
+    ask_checkpoint(master)
+    master.to_commit()
+    master.completed()
+    assert len(of(WakeCollector, master.written(failure="collector gone"))) == 2
+
+
+def test_a_checkpoint_asked_for_while_one_is_written_is_another_one(master):
+    """The word that the older one is on disk does not answer the later wish."""
+    ask_checkpoint(master)
+    master.to_commit()
+    master.completed()
+    master.gathered()
+    ask_checkpoint(master)
+    master.written()
+    assert of(words.WriteCheckpoint, master.to_commit())
+
+
+def test_an_older_checkpoint_does_not_end_the_task():
+    """A slow disk finishes round 1's checkpoint after the last round: the end waits for its own."""
+    master = Master(n_rounds=2)
+    master.at_version_1()
+    ask_checkpoint(master)
+    master.to_commit()
+    master.gathered()
+    master.completed()
+    master.to_commit()
+    assert master.written(version=2, failure="too slow") == ()
+    assert master.gathered(version=2) == ()
+    master.completed()
+    assert master.evaluated() == ()
+    assert only(words.EndTask, master.written()).state == "done"
+
+
+@pytest.mark.parametrize("wish", [stop, None])
+def test_a_last_checkpoint_that_cannot_be_written_fails_the_task(wish):
+    """Neither a stop nor the end may lose the work in silence."""
+    master = Master(n_rounds=2 if wish else 1)
+    master.at_version_1()
+    if wish:
+        wish(master)
+    master.to_commit()
+    assert only(words.EndTask, master.written(failure="disk full")) == words.EndTask(
+        state="failed", reason="the last checkpoint could not be written: disk full"
+    )
+
+
+def test_periodic_checkpoints_by_rounds():
+    """Each second round, since more than the shortest time has passed."""
+    master = Master(n_rounds=9, checkpoint_every=2, checkpoint_min_s=5.0)
+    master.at_version_1()
+    found = []
+    for _ in range(5):
+        found += [r.n_rounds for r in of(words.WriteCheckpoint, master.to_commit())]
+        master.completed()
+        master.gathered()
+    assert found == [2, 4]
+
+
+def test_periodic_checkpoints_not_too_soon_and_not_too_late():
+    """The round count counts only after `checkpoint_min_s`; age alone is enough after `checkpoint_max_s`."""
+    often = Master(n_rounds=9, checkpoint_every=1, checkpoint_min_s=1e6)
+    aged = Master(n_rounds=9, checkpoint_every=1000, checkpoint_max_s=5.0)
+    for master, expected in ((often, 0), (aged, 1)):
+        master.at_version_1()
+        master.to_commit()
+        assert len([r for r in of(words.WriteCheckpoint, master.records) if r.n_rounds == 1]) == expected

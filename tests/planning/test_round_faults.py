@@ -1,0 +1,380 @@
+"""What dies during a round, and how the round goes on."""
+
+import pytest
+from round_words import Master, fence, kinds, of, only
+
+from drlnb.records import round as words
+from drlnb.records.batching import BatchPlanned
+from drlnb.records.distribution import DistributionPlanned, HostDropped, SendChunk
+from drlnb.records.leasing import HoldPlanned
+from drlnb.records.warmup import CollectorRestartPlanned, StartCollector, WakeCollector
+
+
+@pytest.fixture
+def master():
+    """A task with two collectors that act in round 1."""
+    master = Master()
+    master.at_version_1()
+    return master
+
+
+# ---------------------------------------------------------------------- messages
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"attempt": 2}, "attempt 2, now 1"),
+        ({"round": 0}, "round 0 under version 0, now 1"),
+        ({"round": 2}, "round 2 under version 2, now 1"),
+        ({"version": 0}, "round 1 under version 0, now 1"),
+    ],
+)
+def test_experience_of_another_round_or_attempt_is_dropped(master, wrong, reason):
+    """It is refused with a reason, and the right one is taken afterwards."""
+    (drop,) = master.arrived(0, key="bad", **wrong)
+    assert drop == words.DropExperience(key="bad", collector=0, round=wrong.get("round", 1), reason=reason)
+    assert of(words.RequestSlot, master.arrived(0))
+
+
+def test_a_second_copy_is_dropped(master):
+    """A collector that was thought lost and acted twice gives one batch; the first is kept."""
+    master.arrived(0, key="first")
+    assert master.arrived(0, key="second") == (words.DropExperience.match(key="second", reason="second copy"),)
+    assert master.machine.hold.batches[0].key == "first"
+
+
+def test_the_same_message_twice_does_not_free_the_batch(master):
+    """Dropping the key of a batch that is queued would free what the executor is to read."""
+    master.arrived(0, key="k")
+    assert master.arrived(0, key="k") == ()
+
+
+def test_a_repeated_grant_does_not_return_the_lease(master):
+    """The pool repeats its answer to a request that was sent twice; we still hold that lease."""
+    master.arrived(0)
+    master.granted()
+    assert master.granted(token=2, request_id="a/1/1-2") == ()
+    assert master.machine.hold.held
+
+
+def test_a_repeated_gradient_does_not_finish_the_round_twice(master):
+    """The second copy adds neither time nor another command."""
+    master.arrived(0)
+    master.granted()
+    master.arrived(1)
+    master.computed(0)
+    assert master.computed(0) == ()
+    assert of(words.FinishRound, master.computed(1))
+    assert master.computed(1) == ()
+    assert master.machine.hold.computed_s == 1.0
+
+
+def test_repeated_parameters_are_committed_once(master):
+    """The second copy of `ParametersReady` and of `ParametersCommitted` is ignored."""
+    for i in (0, 1):
+        master.arrived(i)
+    master.granted()
+    for i in (0, 1):
+        master.computed(i)
+    assert of(words.CommitParameters, master.made())
+    assert master.made() == ()
+    assert of(words.ReturnLease, master.committed(version=2))
+    assert master.committed(version=2) == ()
+    assert master.version == 2
+
+
+# ---------------------------------------------------------------------- leases and executors
+def test_a_lost_lease_voids_what_was_computed(master):
+    """Batches stay queued, a slot is asked for again, the collectors are not woken again."""
+    master.arrived(0)
+    master.granted()
+    master.arrived(1)
+    master.computed(0)
+    out = master.lease_lost(reason="expired")
+    assert out == (
+        HoldPlanned.match(action="request", reason="lease #2 lost: expired"),
+        words.RequestSlot(request_id="a/1/1-3", round=1),
+        words.PhaseEntered(phase="waiting", round=1),
+    )
+    assert master.computed(1, token=2) == ()  # made under the lost lease: void
+    assert [g.collector for g in of(words.ComputeGradient, master.granted(token=3))] == [0, 1]
+    master.computed(0)
+    master.computed(1)
+    master.made()
+    out = master.committed()
+    assert only(words.MetricsRecorded, out).metrics["round/update_s"] == 1.25
+    assert of(WakeCollector, master.records) == [WakeCollector.match(collector=i, round=1) for i in (0, 1)]
+
+
+def test_a_lease_lost_before_all_has_arrived_leaves_the_phase_alone(master):
+    """The task still collects; the first batch is sent again under the next lease."""
+    master.arrived(0)
+    master.granted()
+    assert kinds(master.lease_lost()) == ["HoldPlanned", "RequestSlot"]
+    assert master.phase == "collecting"
+    assert [g.collector for g in of(words.ComputeGradient, master.granted())] == [0]
+
+
+def test_another_lease_is_no_concern(master):
+    """The loss of a lease that is not held, or the death of its executor, changes nothing."""
+    master.arrived(0)
+    master.granted()
+    assert master.lease_lost(token=1) == ()
+    assert master.executor_died(token=1) == ()
+    assert master.made(token=1) == ()
+
+
+def test_a_dead_executor_gives_the_lease_back_unclean(master):
+    """The pool must not lend the slot until a new executor serves it."""
+    master.arrived(0)
+    master.granted()
+    master.computed(0)
+    out = master.executor_died()
+    assert out == (
+        words.ReturnLease(fence=fence(2), clean=False, computed_s=0.5),
+        HoldPlanned.match(action="request", reason="executor of n0/cpu0 died: signal 9"),
+        words.RequestSlot(request_id="a/1/1-3", round=1),
+    )
+
+
+def test_three_dead_executors_in_one_round_fail_the_task(master):
+    """The batch itself kills the executor: the third time is the last."""
+    master.arrived(0)
+    for _ in range(2):
+        master.granted()
+        assert of(words.RequestSlot, master.executor_died())
+    master.granted()
+    out = master.executor_died()
+    assert only(words.ReturnLease, out).clean is False
+    assert only(words.EndTask, out) == words.EndTask(
+        state="failed", reason="the executor died 3 times in one round: signal 9"
+    )
+
+
+def test_deaths_are_counted_by_round(master):
+    """Two deaths in one round and two in the next fail nothing."""
+    for _ in range(2):
+        master.arrived(0)
+        master.arrived(1)
+        for _ in range(2):
+            master.granted()
+            master.executor_died()
+        master.granted()
+        master.computed(0)
+        master.computed(1)
+        master.made()
+        master.committed()
+        master.completed()
+    assert master.version == 3
+
+
+def test_a_death_while_version_1_is_made():
+    """The initial parameters are made again under the next lease."""
+    master = Master()
+    master.opened()
+    master.granted()
+    out = master.executor_died()
+    assert kinds(out) == ["ReturnLease", "HoldPlanned", "RequestSlot", "PhaseEntered"]
+    assert of(words.InitialiseParameters, master.granted())
+
+
+def test_a_commit_counts_although_its_lease_was_lost_meanwhile(master):
+    """The store admits the version; then the loss arrives, then the word of the store.
+
+    Without this the round would be computed again and its commit refused for ever: the store holds version 2.
+    """
+    for i in (0, 1):
+        master.arrived(i)
+    master.granted()
+    for i in (0, 1):
+        master.computed(i)
+    master.made()
+    master.lease_lost()
+    out = master.committed(token=2)
+    assert not of(words.ReturnLease, out)
+    assert master.version == 2
+    assert of(SendChunk, out)
+    # The slot that was asked for meanwhile is not needed any more.
+    assert master.granted(token=3, request_id="a/1/1-3") == (
+        words.ReturnLease(fence=fence(3), clean=True, computed_s=0.0),
+    )
+    assert len(of(WakeCollector, master.completed())) == 2
+
+
+def test_a_late_commit_stops_the_second_computation(master):
+    """The round is already being computed again: that lease goes back, and work may still run under it."""
+    for i in (0, 1):
+        master.arrived(i)
+    master.granted()
+    for i in (0, 1):
+        master.computed(i)
+    master.made()
+    master.lease_lost()
+    master.granted(token=3)
+    assert master.committed(version=2, token=2)[0] == words.ReturnLease(fence=fence(3), clean=False, computed_s=0.0)
+
+
+# ---------------------------------------------------------------------- collectors
+def test_a_collector_lost_while_it_acts_is_started_and_woken_again(master):
+    """It goes back to the same round with the same version; the other one is left alone."""
+    assert master.lost(1) == (
+        CollectorRestartPlanned(collector=1, node="n0", after_s=0.5, n_restarts=1),
+        StartCollector(collector=1, node="n0", env_indices=(1,), after_s=0.5),
+    )
+    assert master.ready(1) == (
+        BatchPlanned.match(collectors=(1,)),
+        WakeCollector.match(collector=1, round=1, version=1),
+    )
+
+
+def test_a_collector_lost_after_it_has_sent_restarts_at_once_and_rests(master):
+    """What it had sent stays good."""
+    master.arrived(0)
+    assert only(StartCollector, master.lost(0)).after_s == 0.0
+    assert master.ready(0) == ()
+    assert 0 in master.machine.hold.batches
+    master.to_commit()
+    assert [wake.collector for wake in of(WakeCollector, master.completed())] == [0, 1]
+
+
+def test_experience_that_was_under_way_when_its_collector_died_counts(master):
+    """The death overtakes the message; the collector is not woken again for this round."""
+    master.lost(0)
+    assert of(words.RequestSlot, master.arrived(0))
+    assert master.ready(0) == ()
+
+
+def test_the_pause_before_a_restart_doubles_up_to_half_a_minute():
+    """0.5 s, 1, 2, ... at most 30; experience that arrives sets it back."""
+    master = Master(max_collector_restarts=100)
+    master.at_version_1()
+    pauses = [only(StartCollector, master.lost(1)).after_s for _ in range(9)]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    master.ready(1)
+    master.arrived(1)
+    master.arrived(0)
+    master.to_commit()
+    master.completed()
+    assert only(StartCollector, master.lost(1)).after_s == 0.5
+
+
+def test_restarts_have_a_budget():
+    """The loss after the last allowed restart fails the task with the collector's own words."""
+    master = Master(max_collector_restarts=2)
+    master.at_version_1()
+    master.lost(0)
+    master.lost(1)
+    assert only(words.EndTask, master.lost(0, reason="exit 1", detail="ValueError: x")) == words.EndTask(
+        state="failed", reason="collector 0 was lost too often: exit 1\nValueError: x"
+    )
+
+
+def test_old_news_of_collectors_change_nothing(master):
+    """Readiness or loss on a node where the collector does not live, of one that is up, or of an unknown one."""
+    assert master.ready(0, "n9") == ()
+    assert master.ready(0) == ()
+    assert master.ready(7) == ()
+    assert master.lost(0, "n9") == ()
+    assert master.lost(7) == ()
+
+
+# ---------------------------------------------------------------------- nodes
+def test_a_lost_node_moves_only_its_collectors():
+    """The pool is asked; the collector on the other node goes on acting."""
+    master = Master()
+    master.at_version_1("n0", "n1")
+    assert master.node_lost("n1") == (
+        HostDropped(host="n1", reason="killed"),
+        words.AskPlacement(n_collectors=2),
+    )
+    assert master.placed("n0", "n2") == (
+        StartCollector(collector=1, node="n2", env_indices=(1,), after_s=0.0),
+        words.PhaseEntered(phase="publishing", round=1),
+        DistributionPlanned.match(version=1, hosts=("n2",)),
+        SendChunk.match(host="n2", version=1),
+    )
+    master.ready(1, "n2")
+    assert of(WakeCollector, master.completed("n2")) == [WakeCollector.match(collector=1, node="n2", round=1)]
+    assert master.node_lost("n1") == ()  # old news
+
+
+def test_a_node_is_lost_while_its_share_is_already_here():
+    """The batch stays; the new collector waits for the next round."""
+    master = Master()
+    master.at_version_1("n0", "n1")
+    master.arrived(1)
+    master.node_lost("n1")
+    master.placed("n0", "n0")
+    assert master.ready(1, "n0") == ()
+    master.arrived(0)
+    master.to_commit()
+    assert len(of(WakeCollector, master.completed("n0"))) == 2
+
+
+def test_a_node_is_lost_before_there_are_parameters():
+    """Nothing is published yet; the collector is started elsewhere."""
+    master = Master()
+    master.opened()
+    master.placed("n0", "n1")
+    master.node_lost("n0")
+    assert kinds(master.placed("n1", "n1")) == ["StartCollector"]
+
+
+def test_a_host_that_cannot_be_reached_is_dropped():
+    """As if its node was lost; the round goes on with the answer of the pool."""
+    master = Master()
+    master.at_version_1("n0", "n1")
+    master.to_commit()
+    assert master.unreachable("n1") == (
+        HostDropped(host="n1", reason="timed out"),
+        words.AskPlacement(n_collectors=2),
+    )
+    assert master.unreachable("n1") == ()
+    assert master.unreachable("n0", version=1) == ()  # of a former version
+    master.completed("n0")
+    assert master.unreachable("n0") == ()  # it holds the version: old news
+
+
+def test_lost_nodes_use_up_the_budget_of_restarts():
+    """A node that takes more collectors along than may be restarted fails the task."""
+    master = Master(max_collector_restarts=1)
+    master.at_version_1()
+    assert only(words.EndTask, master.node_lost("n0")).reason == "node n0 was lost: killed"
+
+
+# ---------------------------------------------------------------------- the evaluation
+def test_a_lost_evaluator_is_followed_by_another_evaluation():
+    """The collector that comes up first plays it; the word of the dead one does not count."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.completed()
+    master.gathered()
+    master.written()
+    assert of(StartCollector, master.lost(0))
+    assert master.evaluated(failure="collector died") == ()
+    assert of(words.Evaluate, master.ready(0)) == [words.Evaluate.match(collector=0)]
+    assert master.ready(0) == ()
+    assert only(words.EndTask, master.evaluated()).state == "done"
+
+
+def test_a_lost_collector_that_does_not_evaluate_changes_nothing():
+    """The evaluation goes on at the other one."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.completed()
+    master.lost(1)
+    assert master.ready(1) == ()
+
+
+def test_the_evaluators_node_is_lost():
+    """The evaluation waits for the placement, then for parameters and collector on the new node."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.completed()
+    master.written()
+    master.node_lost("n0")
+    master.placed("n1", "n1")
+    assert master.ready(0, "n1") == ()
+    assert of(words.Evaluate, master.completed("n1")) == [words.Evaluate.match(collector=0, node="n1")]
