@@ -1,0 +1,99 @@
+"""What does importing a floor bring along?  Contracts on source text miss dynamic imports; ``sys.modules`` does not.
+
+Each question needs a fresh interpreter, so each interpreter answers as many as it can.
+"""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import drlnb
+
+PACKAGE = Path(drlnb.__file__).parent
+HEAVY = {"torch", "dask", "distributed", "gymnasium", "plotly", "ipywidgets", "anywidget", "jupyterlab"}
+IMPURE = {"asyncio", "random", "threading", "socket", "subprocess", "logging", "multiprocessing"}
+
+_PROBE = """
+import importlib, json, sys
+found = {}
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+    found[name] = sorted(set(json.loads(sys.argv[1])) & set(sys.modules))
+print(json.dumps(found))
+"""
+
+
+def loaded_by(*names, of):
+    """Import modules one after the other in one fresh interpreter; return name -> which of `of` are loaded after it."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
+    command = [sys.executable, "-c", _PROBE, json.dumps(sorted(of)), *names]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr
+    return {name: set(found) for name, found in json.loads(run.stdout).items()}
+
+
+def modules_of(floor):
+    """Name every module of a floor, by its files."""
+    files = sorted((PACKAGE / floor).rglob("*.py"))
+    return [
+        ".".join(("drlnb", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        for file in files
+    ]
+
+
+def outside_imports(floor):
+    """Name the packages that a floor's source imports from elsewhere, the impure ones left out."""
+    names = set()
+    for file in (PACKAGE / floor).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(str(node.module))
+    return sorted(name for name in names if name.partition(".")[0] not in {"drlnb", *HEAVY, *IMPURE})
+
+
+@cache
+def brought_by_others(floor):
+    """Which impure modules do the packages that a floor may import load themselves?"""
+    outside = outside_imports(floor)
+    return loaded_by(*outside, of=IMPURE)[outside[-1]]
+
+
+@pytest.mark.parametrize("floor", ["records", "planning"])
+def test_a_pure_floor_loads_nothing_that_acts(floor):
+    """No module of records or planning loads torch, Dask ..., nor a clock or thread that its imports do not load."""
+    for name, found in loaded_by("drlnb", *modules_of(floor), of=HEAVY | IMPURE).items():
+        assert found <= brought_by_others(floor), name
+
+
+def test_the_package_itself_loads_nothing_heavy():
+    """``import drlnb`` costs a headless worker neither torch nor Dask, and no module of a floor."""
+    floors = {f"drlnb.{floor}" for floor in ("cli", "fleet", "sim", "runtime", "planning", "rl", "records")}
+    assert loaded_by("drlnb", of=HEAVY | IMPURE | floors | {"numpy", "importlib.metadata"}) == {"drlnb": set()}
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("drlnb.rl.collect", {"torch", "dask", "distributed"}),
+        ("drlnb.runtime.agent", {"torch", "gymnasium"}),
+        ("drlnb.runtime.broker", {"torch", "gymnasium"}),
+        ("drlnb.cli.main", {"torch", "distributed"}),
+    ],
+)
+def test_a_process_loads_only_what_it_needs(name, absent):
+    """Collectors run without torch; agents and the broker without torch and gymnasium; the terminal starts at once."""
+    assert not loaded_by(name, of=absent | {"plotly", "ipywidgets", "jupyterlab"})[name]
+
+
+def test_the_sheets_below_the_panels_draw_nothing():
+    """Neither the simulator nor the fleet's door loads plotly, widgets or JupyterLab."""
+    names = [*modules_of("sim"), *modules_of("fleet")]
+    assert not loaded_by(*names, of={"plotly", "ipywidgets", "anywidget", "jupyterlab"})[names[-1]]
