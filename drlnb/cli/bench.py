@@ -9,25 +9,33 @@ from drlnb.cli.parser import UsageError, nearest
 
 __all__ = ["add_parser"]
 
+#: Names of benches, in the order of ``docs/reference/cli.md``; a version knows those whose module it has.
+_NAMES = (
+    "runtime", "rl", "returns", "leasing", "warmup", "batching", "swapping", "distribution", "placement", "lab",
+)  # fmt: skip
+
 
 def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help="measure the claims against their baselines")
-    parser.add_argument("name", metavar="NAME", help="which bench")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there, too")
+    parser.add_argument("name", metavar="NAME", help="which bench; its own options follow (NAME --help lists them)")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="such as --json FILE")
     parser.set_defaults(run=run, parser=parser)
     return parser
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run one bench; 0 if its rows could be measured."""
+def known_names() -> list[str]:
+    """Return the benches that this version has."""
     import drlnb.bench
 
-    known = sorted(module.name for module in pkgutil.iter_modules(drlnb.bench.__path__) if module.name[0] != "_")
-    known = [name for name in known if hasattr(import_module(f"drlnb.bench.{name}"), "main")]
-    if not known:
-        raise UsageError("this version has no bench yet")
+    found = {module.name for module in pkgutil.iter_modules(drlnb.bench.__path__)}
+    return [name for name in _NAMES if name in found]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one bench; 0 if its rows could be measured."""
+    known = known_names()
     if args.name not in known:
         raise UsageError(f"unknown bench {args.name!r}{nearest(args.name, known)}")
-    code: int | None = import_module(f"drlnb.bench.{args.name}").main(args)
+    code: int | None = import_module(f"drlnb.bench.{args.name}").main([w for w in args.words if w != "--debug"])
     return code or 0
