@@ -1,0 +1,203 @@
+"""A gate never seen red is not a gate: each finds the violation planted for it, and nothing in the clean copy.
+
+The replay gate's plant, a machine that reads a clock, is in ``tests/planning/test_replay.py``.
+"""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.gates
+
+DOC = '"""Planted."""\n'
+HEAD = f"{DOC}\n__all__: list[str] = []\n\n"
+FUNCTION = 'def planted({}) -> {}:\n    """Return something."""\n'
+SIM, ROOM = "drlnb/sim/planted.py", "drlnb/planning/leasing/planted.py"
+BRANCHES = "".join(f"    if n == {i}:\n        return {i * i}\n" for i in range(10))
+
+
+@pytest.mark.parametrize("gate", ["format", "ruff", "mypy", "contracts", "sizes", "imports"])
+def test_the_clean_copy_is_green(tree, gate):
+    """What the plants turn red is green without them."""
+    ran = tree.gate(gate)
+    assert ran.green, ran.output
+
+
+PLANTS = {
+    "badly formatted": ("format", SIM, DOC + "x = {  'a':1 }\n", ["planted.py"]),
+    "unused import": ("ruff", SIM, DOC + "\nimport json\n", ["F401"]),
+    "local time": ("ruff", SIM, DOC + "\nfrom datetime import datetime\n\nNOW = datetime.now()\n", ["DTZ005"]),
+    "print": ("ruff", SIM, DOC + '\nprint("here")\n', ["T201"]),
+    "undocumented": ("ruff", SIM, DOC + "\n\ndef planted() -> None:\n    pass\n", ["D103"]),
+    "no annotation": ("ruff", SIM, f"{DOC}\n\n{FUNCTION.format('x', 'int')}    return x\n", ["ANN001"]),
+    "complex": (
+        "ruff",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('n: int', 'int')}{BRANCHES}    return n\n",
+        ["C901", "11 > 10"],
+    ),
+    "blind except": (
+        "ruff",
+        SIM,
+        f"{DOC}\ntry:\n    X = 1\nexcept Exception:\n    X = 2\n",
+        ["BLE001"],
+    ),
+    "wrong type": ("mypy", ROOM, DOC + '\nN: int = "one"\n', ["planted.py:3", "[assignment]"]),
+    "untyped function": ("mypy", ROOM, f"{DOC}\n\ndef planted(x):\n    return x\n", ["[no-untyped-def]"]),
+    "planning reads the clock": ("contracts", ROOM, DOC + "import time\n", ["planning.leasing.planted -> time"]),
+    "planning draws lots": ("contracts", ROOM, DOC + "import random\n", ["planted -> random"]),
+    "torch in a function": (
+        "contracts",
+        ROOM,
+        f"{DOC}\n\n{FUNCTION.format('', 'None')}    import torch\n",
+        ["planted -> torch"],
+    ),
+    "torch for types only": (
+        "contracts",
+        ROOM,
+        DOC + "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n",
+        ["planted -> torch"],
+    ),
+    "room imports room": (
+        "contracts",
+        ROOM,
+        DOC + "import drlnb.planning.placement\n",
+        ["planning.leasing.planted -> drlnb.planning.placement"],
+    ),
+    "runtime draws": ("contracts", "drlnb/runtime/planted.py", DOC + "import plotly\n", ["planted -> plotly"]),
+    "runtime knows the fleet": (
+        "contracts",
+        "drlnb/runtime/planted.py",
+        DOC + "import drlnb.fleet\n",
+        ["runtime.planted -> drlnb.fleet"],
+    ),
+    "simulator knows the runtime": (
+        "contracts",
+        SIM,
+        DOC + "import drlnb.runtime\n",
+        ["sim.planted -> drlnb.runtime"],
+    ),
+    "a new top-level name": ("contracts", "drlnb/utils.py", DOC, ["drlnb.utils"]),
+    "dynamic import": (
+        "imports",
+        ROOM,
+        DOC + 'from importlib import import_module\nimport_module("asyncio")\n',
+        ["drlnb.planning.leasing.planted", "asyncio"],
+    ),
+    "long function": (
+        "sizes",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('', 'None')}" + "    x = 1\n" * 59,
+        ["planted.py:4: planted has 61 lines"],
+    ),
+    "long module": ("sizes", SIM, DOC + "x = 1\n" * 400, ["module has 401 lines"]),
+    "export without words": ("sizes", SIM, DOC + '__all__ = ["N"]\nN = 1\n', ["N is exported without"]),
+    "wrong example": ("doctest", SIM, '"""Planted.\n\n>>> 1 + 1\n3\n"""\n', ["Expected:", "1 failed"]),
+    "warning in an example": (
+        "doctest",
+        SIM,
+        '"""Planted.\n\n>>> import warnings\n>>> warnings.warn("old", DeprecationWarning)\n"""\n',
+        ["DeprecationWarning", "1 failed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_gate_turns_red(tree, plant):
+    """A planted violation is found by its gate, which names it."""
+    gate, path, text, words = PLANTS[plant]
+    ran = tree.plant({path: text}).gate(gate)
+    assert ran.red_for(*words), ran.output
+
+
+def test_a_right_example_is_green(tree):
+    """The doctest gate runs the copy's examples, and passes right ones."""
+    ran = tree.plant({SIM: '"""Planted.\n\n>>> 1 + 1\n2\n"""\n'}).gate("doctest")
+    assert ran.green, ran.output
+    assert "1 passed" in ran.output
+
+
+def test_an_allowance_that_nothing_needs_is_red(tree):
+    """The size gate's allow-list holds only what is really larger."""
+    sizes = (tree.root / ".ci/sizes.py").read_text(encoding="utf-8")
+    empty, full = "ALLOWED: dict[str, str] = {}", 'ALLOWED: dict[str, str] = {"drlnb/sim/__init__.py": "why"}'
+    assert sizes.count(empty) == 1
+    ran = tree.plant({".ci/sizes.py": sizes.replace(empty, full)}).gate("sizes")
+    assert ran.red_for("nothing needs it"), ran.output
+
+
+def report(**floors):
+    """Make the part of coverage's JSON that the gate reads: floor -> (lines run, lines, branches run, branches)."""
+    files = {}
+    for floor, (lines_run, lines, branches_run, branches) in floors.items():
+        files[f"drlnb/{floor}/a.py"] = {
+            "summary": {
+                "covered_lines": lines_run,
+                "num_statements": lines,
+                "covered_branches": branches_run,
+                "num_branches": branches,
+            },
+            "missing_lines": list(range(lines_run, lines)),
+            "missing_branches": [],
+        }
+    return {"meta": {"branch_coverage": True}, "files": files}
+
+
+@pytest.mark.parametrize(
+    ("floors", "doctor", "red"),
+    [
+        ({"planning": (90, 90, 10, 10)}, {}, None),
+        ({"planning": (90, 90, 9, 10)}, {}, "planning         100   99.00  RED"),
+        ({"runtime": (85, 90, 0, 10)}, {}, None),
+        ({"runtime": (84, 90, 0, 10)}, {}, "84.00  RED"),
+        ({"sim": (95, 100, 0, 0), "rl": (89, 100, 0, 0)}, {}, "rl                90   89.00  RED"),
+        ({"planning": (90, 90, 10, 10)}, {"files": {}}, "no file  RED"),
+        ({"planning": (90, 90, 10, 10)}, {"meta": {"branch_coverage": False}}, "branches were not measured"),
+    ],
+)
+def test_a_floor_that_is_covered_too_little_is_red(tree, floors, doctor, red):
+    """The coverage gate counts lines and branches against each floor's bound; a floor without files is red."""
+    tree.plant({"coverage.json": json.dumps(report(**floors) | doctor)})
+    ran = tree.run(".ci/coverage_floors.py", "coverage.json", *floors)
+    assert ran.green if red is None else ran.red_for(red), ran.output
+
+
+MEASURED = """
+import os, signal, subprocess, sys, time
+
+def forked():
+    in_fork = 1
+    os._exit(in_fork - 1)
+
+def spawned(end):
+    if os.fork() == 0:
+        forked()
+    os.wait()
+    if end == "terminated":
+        print("ready", flush=True)
+        time.sleep(60)
+    os._exit(0)
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        spawned(sys.argv[1])
+    for end in ("terminated", "ended"):
+        child = subprocess.Popen([sys.executable, __file__, end], stdout=subprocess.PIPE)
+        if end == "terminated":
+            child.stdout.readline()
+            child.send_signal(signal.SIGTERM)
+        child.wait()
+"""
+
+
+def test_children_and_their_forks_are_measured(tree):
+    """Child interpreters, forks of theirs, ends by os._exit and by SIGTERM: all lines show in the report."""
+    config = (
+        (tree.root / "pyproject.toml").read_text(encoding="utf-8").replace('["drlnb"]\npatch', '["measured"]\npatch')
+    )
+    tree.plant({"pyproject.toml": config, "measured.py": MEASURED})
+    for words in (["run", "measured.py"], ["combine", "-q"], ["json", "-q", "-o", "out.json"]):
+        ran = tree.run("-m", "coverage", *words)
+        assert ran.green, ran.output
+    files = json.loads((tree.root / "out.json").read_text(encoding="utf-8"))["files"]
+    assert files["measured.py"]["missing_lines"] == []
