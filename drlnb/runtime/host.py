@@ -5,6 +5,7 @@ what makes replay exact: a crash between journal and effect loses an effect, nev
 """
 
 import asyncio
+import os
 import queue
 import threading
 import time
@@ -61,15 +62,12 @@ class JournalWriter:
         while open_:
             open_ = self._collect(pending)
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write("".join(pending))
+                self._append("".join(pending).encode())
                 pending.clear()
             except OSError as error:
                 if not self.failure and self._on_failure is not None:
                     self._on_failure(f"{self.path}: {error.strerror}")
                 self.failure = str(error)
-                self._mend()
 
     def _collect(self, pending: "deque[str]") -> bool:
         """Wait for lines until the flush is due; false at the end."""
@@ -85,14 +83,18 @@ class JournalWriter:
         except queue.Empty:
             return True
 
-    def _mend(self) -> None:
-        """Cut a half-written line off, so that the next attempt does not continue it."""
-        try:
-            with self.path.open("r+b") as file:
-                data = file.read()
-                file.truncate(data.rfind(b"\n") + 1)
-        except OSError:
-            return
+    def _append(self, data: bytes) -> None:
+        """Append all of `data` or nothing of it: what is half written is cut off, to be tried again in one piece."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+            except OSError:
+                file.truncate(size)
+                raise
 
 
 class MachineHost:
