@@ -12,7 +12,7 @@ from drlnb.records.warmup import CollectorRestartPlanned, StartCollector, WakeCo
 
 @pytest.fixture
 def master():
-    """A task with two collectors that act in round 1."""
+    """Return a task with two collectors that act in round 1."""
     master = Master()
     master.at_version_1()
     return master

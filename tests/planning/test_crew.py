@@ -1,0 +1,65 @@
+"""Collectors and hosts of one task."""
+
+from drlnb.planning.crew import BACKOFF_MAX_S, BACKOFF_S, Crew
+
+
+def crew_on(*nodes):
+    crew = Crew([(i,) for i in range(len(nodes))])
+    crew.placed(nodes)
+    return crew
+
+
+def test_nobody_acts_below_the_version():
+    """A ready collector is woken only on a host that holds exactly this version, and once."""
+    crew = crew_on("n0", "n1")
+    assert crew.ready(0, "n0")
+    assert crew.ready(1, "n1")
+    assert crew.wake(1, ()) == ()
+    assert crew.completed("n1", 1)
+    assert crew.wake(1, ()) == (1,)
+    assert crew.wake(1, ()) == ()
+    assert crew.wake(2, ()) == ()
+
+
+def test_who_has_acted_is_not_woken():
+    """`done` names the collectors whose share is here."""
+    crew = crew_on("n0", "n0")
+    crew.ready(0, "n0")
+    crew.ready(1, "n0")
+    crew.completed("n0", 1)
+    assert crew.wake(1, {0}) == (1,)
+
+
+def test_hosts_only_go_forward():
+    """An older or repeated version, and one of a host that is not ours, changes nothing."""
+    crew = crew_on("n0")
+    assert crew.completed("n0", 2)
+    assert not crew.completed("n0", 2)
+    assert not crew.completed("n0", 1)
+    assert not crew.completed("n9", 3)
+    assert crew.behind(2) == ()
+    assert crew.behind(3) == ("n0",)
+
+
+def test_a_new_placement_starts_only_who_moved():
+    """A host that stays keeps its version; one that comes has none; one that goes is forgotten."""
+    crew = crew_on("n0", "n1")
+    crew.completed("n0", 5)
+    crew.completed("n1", 5)
+    assert crew.placed(("n0", "n2")) == (1,)
+    assert crew.hosts == {"n0": 5, "n2": 0}
+
+
+def test_a_dropped_host_takes_its_collectors_along():
+    """They are absent until they are placed again; a loss told later is old news."""
+    crew = crew_on("n0", "n1")
+    assert crew.dropped("n1") == (1,)
+    assert crew.members[1].status == "absent"
+    assert crew.lost(1, "n1") is None
+    assert crew.n_restarts == 1
+    assert crew.placed(("n0", "n0")) == (1,)
+
+
+def test_defaults():
+    """Half a second first, half a minute at most."""
+    assert (BACKOFF_S, BACKOFF_MAX_S) == (0.5, 30.0)

@@ -1,0 +1,61 @@
+"""Counters and scalars of a task."""
+
+import pytest
+
+from drlnb.planning.progress import EPISODE_WINDOW, Progress
+
+
+def test_the_scalars_of_a_round():
+    """By hand: 10 s since the start of training, a round of 4 s with 2 acting, 0.5 waiting, 1 computing."""
+    progress = Progress()
+    progress.opened(3.0, n_rounds=2, n_timesteps=80, elapsed_s=6.0, episodes=((4.0, 7),))
+    assert progress.version == 3
+    progress.collected(0, 2.0, ((2.0, 5),))
+    progress.collected(1, 1.0, ())
+    progress.update_s, progress.push_s = 1.0, 0.25
+    progress.finished(20)
+    assert progress.metrics(7.0, waited_s=0.5, train={"train/loss": 1.0}) == {
+        "rollout/ep_rew_mean": 3.0,
+        "rollout/ep_len_mean": 6.0,
+        "time/iterations": 3,
+        "time/total_timesteps": 100,
+        "time/time_elapsed": 10.0,
+        "time/fps": 10.0,
+        "round/time_s": 4.0,
+        "round/collect_s": 2.0,
+        "round/wait_lease_s": 0.5,
+        "round/update_s": 1.0,
+        "round/push_s": 0.25,
+        "round/control_s": 0.5,
+        "train/loss": 1.0,
+    }
+
+
+def test_no_episode_and_no_time():
+    """Without episodes there is no mean return; without time the speed is 0."""
+    progress = Progress()
+    progress.opened(1.0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=())
+    row = progress.metrics(1.0, waited_s=0.0, train={})
+    assert row["time/fps"] == 0.0
+    assert "rollout/ep_rew_mean" not in row
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_episodes_enter_the_window_in_collector_order(order):
+    """Whoever was faster: the curve depends on the seed, not on the race."""
+    progress = Progress()
+    for i in order:
+        progress.collected(i, 1.0, ((float(i), 1),))
+    progress.finished(1)
+    assert progress.episodes == [(0.0, 1), (1.0, 1)]
+
+
+def test_the_window_keeps_the_latest_hundred():
+    """Stable-Baselines3's window, also for the episodes of a checkpoint."""
+    assert EPISODE_WINDOW == 100
+    progress = Progress()
+    progress.opened(0.0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=tuple((float(i), 1) for i in range(130)))
+    assert (progress.episodes[0], len(progress.episodes)) == ((30.0, 1), 100)
+    progress.collected(0, 1.0, ((130.0, 1),))
+    progress.finished(1)
+    assert (progress.episodes[0], progress.episodes[-1]) == ((31.0, 1), (130.0, 1))

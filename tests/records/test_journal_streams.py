@@ -1,0 +1,101 @@
+"""Streams of records in files."""
+
+import json
+
+import pytest
+
+from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline
+from drlnb.records.errors import JournalError
+from drlnb.records.journal import JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream, stream_of
+
+HEADER = StreamOpened(stream="s", machine="pool", config={"epoch": 1}, origin="measured", version="0")
+EVENT = DeadlinePassed(t=1.0, name="reap")
+COMMAND = SetDeadline(name="reap", after_s=0.25)
+
+
+def lines(*records):
+    return [line_of(record) for record in records]
+
+
+def test_a_stream_is_read_back():
+    """Header and records are equal to what was written; the first format is 1."""
+    stream = stream_of(lines(HEADER, EVENT, COMMAND), source="x")
+    assert stream.header == HEADER
+    assert stream.records == (EVENT, COMMAND)
+    assert not stream.torn
+    assert HEADER.journal_format == JOURNAL_FORMAT == 1
+
+
+def test_answers_belong_to_the_event_before_them():
+    """Also when there are none."""
+    later = LoopLagged(t=2.0, lag_s=1.0)
+    stream = stream_of(lines(HEADER, EVENT, COMMAND, COMMAND, later), source="x")
+    assert list(stream.answers()) == [(EVENT, (COMMAND, COMMAND)), (later, ())]
+    assert stream.of(SetDeadline) == (COMMAND, COMMAND)
+    assert list(stream_of(lines(HEADER), source="x").answers()) == []
+
+
+@pytest.mark.parametrize("n", [1, 10, 40])
+def test_a_torn_last_line_is_left_out(n):
+    """The process was killed while it wrote."""
+    text = [*lines(HEADER, EVENT), line_of(COMMAND)[:n]]
+    stream = stream_of(text, source="x")
+    assert stream.torn
+    assert stream.records == (EVENT,)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ('{"k":"e","r":"Dead\n', r"j\.jsonl:2: not a line of JSON"),
+        ("[1]\n", r"j\.jsonl:2: a journal line must be a JSON object, got list"),
+        ('{"r":"Nonsense"}\n', r"j\.jsonl:2: unknown record 'Nonsense'"),
+        ('{"r":"DeadlinePassed","t":1,"colour":2}\n', r"j\.jsonl:2: DeadlinePassed: .*'colour'"),
+        ('{"r":"DeadlinePassed","t":1,"name":{"fence":3}}\n', r"j\.jsonl:2: DeadlinePassed: "),
+    ],
+)
+def test_a_broken_line_in_the_middle_is_named(tmp_path, broken, message):
+    """File and line, then what is wrong."""
+    path = tmp_path / "j.jsonl"
+    path.write_text("".join([line_of(HEADER), broken, line_of(EVENT)]))
+    with pytest.raises(JournalError, match=message):
+        read_stream(path)
+
+
+@pytest.mark.parametrize("text", [[], [line_of(EVENT)], [line_of(HEADER)[:-1]]])
+def test_a_stream_begins_with_its_header(text):
+    """Nothing, something else, or a torn header is refused."""
+    with pytest.raises(JournalError, match="x:1: a stream must begin with StreamOpened"):
+        stream_of(text, source="x")
+
+
+def test_a_newer_format_is_refused():
+    """The way out is in the message."""
+    row = HEADER.to_row() | {"journal_format": 2}
+    with pytest.raises(JournalError, match="journal format 2 is newer than 1; upgrade drlnb"):
+        stream_of([json.dumps(row) + "\n"], source="x")
+
+
+def test_a_journal_is_read_from_run_or_journal_directory(tmp_path):
+    """Streams by file name, sorted; a file that is still empty is no stream yet."""
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    (folder / "b.jsonl").write_text("".join(lines(HEADER, EVENT)))
+    (folder / "a.jsonl").write_text("".join(lines(HEADER, EVENT, COMMAND)))
+    (folder / "empty.jsonl").touch()
+    for directory in (tmp_path, folder):
+        journal = Journal.read(directory)
+        assert list(journal.streams) == ["a", "b"]
+        assert journal.of(DeadlinePassed, SetDeadline) == (EVENT, COMMAND, EVENT)
+
+
+def test_a_directory_without_a_journal(tmp_path):
+    """The message says where it was looked for."""
+    with pytest.raises(JournalError, match=r"no journal here \(looked for .*\*\.jsonl\)"):
+        Journal.read(tmp_path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    """The message names it."""
+    with pytest.raises(JournalError, match=r"gone\.jsonl: No such file"):
+        read_stream(tmp_path / "gone.jsonl")

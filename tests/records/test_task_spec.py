@@ -1,0 +1,65 @@
+"""One training task as plain data."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drlnb.records.spec import ALGORITHMS, TaskSpec
+
+
+def spec(**changes):
+    return TaskSpec(**{"name": "cart", "env": "CartPole-v1", "total_timesteps": 100, "n_envs": 4} | changes)
+
+
+def test_defaults():
+    """One collector, seed 0, PPO."""
+    task = spec()
+    assert (task.algo, task.seed, task.n_collectors, task.group, dict(task.hyperparameters)) == ("ppo", 0, 1, None, {})
+    assert ALGORITHMS == ("ppo",)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "least"),
+    [
+        ("total_timesteps", 0, 1),
+        ("n_envs", 0, 1),
+        ("n_collectors", 0, 1),
+        ("seed", -1, 0),
+        ("n_envs", 2.0, 1),
+        ("seed", True, 0),
+    ],
+)
+def test_counts_have_limits(field, value, least):
+    """The message names field, limit and value."""
+    with pytest.raises(ValueError, match=f"{field} must be a whole number >= {least}, got {value}"):
+        spec(**{field: value})
+
+
+def test_every_collector_has_an_environment():
+    """More collectors than environments make no sense."""
+    with pytest.raises(ValueError, match="n_collectors must be <= n_envs = 4, got 5"):
+        spec(n_collectors=5)
+
+
+def test_an_unknown_algorithm():
+    """The message lists those that there are."""
+    with pytest.raises(ValueError, match="algo must be one of ppo, got 'dqn'"):
+        spec(algo="dqn")
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1), st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)),
+    st.none() | st.just({"kind": "box", "shape": [3], "low": -1.0}),
+)
+def test_a_spec_survives_json(hyperparameters, space):
+    """Plain data and back give an equal spec."""
+    task = spec(hyperparameters=hyperparameters, observation_space=space, group="g")
+    assert TaskSpec.from_plain(json.loads(json.dumps(task.to_plain()))) == task
+
+
+def test_unknown_fields_are_refused_together():
+    """A spec of another version names all fields that this one lacks."""
+    with pytest.raises(ValueError, match="task spec has unknown fields: colour, taste"):
+        TaskSpec.from_plain(spec().to_plain() | {"taste": 1, "colour": 2})
