@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import drlnb
@@ -58,13 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    with contextlib.suppress(ValueError):  # not the main thread: a test
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        args = parse(build_parser(), words)
-        code: int = args.run(args)
-        sys.stdout.flush()
-        return code
+        with _sigterm_as_ctrl_c():
+            args = parse(build_parser(), words)
+            code: int = args.run(args)
+            sys.stdout.flush()
+            return code
     except SystemExit as end:  # argparse's --help and --version
         return end.code if isinstance(end.code, int) else 0
     except BrokenPipeError:
@@ -79,6 +79,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _told(_line(error), _FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001 - the last place where an error can be told in one line
         return _told(f"{type(error).__name__}: {_line(error)} (--debug shows where)", _FAILED, debug=debug)
+
+
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _line(error: BaseException) -> str:

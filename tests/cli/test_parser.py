@@ -1,0 +1,62 @@
+import argparse
+
+import pytest
+
+from drlnb.cli.main import build_parser
+from drlnb.cli.parser import UsageError, at_least, key_values, parse, seed_list
+
+
+@pytest.mark.parametrize(("text", "number"), [("5", 5), ("100_000", 100_000), ("1e5", 100_000), ("1", 1)])
+def test_whole_numbers_are_read_in_each_common_form(text, number):
+    """A person may write 1e5."""
+    assert at_least(1)(text) == number
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "abc", "1.5", "nan", "inf", "", "0x10"])
+def test_other_numbers_are_refused_with_limit_and_value(text):
+    """The message holds what was typed."""
+    with pytest.raises(argparse.ArgumentTypeError, match=f"must be a whole number >= 1, got '{text}'"):
+        at_least(1)(text)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("3-3,0", [3, 0])])
+def test_seeds_are_ranges_and_lists(text, seeds):
+    """Both ends belong to a range."""
+    assert seed_list(text) == seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a", "must be like 0-4"), ("4-0", "must count upwards"), ("-1", "must be like"), ("1,0-2", "each seed once")],
+)
+def test_seeds_that_make_no_sense_are_refused(text, message):
+    """A seed twice would train the same task twice."""
+    with pytest.raises(argparse.ArgumentTypeError, match=message):
+        seed_list(text)
+
+
+def test_keys_and_values_are_split_at_the_first_sign():
+    """A value may hold the sign itself; the same key twice is a slip."""
+    assert key_values("--hyper", ["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(UsageError, match="--hyper names a twice"):
+        key_values("--hyper", ["a=1", "a=2"])
+
+
+def test_environments_may_follow_options():
+    """Train takes them wherever they stand (not right after an option that takes several words)."""
+    args = parse(build_parser(), ["train", "A-v0", "--gpus", "2", "B-v0", "--hyper", "a=1", "b=2", "--hyper", "c=3"])
+    assert (args.envs, args.gpus, args.hyper) == (["A-v0", "B-v0"], 2, ["a=1", "b=2", "c=3"])
+
+
+def test_nothing_is_chosen_where_nothing_is_said():
+    """Defaults of the main job: None leaves the choice to the tuned settings and to the cluster."""
+    args = parse(build_parser(), ["train", "A-v0"])
+    assert (args.algo, args.seed, args.seeds, args.on_existing, args.json) == ("ppo", 0, None, "error", False)
+    chosen = (args.gpus, args.workers, args.client, args.collectors, args.n_envs, args.total_timesteps, args.out)
+    assert chosen == (None,) * 7
+
+
+def test_options_are_never_guessed_from_their_beginning():
+    """An option of a later release must not change what an old command line means."""
+    with pytest.raises(UsageError, match=r"unknown option --work; did you mean --workers\?"):
+        parse(build_parser(), ["train", "A-v0", "--work", "2"])

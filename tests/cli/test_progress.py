@@ -1,0 +1,114 @@
+import io
+
+import pytest
+
+from drlnb.cli import progress
+from drlnb.cli.progress import Live, leases_line, settings_lines, span, status_line, table
+from drlnb.fleet.board import TaskStatus
+from drlnb.records.spec import TaskSpec
+
+
+def status(name="a", **changes):
+    fields = {
+        "env": "CartPole-v1", "seed": 0, "state": "running", "doing": "collecting", "n_timesteps": 42_240,
+        "total_timesteps": 100_000, "ep_rew_mean": 187.34, "eval_mean_reward": None, "eta_s": 72.0, "n_restarts": 0,
+        "elapsed_s": 9.0, "failure": "",
+    }  # fmt: skip
+    return TaskStatus(name=name, **fields | changes)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.4, "0s"), (59.4, "59s"), (59.6, "1m 00s"), (3599.9, "1h 00m"), (7300, "2h 01m")],
+)
+def test_durations_are_told_in_two_units(seconds, text):
+    """Rounded first: never 60 s, never 60 minutes."""
+    assert span(seconds) == text
+
+
+def test_a_line_tells_steps_return_time_left_and_what_it_does():
+    """Everything that a person asks while waiting."""
+    line = status_line(status(), 3)
+    assert line == "a     42%      42,240/100,000  return    187.3  ETA  1m 12s  collecting"
+
+
+def test_a_line_of_an_ended_task_has_no_time_left():
+    """Restarts are told where there were any; an unknown return is a dash."""
+    line = status_line(status(state="done", doing="done", ep_rew_mean=None, n_restarts=2), 1)
+    assert line == "a   42%      42,240/100,000  return        -  done, 2 restarts"
+
+
+def test_a_terminal_is_rewritten_in_place(monkeypatch):
+    """The second drawing begins as many lines above as the first has drawn; a notice takes the lines away."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    live = Live(stream)
+    tasks = {"a": status("a"), "b": status("b")}
+    live.show(tasks)
+    assert stream.getvalue().count("\n") == 2
+    live.show(tasks)
+    assert stream.getvalue().count("\x1b[2A") == 1
+    live.say("notice")
+    live.show(tasks)
+    assert stream.getvalue().count("\x1b[2A") == 2
+    assert "\x1b[2A\x1b[Jnotice\n\r\x1b[2Ka " in stream.getvalue()
+
+
+def test_a_small_terminal_shows_the_first_tasks_and_counts_the_rest(monkeypatch):
+    """Lines that scrolled away could not be rewritten."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: (80, 6))
+    stream = Terminal()
+    Live(stream).show({f"t{i}": status(f"t{i}") for i in range(9)})
+    lines = stream.getvalue().rstrip().split("\n")
+    assert len(lines) == 4
+    assert lines[-1].endswith("... and 6 more")
+
+
+def test_a_file_gets_plain_lines_now_and_then():
+    """Twice in a row says nothing new; an end is said at once, and once."""
+    stream = io.StringIO()
+    live = Live(stream)
+    live.show({"a": status()})
+    live.show({"a": status()})
+    assert stream.getvalue().count("\n") == 1
+    for _ in range(2):
+        live.show({"a": status(state="done", doing="done")})
+    assert stream.getvalue().count("\n") == 2
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_settings_say_their_origin_and_what_differs():
+    """Seeds of the same task are told together."""
+    specs = [
+        TaskSpec(name=f"a-s{seed}", env="a", seed=seed, total_timesteps=5000, n_envs=2, origin="tuned settings",
+                 hyperparameters={"gamma": 0.9, "n_steps": 32})
+        for seed in (0, 7)
+    ]  # fmt: skip
+    assert settings_lines(specs, {"gamma": 0.99, "n_steps": 32}) == [
+        "a-s0, a-s7: tuned settings",
+        "    5,000 steps, 2 environments, 1 collectors, seed 0, 7",
+        "    differs from Stable-Baselines3's defaults: gamma=0.9",
+    ]
+
+
+def test_the_table_shows_dashes_for_what_is_not_known():
+    """One head, one line per task."""
+    row = {"name": "a", "timesteps": 1000, "ep_rew_mean": 20.04, "eval_mean_reward": None, "seconds": 61.0}
+    lines = table({"tasks": [row | {"steps_per_s": None, "restarts": 1}]}, {"a": status(state="stopped")})
+    assert lines[0].split() == ["task", "state", "steps", "return", "eval", "return", "time", "steps/s", "restarts"]
+    assert lines[1].split() == ["a", "stopped", "1,000", "20.0", "-", "1m", "01s", "-", "1"]
+
+
+def test_the_leases_line_shows_shares():
+    """Percentages for shares, a factor for inflation."""
+    leases = {"grants": 3, "utilisation": 0.5, "held": 0.75, "bound": 1.0, "inflation": 1.25, "hold_planner": "last"}
+    assert leases_line(leases) == (
+        "slots: 3 leases (hold planner last), computing 50% of the time (bound 100%), held 75%, "
+        "rounds 1.25 x as long as without waiting for a slot"
+    )

@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from drlnb.cli.main import main
+from drlnb.planning.round import RoundMachine
+from drlnb.records.journal import StreamOpened, line_of
+from drlnb.records.round import StopAsked, TaskOpened
+
+CONFIG = {"task": "a", "n_envs": 2, "n_collectors": 1, "n_steps": 8, "total_timesteps": 100}
+EVENTS = (
+    TaskOpened(t=0.0, attempt=1, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0),
+    StopAsked(t=1.0, reason="asked for"),
+)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """Return the file of a short but whole stream."""
+    machine = RoundMachine(CONFIG)
+    header = StreamOpened(stream="task-a-a1", machine="round", config=CONFIG, origin="measured", version="0.1.0")
+    records = [record for event in EVENTS for record in (event, *machine.handle(event))]
+    (tmp_path / "journal").mkdir()
+    path = tmp_path / "journal" / "task-a-a1.jsonl"
+    path.write_text("".join(line_of(record) for record in (header, *records)))
+    return path
+
+
+def replay(journal):
+    return main(["replay", str(journal.parent.parent)])
+
+
+def test_a_whole_journal_replays(journal, capsys):
+    """Counts of each record, then the verdict."""
+    assert replay(journal) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("task-a-a1: 2 events, ")
+    assert "           1 StopAsked" in lines
+    assert lines[-1] == "1 streams, every decision identical"
+
+
+def test_an_edited_decision_is_found(journal, capsys):
+    """The first difference is named with file, event and both answers."""
+    journal.write_text(journal.read_text().replace('"phase":"starting"', '"phase":"computing"'))
+    assert replay(journal) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"first difference: {journal}: event 1 (TaskOpened, t=0.000000)")
+    assert "'phase': 'starting'" in last
+    assert "'phase': 'computing'" in last
+
+
+def test_a_torn_last_line_is_no_difference(journal, capsys):
+    """A killed writer leaves half a line; the rest agrees."""
+    journal.write_text(journal.read_text()[:-5])
+    assert replay(journal) == 0
+    assert "every decision identical" in capsys.readouterr().out
+
+
+def test_a_broken_line_is_told_with_its_place(journal, capsys):
+    """A line that somebody edited into nonsense is wrong input."""
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:2], "{nonsense\n", *lines[2:]]))
+    assert replay(journal) == 2
+    assert capsys.readouterr().err.startswith(f"drlnb: {journal}:3: ")
+
+
+def test_a_machine_of_another_kind_is_wrong_input(journal, capsys):
+    """A journal of a later version may hold machines that this one does not know."""
+    lines = journal.read_text().splitlines(keepends=True)
+    header = json.loads(lines[0]) | {"machine": "market"}
+    journal.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
+    assert replay(journal) == 2
+    assert capsys.readouterr().err == "drlnb: task-a-a1: unknown machine 'market'\n"
+
+
+def test_a_directory_without_a_journal_is_wrong_input(tmp_path, capsys):
+    """The place that was looked at is named."""
+    assert main(["replay", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"drlnb: {tmp_path}: no journal here (looked for {tmp_path}/*.jsonl)\n"
