@@ -1,0 +1,73 @@
+"""Checkpoints on disk."""
+
+import pytest
+
+from drlnb.records.errors import CheckpointError
+from drlnb.runtime import checkpoint
+
+
+def _write(folder, n_rounds, text=b"abc"):
+    return checkpoint.write(folder, n_rounds=n_rounds, facts={"n_rounds": n_rounds}, blobs={"state.bin": text})
+
+
+def test_the_newest_one_loads(tmp_path):
+    """After three checkpoints the newest loads, with its facts and bytes."""
+    for n in (1, 2, 10):
+        _write(tmp_path, n, b"x" * n)
+    loaded = checkpoint.latest(tmp_path)
+    assert loaded.facts["n_rounds"] == 10
+    assert loaded.blobs["state.bin"] == b"x" * 10
+
+
+def test_older_ones_are_tidied_away(tmp_path):
+    """Two checkpoints are kept beside the newest one."""
+    for n in range(1, 7):
+        _write(tmp_path, n)
+    assert sorted(int(p.name) for p in tmp_path.iterdir() if p.is_dir()) == [4, 5, 6]
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    """A task that never wrote one has none; that is no error."""
+    assert checkpoint.latest(tmp_path / "a") is None
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "missing", "manifest"])
+def test_a_half_written_one_never_loads(tmp_path, damage):
+    """A torn, altered or incomplete newest checkpoint is passed over for the whole one before it."""
+    _write(tmp_path, 1)
+    _write(tmp_path, 2)
+    blob = tmp_path / "2" / "state.bin"
+    if damage == "torn":
+        blob.write_bytes(b"ab")
+    elif damage == "flipped":
+        blob.write_bytes(b"abd")
+    elif damage == "missing":
+        blob.unlink()
+    else:
+        (tmp_path / "2" / "manifest.json").write_text('{"format": 1,')
+    assert checkpoint.latest(tmp_path).facts["n_rounds"] == 1
+
+
+def test_killed_between_the_files_and_latest_the_older_one_loads(tmp_path):
+    """LATEST decides: a newer folder that it does not name yet is not taken."""
+    _write(tmp_path, 1)
+    _write(tmp_path, 2)
+    (tmp_path / "LATEST").write_text("1")
+    assert checkpoint.latest(tmp_path).facts["n_rounds"] == 1
+
+
+def test_only_damaged_ones_is_an_error_that_names_the_file(tmp_path):
+    """If none is whole the error names the file and what is wrong with it."""
+    _write(tmp_path, 3)
+    (tmp_path / "3" / "state.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"3/state\.bin: torn \(0 of 3 bytes"):
+        checkpoint.latest(tmp_path)
+
+
+def test_another_format_is_refused_with_both_numbers(tmp_path):
+    """A checkpoint of a format that this version does not read is refused with both numbers."""
+    _write(tmp_path, 1)
+    manifest = tmp_path / "1" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+        checkpoint.load(tmp_path / "1")
