@@ -7,6 +7,7 @@ one machine is the same in every process.
 import asyncio
 import time
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from distributed import Client
@@ -20,8 +21,8 @@ __all__ = ["handover", "hops"]
 
 #: Messages per block, and blocks per repeat: a block is short, so that both sides see the same load.
 _BLOCK, _BLOCKS = 20, 4
-#: How long each holder keeps its turn, in seconds.  Dask's streams send at once after a pause, but wait 2 ms (worker) and
-#: 5 ms (scheduler) after their last message: a turn above and one below that.
+#: How long each holder keeps its turn, in seconds.  Dask's streams send at once after a pause, but wait 2 ms (worker)
+#: and 5 ms (scheduler) after their last message: a turn above and one below that.
 _HOLDS_S = {"handover": 0.01, "handover-busy": 0.001}
 #: Turns of a block that are not counted: connections are opened, the first request finds a free slot.
 _WARM = 4
@@ -107,11 +108,11 @@ def handover(effort: Effort) -> tuple[Row, ...]:
         Row(id="handover-p90", what=f"{what}, p90", samples=(quantile(samples, 0.9),)),
         Row(
             id="handover-echo",
-            what=f"{what}; holds of 10 ms",
+            what=f"{what}; holds of 1 ms",
             against=echoed,
             bar=Bar("ratio", 1 / 3),
             binding=False,
-            **pair_up(mine["handover"], theirs["acquire"]),
+            **pair_up(mine["handover-busy"], theirs["acquire"]),
         ),
         Row(
             id="acquire",
@@ -175,9 +176,7 @@ async def _lease_block(client: Client, name: str, hold_s: float) -> list[float]:
 def _gaps(holds: list[tuple[int, str, float, float]]) -> list[float]:
     """Return release -> next grant for each pair of successive holds (token, holder, got, released) of two holders."""
     holds.sort()
-    gaps = [
-        after[2] - before[3] for before, after in zip(holds, holds[1:], strict=False) if before[1] != after[1]
-    ]
+    gaps = [after[2] - before[3] for before, after in pairwise(holds) if before[1] != after[1]]
     return gaps[_WARM:-1]
 
 

@@ -1,8 +1,8 @@
 """What does a bench say, and in which form?  Rows of (value, baseline, ratio, spread, bar), as a table and as JSON.
 
 A row holds every sample, so that its figures are computed in one place: medians, the ratio of the medians, and the
-spread of each.  Where a value and its baseline were taken in pairs, one after the other, the spread of the ratio is that
-of the pairs: a change of the machine's load hits both halves of a pair.
+spread of each.  Where a value and its baseline were taken in pairs, one after the other, the spread of the ratio is
+that of the pairs: a change of the machine's load hits both halves of a pair.
 """
 
 import json
@@ -235,7 +235,9 @@ def _cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def busy_notice(load_1min: float) -> str:
@@ -277,9 +279,12 @@ class Report:
     def header(self) -> str:
         """Return one line on the machine, and one on its load if it is busy."""
         facts = self.machine
-        line = f"{facts['n_cpus']} x {facts['cpu']}, {facts['memory_bytes'] / 2**30:.0f} GiB, load {facts['load_1min']:.2f}"
+        memory_gib = facts["memory_bytes"] / 2**30
+        line = f"{facts['n_cpus']} x {facts['cpu']}, {memory_gib:.0f} GiB, load {facts['load_1min']:.2f}"
         notice = busy_notice(facts["load_1min"])
-        named = ", ".join(f"{name} {self.versions[name]}" for name in ("python", "distributed", "torch") if name in self.versions)
+        named = ", ".join(
+            f"{name} {self.versions[name]}" for name in ("python", "distributed", "torch") if name in self.versions
+        )
         return "\n".join(part for part in (line, named, notice) if part)
 
     def table(self) -> str:
@@ -303,7 +308,9 @@ def row_lines(row: Row) -> list[str]:
         ratio = f"  ratio {row.ratio:.3g}{_range(row.spread['ratio'], '')}" if row.ratio is not None else ""
         lines.append(f"    {_amount(row.value, row.unit)}{_range(row.spread['value'], row.unit)}{ratio}{bar}")
     if row.baseline is not None:
-        lines.append(f"    v {_amount(row.baseline, row.unit)}{_range(row.spread['baseline'], row.unit)}: {row.against}")
+        lines.append(
+            f"    v {_amount(row.baseline, row.unit)}{_range(row.spread['baseline'], row.unit)}: {row.against}"
+        )
     if row.not_measured:
         lines.append(f"    not measured: {row.not_measured}")
     return lines

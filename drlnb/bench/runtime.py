@@ -59,10 +59,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, too")
     parser.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(GROUPS)}")
     parser.add_argument("--repeats", metavar="N", type=int, default=3, help="interleaved pairs per row (default 3)")
-    parser.add_argument("--steps", metavar="N", type=int, default=50_000, help="steps of overhead-train (default 50000)")
-    parser.add_argument("--quick", action="store_true", help="leave out the baseline of reclaim: it takes 30-40 s by its rules")
+    parser.add_argument(
+        "--steps", metavar="N", type=int, default=50_000, help="steps of overhead-train (default 50000)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="leave out the baseline of reclaim: it takes 30-40 s by its rules"
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
-    parser.add_argument("--live", action="store_true", help="as in other benches; every row here starts real processes anyway")
+    parser.add_argument(
+        "--live", action="store_true", help="as in other benches; every row here starts real processes anyway"
+    )
     return parser
 
 

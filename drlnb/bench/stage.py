@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -59,6 +60,18 @@ def virtual_devices() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask's client from logging that a scheduler is gone: here that is the purpose."""
+    logger = logging.getLogger("distributed.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
 def open_stage(n_workers: int = 1, *, n_slots: int = 1) -> Iterator[Stage]:
     """Start a cluster with drlnb and wait until its slots are up; afterwards nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name:
@@ -66,7 +79,7 @@ def open_stage(n_workers: int = 1, *, n_slots: int = 1) -> Iterator[Stage]:
         with virtual_devices():
             handle = start_local(n_workers=n_workers, root=Path(name) / "cluster")
         try:
-            with Client(handle.address) as client:
+            with _quiet(), Client(handle.address) as client:
                 pool = install(client, n_slots=n_slots, n_nodes=n_workers, own_cluster=True)
                 in_loop(handle.address, lambda other: _slots_up(other, n_slots))
                 times = {"began_t": began_t, "ready_t": time.monotonic()}

@@ -87,7 +87,7 @@ async def _host(folder: Path) -> AsyncIterator[tuple[CollectorHost, float]]:
     await zygote.start()
     host = CollectorHost(zygote, lambda *_: None)
     try:
-        assert zygote.up is not None  # noqa: S101 - started
+        assert zygote.up is not None
         await asyncio.wait_for(asyncio.shield(zygote.up), _START_S)
         yield host, time.perf_counter() - began
     finally:
@@ -147,7 +147,7 @@ async def _cold() -> float:
         env=child_environment(CUDA_VISIBLE_DEVICES=""),
     )
     try:
-        assert process.stdout is not None  # noqa: S101 - PIPE
+        assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), _START_S)
         seconds = time.perf_counter() - began
         if line.strip() != b"ready":

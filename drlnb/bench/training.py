@@ -17,6 +17,7 @@ from drlnb.bench.report import Bar, Row, pair_up, quantile
 from drlnb.bench.runtime import Effort
 from drlnb.bench.stage import Stage, open_stage, survivors, virtual_devices
 from drlnb.records import round as words
+from drlnb.records.distribution import HostCompleted
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Stream, read_stream
 from drlnb.records.spec import TaskSpec
@@ -153,7 +154,7 @@ def round_hops(stream: Stream) -> Iterator[dict[str, float]]:
             times.compute_s += event.elapsed_s
         elif isinstance(event, words.ParametersReady):
             times.ready_t, times.compute_s = event.t, times.compute_s + event.elapsed_s
-        elif type(event).__name__ == "HostCompleted":
+        elif isinstance(event, HostCompleted):
             if times.arrived_t > times.began_t > 0:
                 yield times.parts(event.t)
             times = _RoundTimes(began_t=event.t)
