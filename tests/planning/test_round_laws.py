@@ -1,0 +1,305 @@
+"""Laws of the round machine under messages that are lost, doubled, delayed and overtaken, and under deaths."""
+
+import random
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_words import N_STEPS, fence, round_config
+
+from drlnb.planning.leasing.fence import StoreGate
+from drlnb.planning.round import RoundMachine
+from drlnb.records import round as words
+from drlnb.records.common import SettingChanged
+from drlnb.records.distribution import HostCompleted, HostUnreachable, SendChunk
+from drlnb.records.placement import NodeLost
+from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
+
+NODES = ("n0", "n1", "n2")
+
+
+class Peer:
+    """A world that is as unkind as its seed, and then kind: each command is answered in the end, or its failure told.
+
+    It knows nothing of the machine's state but its commands, and keeps books of its own to check the laws.
+    """
+
+    def __init__(self, seed, *, hold="round", n_rounds=4, n_collectors=3):
+        self.rng = random.Random(seed)
+        self.machine = RoundMachine(
+            round_config(
+                n_rounds=n_rounds,
+                n_collectors=n_collectors,
+                hold=hold,
+                checkpoint_every=2,
+                checkpoint_min_s=0.0,
+                max_collector_restarts=10_000,
+                max_executor_deaths=10_000,
+            )
+        )
+        self.kind = False
+        self.t = 0.0
+        #: Messages on their way to the machine.
+        self.wire = []
+        self.end = None
+        # books
+        self.token = 0
+        self.live_fences = set()
+        self.returned = set()
+        self.finished = set()
+        self.open_requests = set()
+        self.store = StoreGate()
+        self.hosts = {}
+        self.used = set()
+        self.freed = set()
+        self.alive = {}
+        self.version = 0
+
+    # ------------------------------------------------------------------ the wire
+    def send(self, kind, **values):
+        """Put a message on the wire, sometimes twice."""
+        copies = 2 if not self.kind and self.rng.random() < 0.1 else 1
+        self.wire += [partial(self.feed, kind, **values)] * copies
+
+    def later(self, call):
+        self.wire.append(call)
+
+    def feed(self, kind, **values):
+        self.t += self.rng.random()
+        out = self.machine.handle(kind(t=self.t, **values))
+        self.machine.check()
+        for record in out:
+            law = getattr(self, f"on_{type(record).__name__}", None)
+            if law:
+                law(record)
+
+    def step(self):
+        """Deliver any one message: whichever order is possible happens."""
+        if self.wire:
+            self.wire.pop(self.rng.randrange(len(self.wire)))()
+
+    def fault(self):
+        """Do one unkind thing."""
+        self.rng.choice([self.kill_collector, self.kill_node, self.lose_lease, self.kill_executor, self.wish])()
+
+    def kill_collector(self):
+        i = self.rng.choice(list(self.machine.crew.members))
+        node, number = self.alive.get(i, (None, 0))
+        if node:
+            self.alive[i] = (None, number + 1)
+            self.send(CollectorLost, collector=i, node=node, reason="killed", detail="")
+
+    def kill_node(self):
+        node = self.rng.choice(NODES)
+        for i, (at, number) in list(self.alive.items()):
+            if at == node:
+                self.alive[i] = (None, number + 1)
+        self.send(NodeLost, node=node, reason="killed")
+
+    def lose_lease(self):
+        for token in list(self.live_fences):
+            self.live_fences.discard(token)
+            self.send(words.LeaseLost, fence=fence(token), reason="expired")
+
+    def kill_executor(self):
+        for token in list(self.live_fences):
+            self.send(words.ExecutorDied, fence=fence(token), slot="s", reason="killed")
+
+    def wish(self):
+        kind = self.rng.choice([words.PauseAsked, words.ResumeAsked, words.CheckpointAsked, SettingChanged])
+        if kind is SettingChanged:
+            self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "last", "never"]), task="a")
+        else:
+            self.send(kind)
+
+    # ------------------------------------------------------------------ commands, and the laws that they keep
+    def on_RequestSlot(self, command):
+        assert command.request_id not in self.open_requests, "a request id is used once"
+        self.open_requests.add(command.request_id)
+        self.later(partial(self.grant, command.request_id))
+
+    def grant(self, request_id):
+        self.token += 1
+        self.live_fences.add(self.token)
+        assert self.store.learn(fence(self.token), 1) is None
+        self.send(words.LeaseReceived, request_id=request_id, fence=fence(self.token), slots=("s",), waited_s=0.1)
+
+    def on_ReturnLease(self, command):
+        self.live_fences.discard(command.fence.token)
+        self.returned.add(command.fence)
+
+    def under(self, command):
+        """Check that the machine has not given this lease away."""
+        assert command.fence not in self.returned, "nothing is done under a lease that was returned"
+
+    def on_AskPlacement(self, command):
+        nodes = tuple(self.rng.choice(NODES) for _ in range(command.n_collectors))
+        self.send(words.PlacementReceived, collector_nodes=nodes)
+
+    def on_StartCollector(self, command):
+        _, number = self.alive.get(command.collector, (None, 0))
+        self.alive[command.collector] = (command.node, number + 1)
+        self.later(partial(self.started, command, number + 1))
+
+    def lives(self, command, number):
+        return self.alive[command.collector] == (command.node, number)
+
+    def started(self, command: StartCollector, number):
+        if self.lives(command, number):
+            self.send(
+                CollectorReady, collector=command.collector, node=command.node, start_s=0.1, n_starting=1,
+                start_mode="spawn",
+            )  # fmt: skip
+
+    def on_WakeCollector(self, command: WakeCollector):
+        assert command.version == command.round == self.version, "nobody acts but on the round's version"
+        assert self.hosts.get(command.node) == command.version, "nobody acts below the version of the round"
+        self.later(partial(self.acted, command, self.alive[command.collector][1]))
+
+    def acted(self, command, number):
+        if not self.lives(command, number):
+            return
+        if not self.kind and self.rng.random() < 0.1:
+            self.alive[command.collector] = (None, number + 1)
+            self.send(CollectorLost, collector=command.collector, node=command.node, reason="send failed", detail="")
+            return
+        self.send(
+            words.ExperienceArrived, collector=command.collector, round=command.round, attempt=1,
+            version=command.version, n_samples=N_STEPS, n_bytes=1, key=f"{command.round}/{command.collector}/{number}",
+            collect_s=0.5, episodes=((1.0, 1),),
+        )  # fmt: skip
+
+    def on_ComputeGradient(self, command):
+        self.under(command)
+        assert command.key not in self.freed, "a batch that is sent has not been freed"
+        assert command.version == self.version, "gradients start from the committed version"
+        self.computing(
+            command,
+            words.GradientComputed,
+            collector=command.collector, round=command.round, fence=command.fence, elapsed_s=0.1,
+        )  # fmt: skip
+
+    def on_InitialiseParameters(self, command):
+        self.ready(command, 0)
+
+    def on_FinishRound(self, command):
+        self.under(command)
+        assert command.fence not in self.finished, "a round is finished once per lease"
+        self.finished.add(command.fence)
+        assert sum(command.weights.values()) == pytest.approx(1.0)
+        assert len(command.weights) == len(self.machine.crew.members)
+        self.ready(command, command.round)
+
+    def ready(self, command, k):
+        self.computing(
+            command, words.ParametersReady, round=k, fence=command.fence, elapsed_s=0.1, n_bytes=64, key="k", metrics={}
+        )
+
+    def computing(self, command, kind, **values):
+        if not self.kind and self.rng.random() < 0.05:
+            self.send(words.ExecutorDied, fence=command.fence, slot="s", reason="crash")
+        else:
+            self.send(kind, **values)
+
+    def on_CommitParameters(self, command):
+        self.under(command)
+        if self.store.admit(command.fence, 1, command.version) is None:
+            self.send(words.ParametersCommitted, version=command.version, fence=command.fence)
+
+    def on_MetricsRecorded(self, record):
+        assert record.n_timesteps == record.round * len(self.machine.crew.members) * N_STEPS
+
+    def on_DropExperience(self, command):
+        assert command.key not in self.freed or command.reason != "used", "a batch is used once"
+        self.freed.add(command.key)
+        if command.reason == "used":
+            assert (command.collector, command.round) not in self.used, "each share is used once"
+            self.used.add((command.collector, command.round))
+
+    def on_DistributionPlanned(self, record):
+        assert record.version in {self.version, self.version + 1}, "versions grow by one"
+        self.version = record.version
+
+    def on_SendChunk(self, command: SendChunk):
+        if not self.kind and self.rng.random() < 0.1:
+            self.send(HostUnreachable, host=command.host, version=command.version, reason="timed out")
+        else:
+            self.later(partial(self.stored, command))
+
+    def stored(self, command):
+        self.hosts[command.host] = max(self.hosts.get(command.host, 0), command.version)
+        self.send(HostCompleted, host=command.host, version=command.version, publish_s=0.1)
+
+    def on_WriteCheckpoint(self, command):
+        self.version = max(self.version, command.version)  # a stop publishes nothing
+        failed = not self.kind and command.reason == "periodic" and self.rng.random() < 0.3
+        if not failed:
+            self.send(words.CheckpointGathered, version=command.version)
+        failure = "disk full" if failed else ""
+        self.send(words.CheckpointWritten, version=command.version, elapsed_s=0.1, n_bytes=1, failure=failure)
+
+    def on_Evaluate(self, command):
+        self.later(partial(self.evaluated, command, self.alive[command.collector][1]))
+
+    def evaluated(self, command, number):
+        if self.lives(command, number):
+            self.send(
+                words.EvaluationFinished, version=command.version, mean_reward=0.0, std_reward=0.0, n_episodes=1,
+                failure="",
+            )  # fmt: skip
+
+    def on_EndTask(self, command):
+        assert self.end is None, "a task ends once"
+        self.end = command
+
+    # ------------------------------------------------------------------ a life
+    def live(self, n_unkind):
+        """Open the task, be unkind for some steps, then kind until it ends."""
+        self.feed(
+            words.TaskOpened, attempt=1, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
+        )
+        self.on_AskPlacement(words.AskPlacement(n_collectors=len(self.machine.crew.members)))
+        for _ in range(n_unkind):
+            if self.rng.random() < 0.08:
+                self.fault()
+            self.step()
+        self.kind = True
+        self.send(words.ResumeAsked)
+        for _ in range(5_000):
+            if self.end and not self.wire:
+                return
+            if not self.wire:
+                # Nothing is under way: the machine must not be waiting for anything but a person.
+                assert self.machine.phase == "paused", f"hangs in phase {self.machine.phase}"
+                self.send(words.ResumeAsked)
+            self.step()
+        raise AssertionError(f"did not end: {self.machine.snapshot()}")
+
+
+def keep_the_laws(seed, n_unkind, hold, n_collectors):
+    peer = Peer(seed, hold=hold, n_collectors=n_collectors)
+    peer.live(n_unkind)
+    assert peer.end.state == "done"
+    assert len(peer.used) == 4 * n_collectors, "each share of each round is used"
+    assert peer.machine.hold.fence is None
+    assert peer.machine.hold.request_id is None
+    assert not peer.live_fences, "every lease has come back"
+
+
+LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "last"]), st.integers(1, 3))
+
+
+@settings(max_examples=120)
+@given(*LIVES)
+def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n_collectors):
+    """Versions grow by one, each share counts once, nobody acts below the version; when faults stop, it ends."""
+    keep_the_laws(seed, n_unkind, hold, n_collectors)
+
+
+@pytest.mark.slow
+@settings(max_examples=3_000)
+@given(*LIVES)
+def test_a_task_keeps_its_laws_in_thousands_of_lives(seed, n_unkind, hold, n_collectors):
+    """The same, longer."""
+    keep_the_laws(seed, n_unkind, hold, n_collectors)
