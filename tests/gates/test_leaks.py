@@ -67,8 +67,8 @@ def test_an_orphan_of_a_cluster_test_is_red(tree):
     """A process titled ``drlnb ...`` that outlives its starter is found, whoever is its parent now."""
     body = (
         "import subprocess, sys\n"
-        "lost = 'from setproctitle import setproctitle as s; s(\"drlnb lost\"); import time; time.sleep(20)'\n"
-        "start = 'import subprocess, sys, time; subprocess.Popen(sys.argv[1:], start_new_session=True); time.sleep(1)'\n"
+        "lost = 'from setproctitle import setproctitle as s; s(\"drlnb lost\"); import time; time.sleep(12)'\n"
+        "start = 'import subprocess as s, sys, time; s.Popen(sys.argv[1:], start_new_session=True); time.sleep(1)'\n"
         "subprocess.run([sys.executable, '-c', start, sys.executable, '-c', lost], check=True)"
     )
     planted = tree.plant({"tests/test_leaky.py": leaky(body, marker="@pytest.mark.cluster\n")})

@@ -25,22 +25,32 @@ def test_the_clean_copy_is_green(tree, gate):
 
 PLANTS = {
     "badly formatted": ("format", SIM, DOC + "x = {  'a':1 }\n", ["planted.py"]),
-    "unused import": ("ruff", SIM, DOC + "\nimport json\n", ["F401"]),
-    "local time": ("ruff", SIM, DOC + "\nfrom datetime import datetime\n\nNOW = datetime.now()\n", ["DTZ005"]),
-    "print": ("ruff", SIM, DOC + '\nprint("here")\n', ["T201"]),
-    "undocumented": ("ruff", SIM, DOC + "\n\ndef planted() -> None:\n    pass\n", ["D103"]),
-    "no annotation": ("ruff", SIM, f"{DOC}\n\n{FUNCTION.format('x', 'int')}    return x\n", ["ANN001"]),
+    "unused import": ("ruff", SIM, DOC + "\nimport json\n", ["unused-import"]),
+    "local time": (
+        "ruff",
+        SIM,
+        DOC + "\nfrom datetime import datetime\n\nNOW = datetime.now()\n",
+        ["call-datetime-now-without-tzinfo"],
+    ),
+    "print": ("ruff", SIM, DOC + '\nprint("here")\n', ["print: "]),
+    "undocumented": ("ruff", SIM, DOC + "\n\ndef planted() -> None:\n    pass\n", ["undocumented-public-function"]),
+    "no annotation": (
+        "ruff",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('x', 'int')}    return x\n",
+        ["missing-type-function-argument"],
+    ),
     "complex": (
         "ruff",
         SIM,
         f"{DOC}\n\n{FUNCTION.format('n: int', 'int')}{BRANCHES}    return n\n",
-        ["C901", "11 > 10"],
+        ["complex-structure", "11 > 10"],
     ),
     "blind except": (
         "ruff",
         SIM,
         f"{DOC}\ntry:\n    X = 1\nexcept Exception:\n    X = 2\n",
-        ["BLE001"],
+        ["blind-except"],
     ),
     "wrong type": ("mypy", ROOM, DOC + '\nN: int = "one"\n', ["planted.py:3", "[assignment]"]),
     "untyped function": ("mypy", ROOM, f"{DOC}\n\ndef planted(x):\n    return x\n", ["[no-untyped-def]"]),
@@ -191,7 +201,10 @@ if __name__ == "__main__":
 
 
 def test_children_and_their_forks_are_measured(tree):
-    """Child interpreters, forks of theirs, ends by os._exit and by SIGTERM: all lines show in the report."""
+    """Child interpreters, forks of theirs, ends by os._exit and by SIGTERM: their lines show in the report.
+
+    Only the line on which a fork goes on is not seen: measuring starts anew with the next call.
+    """
     config = (
         (tree.root / "pyproject.toml").read_text(encoding="utf-8").replace('["drlnb"]\npatch', '["measured"]\npatch')
     )
@@ -200,4 +213,4 @@ def test_children_and_their_forks_are_measured(tree):
         ran = tree.run("-m", "coverage", *words)
         assert ran.green, ran.output
     files = json.loads((tree.root / "out.json").read_text(encoding="utf-8"))["files"]
-    assert files["measured.py"]["missing_lines"] == []
+    assert set(files["measured.py"]["missing_lines"]) <= {MEASURED.splitlines().index("        forked()") + 1}

@@ -1,0 +1,71 @@
+"""Environments that a person or a nightly job runs; ``.ci/run`` is what every change passes.
+
+``pipx run nox -l`` lists them, ``pipx run nox -s slow`` runs one.
+"""
+
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["slow", "older_torch", "oldest_distributed", "base_only", "wheel"]
+nox.options.error_on_missing_interpreters = True
+
+PINNED = ("-c", "constraints.txt")
+
+
+def constraints_but(session: nox.Session, *pins: str) -> tuple[str, str]:
+    """Write the tested set with other versions of some packages; returns pip's arguments."""
+    names = tuple(pin.partition("==")[0].lower() for pin in pins)
+    lines = Path("constraints.txt").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if line.partition("==")[0].strip().lower() not in names]
+    path = Path(session.create_tmp()) / "constraints.txt"
+    path.write_text("\n".join([*kept, *pins, ""]), encoding="utf-8")
+    return "-c", str(path)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Long learning, whole matrices, soaks."""
+    session.install(*PINNED, "-e", ".[test]")
+    session.run("python", "-m", "pytest", "-m", "slow", "--timeout=3600", *session.posargs)
+
+
+@nox.session
+def older_torch(session: nox.Session) -> None:
+    """The oldest torch that is supported."""
+    session.install(*constraints_but(session, "torch==2.11.0"), "-e", ".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "cluster", *session.posargs)
+
+
+@nox.session
+def oldest_distributed(session: nox.Session) -> None:
+    """The oldest Dask that is supported."""
+    session.install(*constraints_but(session, "distributed==2025.5.1", "dask==2025.5.1"), "-e", ".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "cluster", *session.posargs)
+
+
+@nox.session
+def base_only(session: nox.Session) -> None:
+    """The install without extras, plus no more than the default tier itself needs."""
+    session.install(*PINNED, "-e", ".")
+    session.run("drlnb", "doctor")
+    session.install(*PINNED, "pytest>=9", "pytest-timeout", "pytest-randomly", "hypothesis")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel, install it, and run the default tier where no source tree can stand in for it."""
+    session.install("build")
+    out = Path(session.create_tmp()).resolve()
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(out))
+    (built,) = sorted(out.glob("drlnb-*.whl"))[-1:]
+    session.install(*PINNED, f"{built}[test]")
+    tests, config = Path("tests").resolve(), Path("pyproject.toml").resolve()
+    with tempfile.TemporaryDirectory() as elsewhere:
+        session.run("cp", "-r", str(tests), str(config), elsewhere, external=True)
+        session.chdir(elsewhere)
+        session.run("python", "-m", "pytest", *session.posargs)
