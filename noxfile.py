@@ -26,14 +26,14 @@ def constraints_but(session: nox.Session, *pins: str) -> tuple[str, str]:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """Long learning, whole matrices, soaks."""
+    """Run long learning, whole matrices, soaks."""
     session.install(*PINNED, "-e", ".[test]")
     session.run("python", "-m", "pytest", "-m", "slow", "--timeout=3600", *session.posargs)
 
 
 @nox.session
 def older_torch(session: nox.Session) -> None:
-    """The oldest torch that is supported."""
+    """Run both tiers with the oldest torch that is supported."""
     session.install(*constraints_but(session, "torch==2.11.0"), "-e", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
     session.run("python", "-m", "pytest", "-m", "cluster", *session.posargs)
@@ -41,7 +41,7 @@ def older_torch(session: nox.Session) -> None:
 
 @nox.session
 def oldest_distributed(session: nox.Session) -> None:
-    """The oldest Dask that is supported."""
+    """Run both tiers with the oldest Dask that is supported."""
     session.install(*constraints_but(session, "distributed==2025.5.1", "dask==2025.5.1"), "-e", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
     session.run("python", "-m", "pytest", "-m", "cluster", *session.posargs)
@@ -49,7 +49,7 @@ def oldest_distributed(session: nox.Session) -> None:
 
 @nox.session
 def base_only(session: nox.Session) -> None:
-    """The install without extras, plus no more than the default tier itself needs."""
+    """Install without extras, and no more than the default tier itself needs."""
     session.install(*PINNED, "-e", ".")
     session.run("drlnb", "doctor")
     session.install(*PINNED, "pytest>=9", "pytest-timeout", "pytest-randomly", "hypothesis")

@@ -60,7 +60,7 @@ def test_a_mapping_of_a_closed_memory_file_is_red(tree):
         "globals()['view'] = mmap.mmap(fd, 4096)\nos.close(fd)"
     )
     ran = tree.plant({"tests/test_leaky.py": leaky(body)}).run(*PYTEST)
-    assert ran.red_for("left behind"), ran.output
+    assert ran.red_for("memory file left behind"), ran.output
 
 
 def test_an_orphan_of_a_cluster_test_is_red(tree):
