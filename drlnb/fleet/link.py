@@ -1,8 +1,9 @@
 """How does the door speak to a cluster?  A thin face of the runtime; a test can put another one in its place."""
 
+import contextlib
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,17 +109,32 @@ class ClientLink:
 
     def control(self, run_id: str, action: str, *, task: str | None = None, reason: str = "") -> None:
         """Stop, kill, pause, resume or checkpoint."""
-        self._install.control(self.client, run_id, action, task=task, reason=reason)
+        with self._connected():
+            self._install.control(self.client, run_id, action, task=task, reason=reason)
 
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
         """Return (next number, journal rows, whether some were missed)."""
-        found: tuple[int, list[dict[str, Any]], bool] = self._install.rows(self.client, run_id, since, wait_s)
+        with self._connected():
+            found: tuple[int, list[dict[str, Any]], bool] = self._install.rows(self.client, run_id, since, wait_s)
         return found
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the runs of the cluster."""
-        found: list[dict[str, Any]] = self._install.runs(self.client)
+        with self._connected():
+            found: list[dict[str, Any]] = self._install.runs(self.client)
         return found
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Say in one way that the scheduler is gone: Dask's client loses its parts one by one then."""
+        if self.client.status != "running":
+            raise PeerError("scheduler", "no connection")
+        try:
+            yield
+        except AttributeError:
+            if self.client.scheduler is None:
+                raise PeerError("scheduler", "no connection") from None
+            raise
 
     def lock(self, run_id: str) -> Lock:
         """Return what the lock of a run directory shall say."""

@@ -23,8 +23,9 @@ __all__ = ["Training"]
 
 #: Longest wait of one question for rows, in seconds: how late a hang-up is noticed.
 _POLL_S = 2.0
-#: Questions in a row that may fail before the cluster counts as gone, and the pause between them in seconds.
-_PATIENCE, _PAUSE_S = 3, 1.0
+#: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
+#: pause between them in seconds.
+_PATIENCE, _PAUSE_S = 15, 1.0
 #: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
 _SETTLE_S = 3.0
 #: Rows kept in memory where the journal lies on another machine's disk.
@@ -260,8 +261,10 @@ class Training:
                 except (OSError, RuntimeError, ValueError) as error:  # the cluster, not we: told as the tasks' end
                     n_failures += 1
                     if n_failures >= _PATIENCE:
-                        self._give_up(error)
+                        self._give_up(f"the cluster at {self._link.address} is gone ({error})")
                     self._closing.wait(_PAUSE_S)
+        except Exception as error:  # noqa: BLE001 - a defect of ours: it must end the waiting, and be told
+            self._give_up(f"watching the run failed: {type(error).__name__}: {error}")
         finally:
             self._finish()
 
@@ -286,13 +289,12 @@ class Training:
                 if name in self.specs and row["state"] in {"done", "stopped", "failed"}:
                     self._board.end(name, row["state"], str(row.get("reason", "")))
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, why: str) -> None:
         if self._closing.is_set():
             return
-        reason = f"the cluster at {self._link.address} is gone ({error}); go on with: drlnb resume {self.out}"
         with self._lock:
             for name in self.specs:
-                self._board.end(name, "failed", reason)
+                self._board.end(name, "failed", f"{why}; go on with: drlnb resume {self.out}")
 
     def _finish(self) -> None:
         try:
