@@ -15,6 +15,8 @@ class Collecting(RoundState):
     # ------------------------------------------------------------------ placement and process life
     def _placement_received(self, event: words.PlacementReceived) -> None:
         for i in self.crew.placed(event.collector_nodes):
+            if i == self.evaluator:
+                self.evaluator = None
             self._start_collector(i, 0.0)
         if self.n_bytes:
             self._publish()

@@ -111,7 +111,6 @@ class Task:
         self._clock.after(self._rpc_s, self._receive, command)
 
     def _receive(self, command: SendGrant) -> None:
-        self._store.learn(command.fence, self.attempt)
         self.host.feed(
             words.LeaseReceived,
             request_id=command.request_id,
@@ -184,12 +183,15 @@ class Task:
 
     # ------------------------------------------------------------------ the executor
     def _initialise(self, command: words.InitialiseParameters) -> None:
+        self._store.learn(command.fence, self.attempt)
         finish_s = self._workload.round(0).finish_s
         self._pool.executors[command.slot].submit(
             command.fence, finish_s, lambda: self._ready(0, command.fence, finish_s)
         )
 
     def _compute(self, command: words.ComputeGradient) -> None:
+        # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
+        self._store.learn(command.fence, self.attempt)
         stage_s = self._workload.round(command.round).stage_s[command.collector]
 
         def done() -> None:

@@ -378,3 +378,16 @@ def test_the_evaluators_node_is_lost():
     master.placed("n1", "n1")
     assert master.ready(0, "n1") == ()
     assert of(words.Evaluate, master.completed("n1")) == [words.Evaluate.match(collector=0, node="n1")]
+
+
+def test_the_evaluator_is_moved_by_a_placement():
+    """Another collector of the task was on a lost node, and the pool moved them all."""
+    master = Master(n_rounds=1)
+    master.at_version_1("n0", "n1")
+    master.to_commit()
+    assert of(words.Evaluate, master.completed("n0")) == [words.Evaluate.match(collector=0, node="n0")]
+    master.written()
+    master.unreachable("n1")
+    master.placed("n2", "n2")
+    master.completed("n2")
+    assert of(words.Evaluate, master.ready(1, "n2")) == [words.Evaluate.match(collector=1, node="n2")]

@@ -122,7 +122,6 @@ class Peer:
     def grant(self, request_id):
         self.token += 1
         self.live_fences.add(self.token)
-        assert self.store.learn(fence(self.token), 1) is None
         self.send(words.LeaseReceived, request_id=request_id, fence=fence(self.token), slots=("s",), waited_s=0.1)
 
     def on_ReturnLease(self, command):
@@ -172,6 +171,7 @@ class Peer:
 
     def on_ComputeGradient(self, command):
         self.under(command)
+        self.store.learn(command.fence, 1)
         assert command.key not in self.freed, "a batch that is sent has not been freed"
         assert command.version == self.version, "gradients start from the committed version"
         self.computing(
@@ -181,6 +181,7 @@ class Peer:
         )  # fmt: skip
 
     def on_InitialiseParameters(self, command):
+        self.store.learn(command.fence, 1)
         self.ready(command, 0)
 
     def on_FinishRound(self, command):
