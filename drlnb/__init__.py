@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from drlnb.rl.register import register_environments
+
 __all__ = ["Fleet", "Task", "Training", "__version__", "resume"]
 
 #: Public name -> the module that defines it.
@@ -21,6 +23,8 @@ try:
     __version__ = version("drlnb")
 except PackageNotFoundError:  # running from a source tree that was never installed
     __version__ = "0+unknown"
+
+register_environments()
 
 
 def __getattr__(name: str) -> Any:

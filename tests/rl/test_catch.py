@@ -1,0 +1,99 @@
+"""The pixel environment drlnb/Catch-v0."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from drlnb.rl.catch import CATCH_ID, CatchEnv
+from drlnb.rl.snapshots import freeze, restorable, thaw
+
+
+def _play(env, choose, n_episodes):
+    total = 0.0
+    for episode in range(n_episodes):
+        env.reset(seed=episode)
+        ended = False
+        while not ended:
+            _, reward, ended, _, _ = env.step(choose(env))
+            total += reward
+    return total / n_episodes
+
+
+def test_gymnasium_accepts_it():
+    """Gymnasium's own checker finds nothing wrong."""
+    check_env(gymnasium.make(CATCH_ID, render_mode="rgb_array").unwrapped)
+
+
+def test_it_is_registered_under_its_id():
+    """Importing the module is enough for gymnasium.make."""
+    env = gymnasium.make(CATCH_ID)
+    obs, _ = env.reset(seed=0)
+    assert obs.shape == (84, 84, 1)
+    assert obs.dtype == np.uint8
+    env.close()
+
+
+def test_an_episode_takes_twenty_steps():
+    """The ball falls one row per step: 20 steps from the first row to the last of 21."""
+    env = CatchEnv()
+    env.reset(seed=3)
+    ends = [env.step(1)[2] for _ in range(20)]
+    assert ends == [False] * 19 + [True]
+
+
+def test_following_the_ball_always_wins_and_standing_still_does_not():
+    """A policy that walks under the ball gets 1.0 in each of 50 episodes, one that stands still far less."""
+
+    def follow(env):
+        return 1 + np.sign(env._column - env._paddle)
+
+    # The ball ends at most 10 columns from the middle on a straight fall, and drifts no faster than the paddle walks.
+    assert _play(CatchEnv(), follow, 50) == pytest.approx(1.0)
+    assert _play(CatchEnv(), lambda env: 1, 50) < 0
+
+
+def test_ball_and_paddle_are_seen():
+    """A frame holds the ball's 4 x 4 pixels and the paddle's 3 x 4 x 4 pixels."""
+    obs, _ = CatchEnv().reset(seed=1)
+    assert (obs == 255).sum() == 16 + 3 * 16
+
+
+def test_it_goes_on_exactly_from_a_state():
+    """A second environment set to the first one's state, or thawed from it, answers the same."""
+    first = CatchEnv()
+    first.reset(seed=5)
+    for action in (0, 2, 2):
+        first.step(action)
+    second = CatchEnv()
+    second.reset(seed=9)
+    second.set_state(first.get_state())
+    third = thaw(freeze(first))
+    for action in (0, 1, 2):
+        answers = [env.step(action) for env in (first, second, third)]
+        assert all(np.array_equal(answers[0][0], other[0]) for other in answers[1:])
+    assert restorable(CATCH_ID)
+
+
+def test_wrong_input_is_named():
+    """An action or render mode that does not exist is refused with its value."""
+    env = CatchEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="got 3"):
+        env.step(3)
+    with pytest.raises(ValueError, match="got 'human'"):
+        CatchEnv(render_mode="human")
+
+
+@pytest.mark.slow
+def test_it_is_known_whichever_is_imported_first():
+    """``import drlnb`` does not load gymnasium, and gymnasium knows the id in either order of import."""
+    for order in ("drlnb, gymnasium", "gymnasium, drlnb"):
+        first = order.split(",")[0]
+        code = f"import sys, {first}; early = 'gymnasium' in sys.modules; import {order}; "
+        code += f"gymnasium.make({CATCH_ID!r}); print(early, gymnasium.__spec__.loader.__class__.__name__)"
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        assert out == [str(first == "gymnasium"), "SourceFileLoader"]
