@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import time
+from functools import partial
 from typing import Any
 
 from distributed import Client, Semaphore
@@ -32,11 +33,11 @@ def reclaim(effort: Effort) -> tuple[Row, ...]:
     baseline: tuple[float, ...] = ()
     with open_stage(2) as stage:
         half = max(1, effort.repeats // 2)
-        samples = [in_loop(stage.address, lambda client, i=i: _lease_once(client, i)) for i in range(half)]
+        samples = [in_loop(stage.address, partial(_lease_once, turn=i)) for i in range(half)]
         if not effort.quick:
             baseline = (in_loop(stage.address, _semaphore_once),)
         rest = range(half, effort.repeats)
-        samples += [in_loop(stage.address, lambda client, i=i: _lease_once(client, i)) for i in rest]
+        samples += [in_loop(stage.address, partial(_lease_once, turn=i)) for i in rest]
     return (
         Row(
             id=_ID,

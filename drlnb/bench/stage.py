@@ -117,7 +117,7 @@ async def until(ask: Callable[[], Awaitable[Any]], *, timeout_s: float, what: st
 async def _slots_up(client: Client, n_slots: int) -> None:
     async def ask() -> bool:
         found = await client.scheduler.drlnb_nodes()
-        return sum(slot["up"] for slot in found["slots"]) >= n_slots
+        return len([slot for slot in found["slots"] if slot["up"]]) >= n_slots
 
     await until(ask, timeout_s=_SLOTS_S, what=f"{n_slots} executors up")
 

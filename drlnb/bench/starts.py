@@ -145,6 +145,7 @@ async def _cold() -> float:
         _COLD,
         stdout=asyncio.subprocess.PIPE,
         env=child_environment(CUDA_VISIBLE_DEVICES=""),
+        start_new_session=True,  # Ctrl-C is ours to hear
     )
     try:
         assert process.stdout is not None

@@ -220,7 +220,7 @@ def _wall_s(stream: Stream) -> float:
     """Return the time from a task's start to the end of its last round, by its journal."""
     began_t = stream.of(words.TaskOpened)[0].t
     ends = [event.t for event, answer in stream.answers() if any(isinstance(r, words.MetricsRecorded) for r in answer)]
-    return ends[-1] - began_t
+    return float(ends[-1] - began_t)
 
 
 #: The one process: reads a spec, trains, says how long that took.
@@ -252,6 +252,7 @@ def train_alone(spec: TaskSpec) -> tuple[float, float]:
         env=child_environment(CUDA_VISIBLE_DEVICES=""),
         timeout=_TRAIN_S,
         check=False,
+        start_new_session=True,  # Ctrl-C is ours to hear: run() kills the child then
     )
     total_s = time.monotonic() - began
     if done.returncode:
