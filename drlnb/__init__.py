@@ -5,9 +5,14 @@ Public names load on first use, so that importing :mod:`drlnb` in a headless wor
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drlnb.rl.register import register_environments
+
+if TYPE_CHECKING:
+    from drlnb.fleet.fleet import Fleet, resume
+    from drlnb.fleet.task import Task
+    from drlnb.fleet.training import Training
 
 __all__ = ["Fleet", "Task", "Training", "__version__", "resume"]
 

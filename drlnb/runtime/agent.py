@@ -259,7 +259,9 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
                 detail=detail,
             )
 
-    async def collector_lost(self, run: str, task: str, attempt: int, payload: Any = b"", **loss: Any) -> dict[str, Any]:
+    async def collector_lost(
+        self, run: str, task: str, attempt: int, payload: Any = b"", **loss: Any
+    ) -> dict[str, Any]:
         """Tell the master here that a collector is gone."""
         del payload
         master = self.masters.get((run, task))
@@ -273,7 +275,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         key = ("probe", uuid.uuid4().hex, 0)
         log = self.directory / f"probe-{key[1][:8]}.log"
         try:
-            live = await self.collectors._launch(key, 0, log, "zygote")  # noqa: SLF001
+            live = await self.collectors._launch(key, 0, log, "zygote")
             live.ended = True
             self.collectors.live[key] = live
             answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe", "env": env}), 30.0)
@@ -335,5 +337,3 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         for executor in self.executors.values():
             executor.forget(f"{run}/{task}")
         return {"ok": True}
-
-

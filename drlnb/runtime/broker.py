@@ -112,7 +112,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
         """Keep a lease alive; ``lost`` if it is not the holder's any more."""
-        refusals = self._feed_for(leasing.LeaseRenewed, leasing.RequestRefused, fence=_fence(fence), n_progress=n_progress)
+        refusals = self._feed_for(
+            leasing.LeaseRenewed, leasing.RequestRefused, fence=_fence(fence), n_progress=n_progress
+        )
         return {"lost": refusals[0].reason} if refusals else {"ok": True}
 
     async def release(self, fence: tuple[int, int], clean: bool, computed_s: float) -> dict[str, Any]:
@@ -128,9 +130,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             return {"pending": True}
         key = (task, attempt)
         future = self._placements[key] = asyncio.get_running_loop().create_future()
-        self.host.feed(
-            placement.PlacementAsked, task=task, attempt=attempt, node=node, n_collectors=n_collectors
-        )
+        self.host.feed(placement.PlacementAsked, task=task, attempt=attempt, node=node, n_collectors=n_collectors)
         try:
             answer = await asyncio.wait_for(future, self.pool.settings.poll_s)
         except TimeoutError:
@@ -183,14 +183,12 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         future = self._grants.get(command.request_id)
         if future is None or future.done():
             future = self._grants[command.request_id] = asyncio.get_running_loop().create_future()
-        future.set_result(
-            {
-                "fence": (command.fence.epoch, command.fence.token),
-                "slots": [self.nodes.slot_row(slot) for slot in command.slots],
-                "ttl_s": command.ttl_s,
-                "waited_s": command.waited_s,
-            }
-        )
+        future.set_result({
+            "fence": (command.fence.epoch, command.fence.token),
+            "slots": [self.nodes.slot_row(slot) for slot in command.slots],
+            "ttl_s": command.ttl_s,
+            "waited_s": command.waited_s,
+        })
 
     def _hear_refusal(self, record: Record) -> None:
         """Answer who waits for a request that the pool has ended."""

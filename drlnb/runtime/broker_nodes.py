@@ -117,7 +117,9 @@ class Nodes:
     async def revoke(self, slot: str, fence: tuple[int, int], grace_s: float) -> bool:
         """Make the executor of a slot stop the work of a fence; true if it is idle and lives."""
         node = self.slot_row(slot)["node"]
-        reply = await self.broker.ask_node(node, "drlnb_revoke", grace_s + 15.0, slot=slot, fence=fence, grace_s=grace_s)
+        reply = await self.broker.ask_node(
+            node, "drlnb_revoke", grace_s + 15.0, slot=slot, fence=fence, grace_s=grace_s
+        )
         return bool(reply and reply.get("idle"))
 
     # ------------------------------------------------------------------ for clients
@@ -140,7 +142,9 @@ class Nodes:
         if self.opened:
             have = sum(len(given) for given in self.given.values())
             if n_slots is not None and n_slots != have:
-                return refused("ConfigError", f"this cluster's pool has {have} slots already; --gpus {n_slots} asks for another")
+                return refused(
+                    "ConfigError", f"this cluster's pool has {have} slots already; --gpus {n_slots} asks for another"
+                )
             return {"ok": True}
         cuda = [(node, device) for node, row in sorted(self.rows.items()) for device in row["devices"]]
         cuda = list({device["uuid"]: (node, device) for node, device in reversed(cuda)}.values())[::-1]
@@ -154,7 +158,7 @@ class Nodes:
             for node, device in cuda[:wanted]:
                 self._give(node, f"{node}/gpu{device['index']}", f"cuda:{device['uuid']}")
         else:
-            for i in range(wanted):
+            for _ in range(wanted):
                 node = min(self.rows, key=lambda name: (len(self.given.get(name, {})), name))
                 self._give(node, f"{node}/cpu{len(self.given.get(node, {}))}", "cpu")
         self.opened = True

@@ -189,9 +189,7 @@ class Runs:
 
     async def list(self) -> list[dict[str, Any]]:
         """Return all runs of this cluster."""
-        return [
-            {"run": r.run, "out": str(r.out), "state": r.state, "tasks": r.tasks} for r in self.live.values()
-        ]
+        return [{"run": r.run, "out": str(r.out), "state": r.state, "tasks": r.tasks} for r in self.live.values()]
 
     async def control(
         self, run: str, action: str, task: str | None = None, key: str = "", value: Any = None, reason: str = ""

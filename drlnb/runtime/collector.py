@@ -41,20 +41,20 @@ class CollectorChild:
         if op == "evaluate":
             return self._evaluate(header)
         if op == "probe":
-            from drlnb.rl.envs import probe  # noqa: PLC0415 - a spawned child that never probes need not load it
+            from drlnb.rl.envs import probe
 
             return {"op": "probed", "spaces": plain(probe(header["env"]))}, []
         raise ValueError(f"unknown frame {op!r}")
 
     def _configure(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
-        from drlnb.rl.collect import Collector  # noqa: PLC0415 - preloaded by the zygote; counted as start otherwise
+        from drlnb.rl.collect import Collector
 
         self.spec = TaskSpec.from_plain(header["spec"])
         become(f"drlnb collector {self.spec.name}#{header['collector']}")
         self.collector = Collector(self.spec, env_indices=tuple(header["env_indices"]))
         n_lost = 0
         if payload.nbytes:
-            n_lost = self.collector.restore(pickle.loads(payload))  # noqa: S301 - our own run directory
+            n_lost = self.collector.restore(pickle.loads(payload))
         return {"op": "ready", "pid": os.getpid(), "episodes_lost": n_lost, "torch": "torch" in sys.modules}, []
 
     def _parameters(self, header: dict[str, Any]) -> Any:
@@ -85,9 +85,9 @@ class CollectorChild:
         return answer, [buffer]
 
     def _evaluate(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        from drlnb.rl.evaluate import evaluate  # noqa: PLC0415 - once per task
+        from drlnb.rl.evaluate import evaluate
 
-        assert self.spec is not None  # noqa: S101 - the agent configures first
+        assert self.spec is not None
         result = evaluate(self.spec, self._parameters(header), n_episodes=header["n_episodes"])
         return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std)}, []
 

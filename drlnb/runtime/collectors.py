@@ -69,7 +69,7 @@ class CollectorHost:
         n_starting = self.n_starting
         try:
             live = await self._launch(key, attempt, log, mode)
-            assert live.channel is not None  # noqa: S101 - opened by _launch
+            assert live.channel is not None
             self.live[key] = live
             answer, _ = await live.channel.ask({"op": "configure", **configuration}, state)
         finally:

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drlnb.records import distribution, round as words, warmup
+from drlnb.records import distribution, warmup
+from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
 from drlnb.runtime import checkpoint
@@ -239,14 +240,12 @@ class Effects:
             self._take_made(reply, command.fence, command.round)
 
     def _take_made(self, reply: Mapping[str, Any], fence: Fence, round_: int) -> None:
-        from drlnb.runtime.master import Committed  # noqa: PLC0415 - the two files name each other
+        from drlnb.runtime.master import Committed
 
         m = self.m
         key = f"made/{round_}/{fence.token}"
         n, payload = reply["n_published"], bytes(reply["payload"])
-        m.made[key] = Committed(
-            version=round_ + 1, published=payload[:n], state=payload[n:], facts=reply["state"]
-        )
+        m.made[key] = Committed(version=round_ + 1, published=payload[:n], state=payload[n:], facts=reply["state"])
         m.host.feed(
             words.ParametersReady,
             round=round_,
@@ -295,14 +294,10 @@ class Effects:
         except (OSError, ValueError) as error:
             failure = str(error)
         if failure:
-            m.host.feed(
-                distribution.HostUnreachable, host=command.host, version=command.version, reason=failure
-            )
+            m.host.feed(distribution.HostUnreachable, host=command.host, version=command.version, reason=failure)
         elif reply["whole"]:
             publish_s = time.perf_counter() - started
-            m.host.feed(
-                distribution.HostCompleted, host=command.host, version=command.version, publish_s=publish_s
-            )
+            m.host.feed(distribution.HostCompleted, host=command.host, version=command.version, publish_s=publish_s)
 
     # ------------------------------------------------------------------ checkpoints, placement, the end
     async def _checkpoint(self, command: words.WriteCheckpoint) -> None:

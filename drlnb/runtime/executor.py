@@ -65,7 +65,7 @@ class ExecutorChild:
         raise ValueError(f"unknown frame {op!r}")
 
     def _tenant(self, header: dict[str, Any]) -> _Tenant:
-        from drlnb.rl.learner import make_learner  # noqa: PLC0415 - brings torch in, once per executor
+        from drlnb.rl.learner import make_learner
 
         return _Tenant(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
 
@@ -85,7 +85,7 @@ class ExecutorChild:
             tenant.version, tenant.staging = version, None
         elif tenant is None or tenant.version != version:
             return {"op": "need-state"}, []
-        from drlnb.rl.fragments import Fragment  # noqa: PLC0415
+        from drlnb.rl.fragments import Fragment
 
         if tenant.staging != (fence, header["round"]):
             tenant.learner.begin(header["round"], header["n_timesteps"])
@@ -131,10 +131,10 @@ class ExecutorChild:
 
 
 def _serve(sock: socket.socket, slot: str, device: str) -> None:
-    import torch  # noqa: PLC0415 - an executor is up when torch is
+    import torch
 
     torch.set_num_threads(1)
-    import drlnb.rl.learner  # noqa: F401, PLC0415
+    import drlnb.rl.learner  # noqa: F401
 
     channel = FrameSocket(sock)
     watch(sock)

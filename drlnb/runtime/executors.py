@@ -116,8 +116,8 @@ class Executor:
             raise ConnectionError(f"executor {self.slot} was never started")
         await asyncio.shield(self._up)
         child = self.child
-        assert child is not None  # noqa: S101 - up
-        assert child.channel is not None  # noqa: S101 - up
+        assert child is not None
+        assert child.channel is not None
         fence = tuple(header["fence"])
         self.busy = (fence[0], fence[1])
         self._progress_t = time.monotonic()

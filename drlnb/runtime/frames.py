@@ -104,7 +104,9 @@ class ChildChannel:
         Called once, when the child is gone.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_frame: Any, on_close: Any) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_frame: Any, on_close: Any
+    ) -> None:
         self._reader, self._writer = reader, writer
         self._on_frame, self._on_close = on_frame, on_close
         self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}

@@ -197,7 +197,7 @@ class MachineHost:
     async def _guard(self, effect: Coroutine[Any, Any, None]) -> None:
         try:
             await effect
-        except Exception:  # noqa: BLE001 - made visible, with the whole traceback, instead of being lost in a task
+        except Exception:
             if self.on_defect is None:
                 raise
             self.on_defect(traceback.format_exc())

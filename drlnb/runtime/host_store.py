@@ -8,6 +8,7 @@ Layout: one page of header (magic, slot bytes, current word), then the slots, ea
 A *word* is ``version << 8 | slot``, stored with one aligned 8-byte write.
 """
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -83,10 +84,8 @@ class HostStore:
         if self.fd < 0:
             return
         del self._head
-        try:
+        with contextlib.suppress(BufferError):  # a view is alive somewhere: the mapping goes with it
             self._map.close()
-        except BufferError:  # a view is alive somewhere: the mapping goes with it
-            pass
         os.close(self.fd)
         self.fd = -1
         if self._file:

@@ -1,4 +1,4 @@
-"""How does a client put drlnb onto a cluster, and speak with its broker?  Synchronous, for a Client with its own loop."""
+"""How does a client put drlnb onto a cluster and speak with its broker?  For a Client with a loop of its own."""
 
 import asyncio
 import time
@@ -169,9 +169,7 @@ def _wait_for_nodes(client: Client, n_nodes: int) -> Any:
 
 
 def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
-    nodes = [
-        NodeRow(node=n["node"], address=n["address"], host=n["host"], n_cpus=n["n_cpus"]) for n in found["nodes"]
-    ]
+    nodes = [NodeRow(node=n["node"], address=n["address"], host=n["host"], n_cpus=n["n_cpus"]) for n in found["nodes"]]
     slots = [SlotRow(slot=s["slot"], node=s["node"], device=s["device"], up=s["up"]) for s in found["slots"]]
     return Pool(epoch=epoch, nodes=tuple(nodes), slots=tuple(slots), notices=tuple(found["notices"]))
 
@@ -217,9 +215,7 @@ def control(
     reason: str = "",
 ) -> None:
     """Stop, kill, pause, resume, checkpoint or set something of a run."""
-    _ask(
-        client, "drlnb_run_control", run=run_id, action=action, task=task, key=key or "", value=value, reason=reason
-    )
+    _ask(client, "drlnb_run_control", run=run_id, action=action, task=task, key=key or "", value=value, reason=reason)
 
 
 def rows(client: Client, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:

@@ -42,10 +42,8 @@ class LocalHandle:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
         self._sweep(family)
 
     def kill(self) -> None:
@@ -114,7 +112,7 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
 
 
 def _first_line(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - PIPE
+    assert process.stdout is not None
     buffer = b""
     while not buffer.endswith(b"\n"):
         readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
@@ -126,8 +124,8 @@ def _first_line(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
 
 
 async def _supervise(n_workers: int, root: Path) -> None:
-    import dask  # noqa: PLC0415 - only the supervisor's process needs Dask
-    from distributed import LocalCluster  # noqa: PLC0415
+    import dask
+    from distributed import LocalCluster
 
     dask.config.set({
         "distributed.scheduler.allowed-failures": 20,

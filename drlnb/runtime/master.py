@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.round import RoundMachine
-from drlnb.records import placement, round as words, warmup
+from drlnb.records import placement, warmup
+from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import CheckpointError
@@ -263,7 +264,7 @@ class Master:
         self._rows.append({"s": self.stream, "k": "n", "r": "JournalFailed", "text": reason})
 
     def _defect(self, text: str) -> None:
-        """A defect of ours ends the task in the open instead of hanging it."""
+        """End the task in the open, instead of hanging it, when an effect of ours raises."""
         self._rows.append({"s": self.stream, "k": "n", "r": "Defect", "text": text})
         self.agent.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))
 

@@ -45,7 +45,7 @@ def _child(sock: socket.socket, log_fd: int, keep: int) -> None:
         os.closerange(3, keep)
         os.closerange(keep + 1, 4096)
         become("drlnb collector")
-        from drlnb.runtime.collector import serve  # noqa: PLC0415 - loaded before the fork
+        from drlnb.runtime.collector import serve
 
         serve(sock)
         code = 0

@@ -43,10 +43,10 @@ class Bench:
     """One cluster, one client, and the runs that a test makes on it."""
 
     def __init__(self, root: Path, *, n_workers: int, n_slots: int) -> None:
-        from distributed import Client  # noqa: PLC0415 - the default tier does not pay for it
+        from distributed import Client
 
-        from drlnb.runtime import install  # noqa: PLC0415
-        from drlnb.runtime.local import start_local  # noqa: PLC0415
+        from drlnb.runtime import install
+        from drlnb.runtime.local import start_local
 
         self.install = install
         self.root = root
@@ -62,9 +62,11 @@ class Bench:
             for process in psutil.Process(self.handle.pid).children(recursive=True):
                 self.seen[process.pid] = process
 
-    def spec(self, name: str, *, env: str = "CartPole-v1", steps: int = 4096, n_collectors: int = 2, **more: Any) -> Any:
+    def spec(
+        self, name: str, *, env: str = "CartPole-v1", steps: int = 4096, n_collectors: int = 2, **more: Any
+    ) -> Any:
         """Return a task of a known environment."""
-        from drlnb.rl.settings import resolve  # noqa: PLC0415
+        from drlnb.rl.settings import resolve
 
         spaces = self.install.probe_env(self.client, env)
         resolved = resolve(env, overrides=more)

@@ -4,7 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from drlnb.planning.replay import replay
-from drlnb.records import distribution, leasing, round as words
+from drlnb.records import distribution, leasing
+from drlnb.records import round as words
 from drlnb.records.base import Event
 from drlnb.records.journal import Journal, Stream
 

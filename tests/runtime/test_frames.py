@@ -26,7 +26,7 @@ def _echo(sock):
 
 @pytest.fixture
 def child():
-    """A thread that plays the child, and the agent's end of the pair."""
+    """Start a thread that plays the child; yield the agent's end of the pair."""
     ours, theirs = socket_pair()
     thread = threading.Thread(target=_echo, args=(theirs,))
     thread.start()

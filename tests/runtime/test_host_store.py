@@ -11,7 +11,7 @@ from drlnb.runtime.host_store import N_SLOTS, HostStore, StoreReader
 
 @pytest.fixture
 def store(tmp_path):
-    """A store for versions of 1,000 bytes."""
+    """Make a store for versions of 1,000 bytes."""
     store = HostStore(1000, tmp_path)
     yield store
     store.close()

@@ -1,11 +1,14 @@
 """Real training on a real cluster: processes, leases, journals."""
 
+import itertools
+
 import pytest
+
+from drlnb.records import leasing
+from drlnb.records import round as words
+from drlnb.records.journal import Journal
 from tests.runtime.conftest import titled
 from tests.runtime.laws import check_laws
-
-from drlnb.records import leasing, round as words
-from drlnb.records.journal import Journal
 
 pytestmark = pytest.mark.cluster
 
@@ -26,7 +29,7 @@ def test_two_tasks_take_turns_on_one_slot_and_learn_as_if_alone(make_bench):
     check_laws(alone.out)
     pool = next(stream for name, stream in journal.streams.items() if name.startswith("broker"))
     turns = [grant.task for grant in pool.of(leasing.LeaseGranted)]
-    assert sum(x != y for x, y in zip(turns, turns[1:], strict=False)) > 5
+    assert sum(x != y for x, y in itertools.pairwise(turns)) > 5
     assert turns.count("r1/a") == turns.count("r1/b") == 17  # 16 rounds of 256 steps and the initial parameters
     assert _final_parameters(run.out, "a") == _final_parameters(run.out, "b") == _final_parameters(alone.out, "solo")
 
@@ -36,11 +39,17 @@ def test_titles_and_imports_of_the_processes(make_bench):
     bench = make_bench(n_workers=1)
     run = bench.start([bench.spec("a", steps=200_000)])
     run.round(2)
-    for title in ("drlnb worker", "drlnb zygote", "drlnb collector a#0", "drlnb collector a#1", "drlnb executor 0/cpu0"):
+    for title in (
+        "drlnb worker",
+        "drlnb zygote",
+        "drlnb collector a#0",
+        "drlnb collector a#1",
+        "drlnb executor 0/cpu0",
+    ):
         assert titled(title, bench.handle.pid), title
 
     def loaded() -> list[str]:
-        import sys  # noqa: PLC0415 - runs in another process
+        import sys
 
         return [name for name in ("torch", "gymnasium") if name in sys.modules]
 
@@ -63,7 +72,7 @@ def test_experience_and_parameters_cross_nodes(make_bench):
 
 
 def _start_types():
-    from drlnb.records.warmup import CollectorReady  # noqa: PLC0415
+    from drlnb.records.warmup import CollectorReady
 
     return (CollectorReady,)
 
