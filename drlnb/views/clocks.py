@@ -1,0 +1,115 @@
+"""On which clock did it happen?  Every stream counts seconds from its own zero; this puts them on one line.
+
+The pools' streams are the reference: their zeros are known from their epochs (nanoseconds since 1970, in the stream's
+name).  A task's stream is placed between bounds, as two clocks are by a round trip: its master received a lease after
+the pool granted it (a lower bound of what must be added to its clock), and the pool saw a request or a return after
+the master sent it (an upper bound).  The middle is used, half the distance is the error.  A ``ClockRelated`` row of a
+stream settles it at once.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Clock", "Clocks", "pool_epoch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """What must be added to a stream's seconds, and how well that is known."""
+
+    offset_s: float
+    #: Infinite if nothing relates this stream to a pool's.
+    error_s: float
+
+
+def pool_epoch(stream: str) -> int:
+    """Return the epoch in a pool's stream name, in nanoseconds; 0 if there is none.
+
+    Examples
+    --------
+    >>> pool_epoch("broker-e1795267302712571993"), pool_epoch("task-a-a1")
+    (1795267302712571993, 0)
+    """
+    digits = stream.rpartition("-e")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Bounds:
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclass(slots=True)
+class Clocks:
+    """Bounds between streams, growing with the journal."""
+
+    #: Offsets that were settled beforehand and stay as they are.
+    fixed: Mapping[str, Clock] = field(default_factory=dict)
+    _bounds: dict[tuple[str, str], _Bounds] = field(default_factory=dict)
+    _pools: dict[str, int] = field(default_factory=dict)
+    #: Stream -> (pool, Clock) from ClockRelated.
+    _related: dict[str, tuple[str, Clock]] = field(default_factory=dict)
+    #: Key -> (stream, t) of the side that was seen first.
+    _sent: dict[tuple[str, object], tuple[str, float]] = field(default_factory=dict)
+    _seen: dict[tuple[str, object], tuple[str, float]] = field(default_factory=dict)
+
+    def pool(self, stream: str) -> None:
+        """Note a pool's stream."""
+        self._pools.setdefault(stream, pool_epoch(stream))
+
+    def related(self, stream: str, pool: str, offset_s: float, error_s: float) -> None:
+        """Note a measured relation: the stream's seconds + `offset_s` are the pool's."""
+        self._related[stream] = (pool, Clock(offset_s=offset_s, error_s=error_s))
+
+    def sent(self, kind: str, key: object, stream: str, t: float) -> None:
+        """Note that `stream` sent something at its `t`; the other side sees it later."""
+        self._meet((kind, key), self._sent, self._seen, stream, t)
+
+    def seen(self, kind: str, key: object, stream: str, t: float) -> None:
+        """Note that `stream` saw at its `t` what another had sent."""
+        self._meet((kind, key), self._seen, self._sent, stream, t)
+
+    def _meet(
+        self,
+        key: tuple[str, object],
+        mine: dict[tuple[str, object], tuple[str, float]],
+        others: dict[tuple[str, object], tuple[str, float]],
+        stream: str,
+        t: float,
+    ) -> None:
+        other = others.pop(key, None)
+        if other is None:
+            mine.setdefault(key, (stream, t))
+            return
+        sent, seen = ((stream, t), other) if mine is self._sent else (other, (stream, t))
+        if sent[0] in self._pools:  # pool first, task later: offset >= pool - task
+            bounds = self._bounds.setdefault((seen[0], sent[0]), _Bounds())
+            bounds.low = max(bounds.low, sent[1] - seen[1])
+        else:  # task first, pool later: offset <= pool - task
+            bounds = self._bounds.setdefault((sent[0], seen[0]), _Bounds())
+            bounds.high = min(bounds.high, seen[1] - sent[1])
+
+    def all(self, streams: list[str]) -> dict[str, Clock]:
+        """Return the clock of each stream; seconds of the earliest pool are the common line."""
+        base = min(self._pools.values(), default=0)
+        pools = {name: (epoch - base) / 1e9 if epoch else 0.0 for name, epoch in self._pools.items()}
+        return {stream: self._one(stream, pools) for stream in streams}
+
+    def _one(self, stream: str, pools: Mapping[str, float]) -> Clock:
+        if stream in self.fixed:
+            return self.fixed[stream]
+        if stream in pools:
+            return Clock(offset_s=pools[stream], error_s=0.0)
+        if stream in self._related:
+            pool, clock = self._related[stream]
+            return Clock(offset_s=pools.get(pool, 0.0) + clock.offset_s, error_s=clock.error_s)
+        found = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
+        low = max((b.low + zero for b, zero in found), default=-math.inf)
+        high = min((b.high + zero for b, zero in found), default=math.inf)
+        if math.isinf(low) and math.isinf(high):
+            return Clock(offset_s=0.0, error_s=math.inf)
+        if math.isinf(low) or math.isinf(high):
+            return Clock(offset_s=high if math.isinf(low) else low, error_s=math.inf)
+        return Clock(offset_s=(low + high) / 2, error_s=abs(high - low) / 2)

@@ -1,0 +1,208 @@
+"""How do journal rows become columns?  Row by row, in any cutting: in pieces = at once.
+
+Rows are what the runtime streams and what :func:`rows_of` makes of a journal: ``{"s": stream, **record.to_row()}``.
+Streams may come one after the other or interleaved; only the order within a stream counts.  Decisions and commands
+have no time of their own: they happened at the event before them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records import batching, common, distribution, leasing, placement, round, swapping, warmup
+from drlnb.records.journal import Journal
+from drlnb.views.clocks import Clock, Clocks
+from drlnb.views.pool_fold import PoolFold
+from drlnb.views.task_fold import TaskFold
+
+__all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
+
+#: A line of a journal can be read once the column that its record belongs to was imported.
+COLUMNS = (batching, common, distribution, leasing, placement, round, swapping, warmup)
+
+#: What counts as the weaker origin when streams differ.
+_ORIGINS = ("emulated", "simulated", "measured")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What a few rows changed."""
+
+    n_rows: int
+    #: Newest second of any stream, on the common line.
+    now_s: float
+    #: Of ``leases``, ``slots``, ``waits``, ``settings``, ``tasks``, ``rounds``: what may look different now.
+    changed: frozenset[str]
+
+
+def rows_of(journal: Journal) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a journal, stream by stream, as the runtime streams them."""
+    for name, stream in journal.streams.items():
+        yield {"s": name, **stream.header.to_row()}
+        for record in stream.records:
+            yield {"s": name, **record.to_row()}
+
+
+def split_stream(stream: str) -> tuple[str, int] | None:
+    """Return (task, attempt) of a task's stream name, None for another stream.
+
+    Examples
+    --------
+    >>> split_stream("task-CartPole-v1-a2"), split_stream("broker-e5")
+    (('CartPole-v1', 2), None)
+    """
+    name, mark, attempt = stream.removeprefix("task-").rpartition("-a")
+    return (name, int(attempt)) if mark and attempt.isdigit() and stream.startswith("task-") else None
+
+
+class Fold:
+    """Columns of one run, growing with its journal.
+
+    Parameters
+    ----------
+    tasks
+        Names of the run's tasks, if known: those that no row has named yet are shown, too.
+    groups
+        Task -> group, whose curves are drawn with a band.
+    clocks
+        Settled clocks, for a fold of a prefix.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: Iterable[str] = (),
+        groups: Mapping[str, str] | None = None,
+        clocks: Mapping[str, Clock] | None = None,
+    ) -> None:
+        self.named = tuple(tasks)
+        self.groups = dict(groups or {})
+        self.clocks = Clocks(fixed=dict(clocks or {}))
+        self.pool = PoolFold(self.clocks)
+        self.tasks: dict[str, TaskFold] = {}
+        self.n_rows = 0
+        #: Lines of the journal that could not be read, as far as it says so.
+        self.defects: list[str] = []
+        self._origins: set[str] = set()
+        #: Stream -> first and latest second of its own clock.
+        self._first: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+
+    def feed(self, rows: Iterable[Mapping[str, Any]]) -> Delta:
+        """Take in rows, and say what they changed."""
+        n = self.n_rows
+        changed: set[str] = set()
+        for row in rows:
+            self.n_rows += 1
+            changed.update(self._one(row))
+        return Delta(n_rows=self.n_rows - n, now_s=self.now_s, changed=frozenset(changed))
+
+    def _one(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        stream, kind = str(row.get("s", "")), str(row.get("r", ""))
+        if kind == "StreamOpened":
+            self._origins.add(str(row.get("origin", "measured")))
+        elif kind in {"Defect", "JournalFailed"}:
+            self.defects.append(str(row.get("text", "")))
+        elif kind == "ClockRelated":
+            self.clocks.related(stream, str(row["clock"]), float(row["offset_s"]), float(row["error_s"]))
+        if "t" in row:
+            t = float(row["t"])
+            self._first.setdefault(stream, t)
+            self._latest[stream] = max(t, self._latest.get(stream, t))
+        return self._handler(stream)(kind, row, self._latest.get(stream, 0.0))
+
+    def _handler(self, stream: str) -> Callable[[str, Mapping[str, Any], float], tuple[str, ...]]:
+        named = split_stream(stream)
+        if named is None:
+            return self.pool.stream(stream)
+        task = self.tasks.get(named[0])
+        if task is None:
+            task = self.tasks[named[0]] = TaskFold(named[0], self.clocks)
+        return task.stream(stream, named[1])
+
+    # -- what all views ask ------------------------------------------------------------------------------------------
+    @property
+    def origin(self) -> str:
+        """``measured``, ``simulated`` or ``emulated``: the weakest of what the streams say."""
+        return next((one for one in _ORIGINS if one in self._origins), "measured")
+
+    def clock_of(self) -> dict[str, Clock]:
+        """Return the clock of each stream that has said something."""
+        return self.clocks.all(sorted(self._first))
+
+    @property
+    def zero_s(self) -> float:
+        """First second of any stream on the common line: zero of every time axis."""
+        clocks = self.clock_of()
+        return min((clocks[s].offset_s + t for s, t in self._first.items()), default=0.0)
+
+    @property
+    def now_s(self) -> float:
+        """Newest second of any stream, counted from :attr:`zero_s`."""
+        clocks = self.clock_of()
+        newest = max((clocks[s].offset_s + t for s, t in self._latest.items()), default=0.0)
+        return newest - self.zero_s
+
+    @property
+    def error_s(self) -> float:
+        """Largest known error of a task's clock; 0 if there is no task, infinite if one is not related at all."""
+        return max((clock.error_s for clock in self.clock_of().values()), default=0.0)
+
+    def task_names(self) -> tuple[str, ...]:
+        """Return the names of all tasks, in the order that gives them colour and letter.
+
+        First as the pool first heard of them, then as the run names them, then by name: the order of two streams in a
+        file or on a wire does not matter.
+        """
+        spoken = [self.pool.short(name) for name in self.pool.tasks]
+        return tuple(dict.fromkeys([*spoken, *self.named, *sorted(self.tasks)]))
+
+    def clock_note(self) -> tuple[str, ...]:
+        """Say how well the streams' clocks are known, if that matters."""
+        if math.isinf(self.error_s):
+            return ("a task's clock could not be related to the pool's: its marks may be shifted",)
+        if self.error_s > 0:
+            return (f"clocks of the streams agree within {self.error_s * 1000:.2g} ms",)
+        return ()
+
+
+def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
+    """Return the columns of a journal, or of its part up to `until_s`.
+
+    Parameters
+    ----------
+    source
+        A journal, or columns that are there already.
+    until_s
+        Seconds from the run's first event; None: all of it.  Streams are cut on the clocks that the whole journal
+        gives, so two rows that happened together stay together.
+
+    Raises
+    ------
+    ValueError
+        If `until_s` is asked of a Fold, which has forgotten its rows.
+    """
+    if isinstance(source, Fold):
+        if until_s is not None:
+            raise ValueError("until_s needs a Journal: a Fold has forgotten its rows")
+        return source
+    fold = Fold()
+    fold.feed(rows_of(source))
+    if until_s is None:
+        return fold
+    clocks = fold.clock_of()
+    prefix = Fold(clocks=clocks, tasks=fold.task_names())
+    prefix.feed(_until(source, clocks, fold.zero_s + until_s))
+    return prefix
+
+
+def _until(journal: Journal, clocks: Mapping[str, Clock], end_s: float) -> Iterator[dict[str, Any]]:
+    for row in rows_of(journal):
+        clock = clocks.get(row["s"])
+        if clock is not None and "t" in row and row["t"] + clock.offset_s > end_s:
+            # What follows in this stream happened later still, decisions included.
+            clocks = {name: one for name, one in clocks.items() if name != row["s"]}
+            continue
+        if clock is not None or row["r"] == "StreamOpened":
+            yield row

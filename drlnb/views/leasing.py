@@ -1,0 +1,404 @@
+"""Who holds which slot, who waits, and how well are the slots used?  The lease Gantt (seed 000)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drlnb.records.journal import Journal
+from drlnb.views import decimate, theme, words
+from drlnb.views.fold import Fold, fold_of
+from drlnb.views.view import Column, View
+
+__all__ = ["gantt"]
+
+Floats = NDArray[np.float64]
+
+#: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
+MAX_BARS = 3000
+#: Pixel columns that merged bars are made for: a wide screen.
+N_COLUMNS = 1200
+
+TABLE = (
+    Column(label="fence", unit="", definition="token of the lease, one higher at each grant", source="bars.token", kind="fence"),
+    Column(label="task", unit="", definition="task that held the slot", source="bars.series", kind="series"),
+    Column(label="slot", unit="", definition="slot that was lent", source="bars.lane", kind="lane"),
+    Column(label="granted", unit="s", definition="when it was lent, since the run's first event", source="bars.start"),
+    Column(label="waited", unit="ms", definition="from request to grant", source="bars.waited", factor=1000.0),
+    Column(label="held", unit="ms", definition="from grant to return", source="bars.held", factor=1000.0),
+    Column(label="computed", unit="ms", definition="seconds that the executor computed under it", source="bars.computed", factor=1000.0),
+    Column(label="leases", unit="", definition="leases that this bar stands for (1, unless they are narrower than a pixel)", source="bars.n"),
+    Column(label="end", unit="", definition="how it ended", source="bars.reason", kind="name"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leases:
+    """Every lease as arrays on the common line, an open one ending now; shape ``(n,)``."""
+
+    start: Floats
+    stop: Floats
+    waited: Floats
+    held: Floats
+    computed: Floats
+    token: NDArray[np.int64]
+    lane: NDArray[np.int64]
+    series: NDArray[np.int64]
+    is_open: NDArray[np.bool_]
+    epoch: NDArray[np.float64]
+    reasons: tuple[str, ...]
+
+
+def gantt(
+    journal: Journal | Fold, window_s: float | None = None, until_s: float | None = None, *, max_bars: int = MAX_BARS
+) -> View:
+    """Return the lease Gantt: a lane per slot, a waiting lane per task.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    window_s
+        Only the latest so many seconds; None: all.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    max_bars
+        Most bars; above, bars narrower than a pixel are merged, and then the oldest left out.
+
+    Returns
+    -------
+    View
+        Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
+        computed in them), ``waits``, ``waiting`` (requests without an answer) and ``drains``.
+
+    Raises
+    ------
+    ValueError
+        If `window_s` is not above 0.
+    """
+    if window_s is not None and not window_s > 0:
+        raise ValueError(f"window_s must be > 0 s, got {window_s}")
+    fold = fold_of(journal, until_s)
+    line = _Line(fold)
+    now = fold.now_s
+    low = max(0.0, now - window_s) if window_s is not None else 0.0
+    leases = line.leases(now)
+    work = line.work(leases)
+    numbers = _numbers(line, leases, work, (low, now))
+    columns, notes = _drawn(line, leases, work, (low, now), max_bars)
+    return View(
+        name="leasing.gantt",
+        module="timeline",
+        origin=fold.origin,
+        sentence=_sentence(numbers, len(leases.start)),
+        notes=(*notes, *fold.clock_note()),
+        columns=columns,
+        table=TABLE,
+        names=tuple(dict.fromkeys(("", *leases.reasons))),
+        numbers=numbers,
+        facts=_facts(line, (low, now), window_s, thin=len(work["start"]) > 0),
+    )
+
+
+class _Line:
+    """A fold's pool, with every time on the common line."""
+
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        self.clocks = fold.clock_of()
+        self.zero = fold.zero_s
+        self.tasks = fold.task_names()
+        self.slots = tuple(fold.pool.slots)
+        short = [fold.pool.short(name) for name in fold.pool.tasks]
+        #: Number of a task in the pool -> its series.
+        self.series = np.array([self.tasks.index(name) for name in short], dtype=np.int64)
+        self.offsets = np.array([self.offset(name) for name in fold.pool.streams], dtype=np.float64)
+
+    def offset(self, stream: str) -> float:
+        """Return what turns a stream's seconds into seconds since the run's first event."""
+        clock = self.clocks.get(stream)
+        return (clock.offset_s if clock else 0.0) - self.zero
+
+    def leases(self, now: float) -> _Leases:
+        grow = self.fold.pool.leases
+        stream = grow["stream"].astype(np.int64)
+        offset = self.offsets[stream] if len(stream) else np.zeros(0)
+        start, ended = grow["granted"] + offset, grow["ended"] + offset
+        is_open = np.isnan(ended)
+        stop = np.where(is_open, max(now, 0.0), ended)
+        held = np.where(np.isnan(grow["held"]), stop - start, grow["held"])
+        task = grow["task"].astype(np.int64)
+        epochs = np.array([_epoch(name) for name in self.fold.pool.streams], dtype=np.float64)
+        return _Leases(
+            start=start, stop=np.maximum(stop, start), waited=grow["waited"], held=held, computed=grow["computed"],
+            token=grow["token"].astype(np.int64), lane=grow["slot"].astype(np.int64),
+            series=self.series[task] if len(task) else task, is_open=is_open,
+            epoch=epochs[stream] if len(stream) else np.zeros(0), reasons=tuple(self.fold.pool.reasons),
+        )  # fmt: skip
+
+    def work(self, leases: _Leases) -> dict[str, NDArray[Any]]:
+        """Return what was computed when, cut to the lease that it was computed under."""
+        parts = [
+            (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["token"], one.work["epoch"])
+            for _, task in sorted(self.fold.tasks.items())
+            for _, one in sorted(task.attempts.items())
+        ]
+        if not parts or not len(leases.token):
+            return {name: np.zeros(0) for name in ("start", "stop", "lane", "series")}
+        stop, elapsed, token, epoch = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.lexsort((leases.token, leases.epoch))
+        keys, wanted = _keys(leases.epoch, leases.token, epoch, token)
+        at = np.clip(np.searchsorted(keys[order], wanted), 0, len(order) - 1)
+        row = order[at]
+        found = keys[row] == wanted
+        row, stop, elapsed = row[found], stop[found], elapsed[found]
+        first = np.maximum(stop - elapsed, leases.start[row])
+        last = np.minimum(stop, leases.stop[row])
+        seen = last > first
+        row, first, last = row[seen], first[seen], last[seen]
+        order = np.lexsort((first, leases.lane[row]))
+        row = row[order]
+        return {"start": first[order], "stop": last[order], "lane": leases.lane[row], "series": leases.series[row]}
+
+    def alive_s(self, low: float, high: float) -> float:
+        """Return slot-seconds that could be lent between two points."""
+        total = 0.0
+        for life in self.fold.pool.lives.values():
+            shift = self.offset(life.stream)
+            for up, down in life.up:
+                total += max(0.0, min(high, high if math.isnan(down) else down + shift) - max(low, up + shift))
+        return total
+
+    def n_alive(self) -> int:
+        """Return how many slots there are now."""
+        newest = self.fold.pool.streams[-1] if self.fold.pool.streams else ""
+        lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
+        return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
+
+    def waits(self, now: float) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        """Return the waits that ended, and those that go on."""
+        grow = self.fold.pool.waits
+        offset = self.offsets[grow["stream"].astype(np.int64)] if len(grow) else np.zeros(0)
+        series = self.series[grow["task"].astype(np.int64)] if len(grow) else np.zeros(0, dtype=np.int64)
+        done = {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
+        open_ = list(self.fold.pool.waiting.values())
+        start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)
+        asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
+        going = {"start": start, "stop": np.full(len(start), now), "series": asking}
+        return done, going
+
+
+def _epoch(stream: str) -> float:
+    digits = stream.rpartition("-e")[2]
+    return float(int(digits)) if digits.isdigit() else 0.0
+
+
+def _keys(epoch_a: Floats, token_a: NDArray[Any], epoch_b: Floats, token_b: Floats) -> tuple[Floats, Floats]:
+    """Return one number per fence for two lists of fences: equal fences have equal numbers.
+
+    Epochs in nanoseconds lose their last digits as floats; those of one run are hours or at least milliseconds apart.
+    """
+    epochs, index = np.unique(np.concatenate([epoch_a, epoch_b]), return_inverse=True)
+    del epochs
+    both = index.astype(np.float64) * 2.0**40 + np.concatenate([token_a, token_b]).astype(np.float64)
+    return both[: len(epoch_a)], both[len(epoch_a) :]
+
+
+def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:
+    return np.maximum(0.0, np.minimum(stop, high) - np.maximum(start, low))
+
+
+def _numbers(
+    line: _Line, leases: _Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float]
+) -> dict[str, tuple[str, float | None, str, str]]:
+    low, high = span
+    alive = line.alive_s(low, high)
+    held = _overlap(leases.start, leases.stop, low, high)
+    computing = float(np.sum(_overlap(work["start"], work["stop"], low, high)))
+    _, going = line.waits(high)
+    seen = leases.stop >= low
+    waits = np.concatenate([leases.waited[seen], high - going["start"]])
+    busy = {(int(lane)) for lane in leases.lane[leases.is_open]}
+    return {
+        "slots": ("slots", float(line.n_alive()), "", "slots that can be lent now"),
+        "busy": ("busy", float(len(busy)), "", "slots that are lent now"),
+        "waiting": ("waiting", float(len(set(going["series"].tolist()))), "", "tasks that wait for a slot now"),
+        "held": ("held", _share(float(np.sum(held)), alive), "%", "seconds lent / seconds that slots were there, in the time shown"),
+        "computing": ("computing", _share(computing, alive), "%", "seconds computed / seconds that slots were there, in the time shown"),
+        "longest_wait_s": ("longest wait", float(np.max(waits)) if len(waits) else None, "s", "longest time from request to grant, of leases in the time shown and of requests that still wait"),
+        "utilisation": ("utilisation", _utilisation(line, leases), "%", "seconds computed / (slots x seconds from the first grant to the last release), over the whole run"),
+        "fairness": ("fairness", _fairness(held, leases.series, going["series"]), "x", "largest share of held seconds / smallest, over tasks, in the time shown"),
+    }  # fmt: skip
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, part / whole) if whole > 0 else None
+
+
+def _utilisation(line: _Line, leases: _Leases) -> float | None:
+    ended = ~leases.is_open
+    if not ended.any() or not line.slots:
+        return None
+    span = float(np.max(leases.stop[ended]) - np.min(leases.start))
+    return _share(float(np.nansum(leases.computed[ended])), len(line.slots) * span)
+
+
+def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> float | None:
+    tasks = set(series[held > 0].tolist()) | set(waiting.tolist())
+    shares = [float(np.sum(held[series == one])) for one in sorted(tasks)]
+    return max(shares) / min(shares) if shares and min(shares) > 0 else None
+
+
+def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int) -> str:
+    def value(key: str) -> float:
+        return numbers[key][1] or 0.0
+
+    waiting = int(value("waiting"))
+    text = words.slots_busy(int(value("busy")), int(value("slots")))
+    if waiting:
+        text += f", {words.plural(waiting, 'task')} waiting"
+    if not n_leases:
+        return f"no leases yet: {text}"
+    return f"{text}; held {words.percent(numbers['held'][1])}, computing {words.percent(numbers['computing'][1])} of the time shown"
+
+
+def _drawn(
+    line: _Line, leases: _Leases, work: dict[str, NDArray[Any]], span: tuple[float, float], max_bars: int
+) -> tuple[dict[str, dict[str, NDArray[Any]]], list[str]]:
+    low, now = span
+    done, going = line.waits(now)
+    n_slots = len(line.slots)
+    names = {reason: i for i, reason in enumerate(dict.fromkeys(("", *leases.reasons)))}
+    reason = np.array([names[text] for text in leases.reasons], dtype=np.int64)
+    ended = np.flatnonzero(~leases.is_open & (leases.stop >= low))
+    ended = ended[np.argsort(leases.stop[ended], kind="stable")]
+    notes: list[str] = []
+    width = decimate.column_s(now - low, N_COLUMNS)
+    if len(ended) > max_bars:
+        bars = _merged(leases, ended, reason, width)
+        notes.append(f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: those narrower than {words.duration(width)} are merged")
+        if len(bars["start"]) > max_bars:
+            notes[-1] += f", and only the newest {max_bars:,} are shown"
+            bars = {name: values[-max_bars:] for name, values in bars.items()}
+    else:
+        bars = _bars(leases, ended, reason)
+    shown = work["stop"] >= low
+    pieces = _joined({name: values[shown] for name, values in work.items()}, width)
+    waits = {name: values[done["stop"] >= low][-max_bars:] for name, values in done.items()}
+    return {
+        "bars": bars,
+        "open": _bars(leases, np.flatnonzero(leases.is_open), reason),
+        "work": {name: values[-2 * max_bars :] for name, values in pieces.items()},
+        "waits": _with_lane(waits, n_slots),
+        "waiting": _with_lane(going, n_slots),
+        "drains": _drains(line, span),
+    }, notes  # fmt: skip
+
+
+def _bars(leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    return {
+        "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
+        "held": leases.held[rows], "computed": leases.computed[rows],
+        "token": leases.token[rows].astype(np.uint32), "n": np.ones(len(rows), dtype=np.uint32),
+        "lane": leases.lane[rows].astype(np.uint8), "series": leases.series[rows].astype(np.uint8),
+        "reason": reason[rows].astype(np.uint8),
+    }  # fmt: skip
+
+
+def _merged(
+    leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64], width: float
+) -> dict[str, NDArray[Any]]:
+    parts = []
+    for lane in np.unique(leases.lane[rows]):
+        mine = rows[leases.lane[rows] == lane]
+        one = decimate.merge_bars(leases.start[mine], leases.stop[mine], leases.series[mine], width)
+        single = one.index >= 0
+        row = mine[np.maximum(one.index, 0)]
+        bars = _bars(leases, row, reason)
+        size = one.stop - one.start
+        bars |= {
+            "start": one.start, "stop": one.stop, "held": np.where(single, bars["held"], size),
+            "waited": np.where(single, bars["waited"], np.nan), "computed": np.where(single, bars["computed"], np.nan),
+            "token": np.where(single, bars["token"], 0).astype(np.uint32), "n": one.n.astype(np.uint32),
+            "series": one.series.astype(np.uint8), "reason": np.where(single, bars["reason"], 0).astype(np.uint8),
+        }  # fmt: skip
+        parts.append(bars)
+    merged = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.argsort(merged["stop"], kind="stable")
+    return {name: values[order] for name, values in merged.items()}
+
+
+def _joined(work: Mapping[str, NDArray[Any]], gap: float) -> dict[str, NDArray[Any]]:
+    """Join pieces of work of one lane and task with less than a quarter pixel between them; ordered by their end."""
+    start, stop, lane, series = (work[name] for name in ("start", "stop", "lane", "series"))
+    if len(start):
+        apart = (lane[1:] != lane[:-1]) | (series[1:] != series[:-1]) | (start[1:] - stop[:-1] > gap / 4)
+        first = np.flatnonzero(np.concatenate([[True], apart]))
+        stop = np.maximum.reduceat(stop, first)
+        start, lane, series = start[first], lane[first], series[first]
+    order = np.argsort(stop, kind="stable")
+    return {
+        "start": start[order], "stop": stop[order],
+        "lane": lane[order].astype(np.uint8), "series": series[order].astype(np.uint8),
+    }  # fmt: skip
+
+
+def _with_lane(waits: Mapping[str, NDArray[Any]], n_slots: int) -> dict[str, NDArray[Any]]:
+    series = waits["series"]
+    return {
+        "start": waits["start"], "stop": waits["stop"],
+        "lane": (series + n_slots).astype(np.uint8), "series": series.astype(np.uint8),
+    }  # fmt: skip
+
+
+def _drains(line: _Line, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
+    found: list[tuple[float, float, int]] = []
+    for life in line.fold.pool.lives.values():
+        shift = line.offset(life.stream)
+        for since, until in life.draining:
+            stop = span[1] if math.isnan(until) else until + shift
+            if stop >= span[0]:
+                found.append((since + shift, stop, line.slots.index(life.name)))
+    return {
+        "start": np.array([one[0] for one in found], dtype=np.float64),
+        "stop": np.array([one[1] for one in found], dtype=np.float64),
+        "lane": np.array([one[2] for one in found], dtype=np.uint8),
+    }
+
+
+def _facts(line: _Line, span: tuple[float, float], window_s: float | None, *, thin: bool) -> dict[str, Any]:
+    styles = theme.styles(line.tasks)
+    lanes: list[dict[str, Any]] = [{"label": name, "kind": "slot"} for name in line.slots]
+    lanes += [{"label": f"{s.letter} waits", "kind": "wait", "series": i} for i, s in enumerate(styles)]
+    return {
+        "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
+        "span": list(span),
+        "now": span[1],
+        "window_s": window_s,
+        "thin": thin,
+        "lanes": lanes,
+        "series": [style.to_plain() for style in styles],
+        "marks": _marks(line, span),
+    }
+
+
+def _marks(line: _Line, span: tuple[float, float]) -> Sequence[dict[str, Any]]:
+    found = [
+        (t + line.offset(stream), f"{key.rpartition('.')[2]}: {value}", task)
+        for stream, t, key, value, task in line.fold.pool.settings
+    ]
+    for name, task in sorted(line.fold.tasks.items()):
+        for _, one in sorted(task.attempts.items()):
+            found += [
+                (t + line.offset(one.stream), f"{key.rpartition('.')[2]}: {value}", name)
+                for t, key, value in one.settings
+            ]
+    letters = {style.name: style.letter for style in theme.styles(line.tasks)}
+    return [
+        {"t": t, "label": f"{letters.get(task or '', '')} {label}".strip(), "task": task or ""}
+        for t, label, task in sorted(found, key=lambda one: (one[0], one[1]))
+        if t >= span[0]
+    ]

@@ -1,0 +1,203 @@
+"""How does a picture's data travel to JavaScript?  A header of plain JSON, and one buffer with every column.
+
+Times are float32 seconds relative to the float64 ``t0`` of their message; names are indices into ``header.names``;
+NaN and infinity are null in the header.  A delta says how many leading rows of each table to drop and to keep, and
+brings the rest: applied to the old tables it gives the new ones, whatever the picture is.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Message", "Tables", "Wire", "code_of", "decode", "diff", "encode", "header_json", "pack", "plain"]
+
+#: Table name -> column name -> values; all columns of a table have one length.
+Tables = Mapping[str, Mapping[str, NDArray[Any]]]
+
+#: Content of a message, and its buffers.
+Message = tuple[dict[str, Any], list[bytes]]
+
+#: Columns of these names are points in time, relative to ``t0``.
+_TIMES = frozenset({"start", "stop", "t"})
+
+_DTYPES = {"t": "<f4", "f": "<f4", "u": "<u4", "b": "u1"}
+
+
+def plain(value: Any) -> Any:
+    """Return plain data that JSON holds and JavaScript reads: what is not finite becomes None, arrays lists.
+
+    Examples
+    --------
+    >>> plain({"a": (1.5, float("nan"))})
+    {'a': [1.5, None]}
+    """
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(item) for item in value]
+    return value
+
+
+def header_json(header: Mapping[str, Any]) -> str:
+    """Return a header as compact JSON with sorted keys."""
+    return json.dumps(plain(header), separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def code_of(name: str, values: NDArray[Any]) -> str:
+    """Return how a column travels: ``t`` time, ``f`` float32, ``u`` uint32, ``b`` uint8."""
+    if name in _TIMES:
+        return "t"
+    return {"f": "f", "u": "b" if values.dtype.itemsize == 1 else "u", "i": "u"}[values.dtype.kind]
+
+
+def t0_of(tables: Tables) -> float:
+    """Return the earliest finite time of some tables, 0 if there is none."""
+    least = [
+        float(np.min(finite))
+        for columns in tables.values()
+        for name, values in columns.items()
+        if name in _TIMES and (finite := values[np.isfinite(values)]).size
+    ]
+    return min(least, default=0.0)
+
+
+def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
+    """Return t0, the layout of some tables, and their bytes; each column begins at a multiple of four bytes."""
+    t0 = t0_of(tables)
+    layout = []
+    parts = []
+    for table, columns in tables.items():
+        codes = []
+        n = 0
+        for name, values in columns.items():
+            code, n = code_of(name, values), len(values)
+            shifted = values - t0 if code == "t" else values
+            data = np.ascontiguousarray(shifted).astype(_DTYPES[code]).tobytes()
+            parts.append(data + b"\0" * (-len(data) % 4))
+            codes.append([name, code])
+        layout.append({"table": table, "n": n, "columns": codes})
+    return t0, layout, b"".join(parts)
+
+
+def encode(header: Mapping[str, Any], tables: Tables) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a whole picture as header (with ``t0`` and ``layout``) and buffers."""
+    t0, layout, data = pack(tables)
+    return plain({**header, "t0": t0, "layout": layout}), [data]
+
+
+def decode(header: Mapping[str, Any], buffers: list[bytes]) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the tables of :func:`encode`, as JavaScript reads them."""
+    tables: dict[str, dict[str, NDArray[Any]]] = {}
+    at = 0
+    for one in header["layout"]:
+        columns = tables[one["table"]] = {}
+        for name, code in one["columns"]:
+            kind = np.dtype(_DTYPES[code])
+            values = np.frombuffer(buffers[0], dtype=kind, count=one["n"], offset=at)
+            at += -(-one["n"] * kind.itemsize // 4) * 4
+            columns[name] = values.astype(np.float64) + header["t0"] if code == "t" else values.copy()
+    return tables
+
+
+def _equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = a == b
+    if a.dtype.kind == "f":
+        same = same | (np.isnan(a) & np.isnan(b))
+    return same
+
+
+def _kept(old: Mapping[str, NDArray[Any]], new: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return how many leading rows of `old` went, and how many after them begin `new`."""
+    names = list(new)
+    if list(old) != names or not names:
+        return 0, 0
+    n_old, n_new = len(old[names[0]]), len(new[names[0]])
+    if not n_old or not n_new:
+        return n_old, 0
+    first = np.ones(n_old, dtype=np.bool_)
+    for name in names:
+        first &= _equal(old[name], np.broadcast_to(new[name][0], (n_old,)))
+    found = np.flatnonzero(first)
+    if not len(found):
+        return n_old, 0
+    drop = int(found[0])
+    n = min(n_old - drop, n_new)
+    same = np.ones(n, dtype=np.bool_)
+    for name in names:
+        same &= _equal(old[name][drop : drop + n], new[name][:n])
+    differs = np.flatnonzero(~same)
+    return drop, int(differs[0]) if len(differs) else n
+
+
+def diff(
+    old: tuple[Mapping[str, Any], Tables], new: tuple[Mapping[str, Any], Tables]
+) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Return what turns one picture into another, None if nothing changed.
+
+    The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per table.
+    """
+    header = {key: value for key, value in plain(new[0]).items() if key not in old[0] or plain(old[0][key]) != value}
+    tails: dict[str, dict[str, NDArray[Any]]] = {}
+    kept = {}
+    changed = bool(header)
+    for table, columns in new[1].items():
+        before = old[1].get(table, {})
+        n_old = len(next(iter(before.values()), ()))
+        drop, keep = kept[table] = _kept(before, columns)
+        tails[table] = {name: values[keep:] for name, values in columns.items()}
+        changed = changed or drop > 0 or keep < n_old or any(len(values) for values in tails[table].values())
+    if not changed:
+        return None
+    t0, layout, data = pack(tails)
+    for one in layout:
+        one["drop"], one["keep"] = kept[one["table"]]
+    return {"header": header, "t0": t0, "layout": layout}, [data]
+
+
+class Wire:
+    """What one picture's JavaScript has been told: numbers its messages and finds what is new.
+
+    `View` is anything with ``header`` and ``columns``.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._told: tuple[Mapping[str, Any], Tables] | None = None
+
+    def traits(self, view: Any) -> dict[str, Any]:
+        """Return the values of the synced traits ``_header`` and ``_snapshot``, as of the latest message."""
+        header, buffers = encode(view.header, view.columns)
+        return {"_header": header_json({**header, "seq": self.seq}), "_snapshot": buffers[0]}
+
+    def snapshot(self, view: Any) -> Message:
+        """Return a message with the whole picture."""
+        header, buffers = encode(view.header, view.columns)
+        self.seq += 1
+        self._told = (view.header, view.columns)
+        n = sum(one["n"] for one in header["layout"])
+        return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
+
+    def delta(self, view: Any) -> Message | None:
+        """Return a message with what is new since the last one (a snapshot if there was none), None if nothing is."""
+        if self._told is None:
+            return self.snapshot(view)
+        found = diff(self._told, (view.header, view.columns))
+        if found is None:
+            return None
+        content, buffers = found
+        self.seq += 1
+        self._told = (view.header, view.columns)
+        n = sum(one["n"] for one in content["layout"])
+        return {"kind": "delta", "seq": self.seq, "n": n, **content}, buffers
+
+    def beat(self) -> Message:
+        """Return a message that says only that news would have come."""
+        return {"kind": "beat", "seq": self.seq}, []

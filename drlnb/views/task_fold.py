@@ -1,0 +1,215 @@
+"""What do the streams of one task say?  Phases, rounds, scalars, computed seconds, as columns per attempt."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drlnb.views.clocks import Clocks
+from drlnb.views.grow import Grow
+from drlnb.views.pool_fold import fence_of
+
+__all__ = ["Attempt", "TaskFold"]
+
+Row = Mapping[str, Any]
+Changed = tuple[str, ...]
+
+#: Columns of a round that every view may ask for; other scalars are added as they come.
+_ROUND = ("t", "round", "n_timesteps")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of a task's master."""
+
+    number: int
+    stream: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    #: Rounds that were finished when it began.
+    n_before: int = 0
+    phase: str = "queued"
+    #: ``done``, ``stopped`` or ``failed``; empty while it goes on.
+    ended: str = ""
+    reason: str = ""
+    detail: str = ""
+    n_restarts: int = 0
+    rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
+    #: Names of scalars, in order of appearance.
+    metrics: dict[str, None] = field(default_factory=dict)
+    #: One row per piece of work on a slot: when it ended, how long it took, token of the lease.
+    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token"))
+    #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
+    evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
+    #: (t, key, value).
+    settings: list[tuple[float, str, Any]] = field(default_factory=list)
+
+
+class TaskFold:
+    """All attempts of one task.
+
+    Parameters
+    ----------
+    name
+        Name of the task.
+    clocks
+        Where relations between streams are noted.
+    """
+
+    def __init__(self, name: str, clocks: Clocks) -> None:
+        self.name = name
+        self._clocks = clocks
+        self.attempts: dict[int, Attempt] = {}
+
+    def stream(self, name: str, attempt: int) -> Callable[[str, Row, float], Changed]:
+        """Return what takes in the rows of one attempt's stream."""
+        one = self.attempts.get(attempt)
+        if one is None:
+            one = self.attempts[attempt] = Attempt(number=attempt, stream=name)
+
+        def take(kind: str, row: Row, t: float) -> Changed:
+            handler = _HANDLERS.get(kind)
+            return handler(self, one, row, t) if handler else ()
+
+        return take
+
+    # -- what views ask ----------------------------------------------------------------------------------------------
+    @property
+    def latest(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def state(self) -> str:
+        """In one word: what the newest attempt does, or how it ended."""
+        latest = self.latest
+        return "queued" if latest is None else latest.ended or latest.phase
+
+    @property
+    def n_restarts(self) -> int:
+        """Collectors, executors and masters that were started again."""
+        numbers = sorted(self.attempts)
+        died = sum(not self.attempts[n].ended for n in numbers[:-1])
+        return died + sum(one.n_restarts for one in self.attempts.values())
+
+    def metric(self, name: str) -> NDArray[np.float64]:
+        """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.
+
+        Rounds of an attempt that the next one did not go on from are left out: they were lost.
+        """
+        parts = []
+        numbers = sorted(self.attempts)
+        for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+            one = self.attempts[number]
+            values = one.rounds.padded(name)
+            if after is not None:
+                values = values[one.rounds["round"] <= self.attempts[after].n_before]
+            parts.append(values)
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def metric_names(self) -> tuple[str, ...]:
+        """Return the names of all scalars, sorted."""
+        return tuple(sorted({name for one in self.attempts.values() for name in one.metrics}))
+
+    def evaluations(self) -> list[tuple[int, float, float, int]]:
+        """Return (timesteps, mean, deviation, episodes) of the evaluations, in order of attempts."""
+        return [e for number in sorted(self.attempts) for e in self.attempts[number].evaluations]
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+    def _opened(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.config = row.get("config") or {}
+        return ("tasks",)
+
+    def _task_opened(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.n_before = int(row["n_rounds"])
+        one.phase = "starting"
+        return ("tasks",)
+
+    def _phase(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        if row["phase"] != "ended":
+            one.phase = str(row["phase"])
+        return ("tasks",)
+
+    def _end(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.ended, one.reason = str(row["state"]), str(row["reason"])
+        return ("tasks",)
+
+    def _failed(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.reason, one.detail = str(row["reason"]), str(row["detail"])
+        return ("tasks",)
+
+    def _lost(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.detail = str(row.get("detail") or one.detail)
+        return ("tasks",)
+
+    def _restart(self, one: Attempt, row: Row, t: float) -> Changed:
+        del row, t
+        one.n_restarts += 1
+        return ("tasks",)
+
+    def _metrics(self, one: Attempt, row: Row, t: float) -> Changed:
+        one.rounds.append(t, float(row["round"]), float(row["n_timesteps"]))
+        for name, value in row["metrics"].items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                one.metrics.setdefault(str(name))
+                one.rounds.fill(str(name), float(value))
+        return ("rounds", "tasks")
+
+    def _evaluated(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        if not row["failure"]:
+            steps = one.rounds.get(len(one.rounds) - 1, "n_timesteps") if len(one.rounds) else 0
+            mean = float(row["mean_reward"])
+            one.evaluations.append((int(steps), mean, float(row["std_reward"]), int(row["n_episodes"])))
+        return ("rounds", "tasks")
+
+    def _worked(self, one: Attempt, row: Row, t: float) -> Changed:
+        epoch, token = fence_of(row)
+        elapsed = float(row["elapsed_s"])
+        if math.isfinite(elapsed) and elapsed > 0:
+            one.work.append(t, elapsed, float(epoch), float(token))
+        return ("leases",)
+
+    def _received(self, one: Attempt, row: Row, t: float) -> Changed:
+        self._clocks.seen("grant", fence_of(row), one.stream, t)
+        return ()
+
+    def _returns(self, one: Attempt, row: Row, t: float) -> Changed:
+        self._clocks.sent("return", fence_of(row), one.stream, t)
+        return ()
+
+    def _asks(self, one: Attempt, row: Row, t: float) -> Changed:
+        self._clocks.sent("ask", str(row["request_id"]), one.stream, t)
+        return ()
+
+    def _setting(self, one: Attempt, row: Row, t: float) -> Changed:
+        one.settings.append((t, str(row["key"]), row["value"]))
+        return ("settings",)
+
+
+_HANDLERS: dict[str, Callable[[TaskFold, Attempt, Row, float], Changed]] = {
+    "StreamOpened": TaskFold._opened,
+    "TaskOpened": TaskFold._task_opened,
+    "PhaseEntered": TaskFold._phase,
+    "EndTask": TaskFold._end,
+    "TaskFailed": TaskFold._failed,
+    "CollectorLost": TaskFold._lost,
+    "CollectorRestartPlanned": TaskFold._restart,
+    "ExecutorDied": TaskFold._restart,
+    "MetricsRecorded": TaskFold._metrics,
+    "EvaluationFinished": TaskFold._evaluated,
+    "GradientComputed": TaskFold._worked,
+    "ParametersReady": TaskFold._worked,
+    "LeaseReceived": TaskFold._received,
+    "ReturnLease": TaskFold._returns,
+    "RequestSlot": TaskFold._asks,
+    "SettingChanged": TaskFold._setting,
+}

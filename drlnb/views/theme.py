@@ -1,0 +1,60 @@
+"""Which colour, letter and hatch does a thing have?  Given by order of first appearance, equal in every picture."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["HATCHES", "PALETTE", "PHASES", "Style", "letter", "styles"]
+
+#: Okabe and Ito's colours, told apart by people with any colour vision; black is left out, since it is invisible on dark.
+PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+
+#: Second mark after one turn through the colours: plain, rising, falling, crossed, level strokes.
+HATCHES = ("", "/", "\\", "x", "-")
+
+#: Parts of a round: name, letter, colour.  Apart from the tasks' colours by the letter, not by the hue alone.
+PHASES = (
+    ("collect", "C", "#56B4E9"),
+    ("wait for a slot", "W", "#D55E00"),
+    ("update", "U", "#009E73"),
+    ("push", "P", "#CC79A7"),
+    ("control", "K", "#999999"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How one series is marked; never by colour alone."""
+
+    name: str
+    letter: str
+    colour: str
+    hatch: str
+
+    def to_plain(self) -> dict[str, str]:
+        """Return the fields as plain data."""
+        return {"name": self.name, "letter": self.letter, "colour": self.colour, "hatch": self.hatch}
+
+
+def letter(index: int) -> str:
+    """Return the letter of the thing that appeared as number `index` (from 0).
+
+    Examples
+    --------
+    >>> letter(0), letter(25), letter(26), letter(27)
+    ('A', 'Z', 'AA', 'AB')
+    """
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def styles(names: Iterable[str]) -> tuple[Style, ...]:
+    """Return the style of each name, in order; a name appended later changes no earlier one."""
+    n = len(PALETTE)
+    return tuple(
+        Style(name=name, letter=letter(i), colour=PALETTE[i % n], hatch=HATCHES[i // n % len(HATCHES)])
+        for i, name in enumerate(names)
+    )
