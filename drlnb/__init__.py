@@ -4,7 +4,6 @@ Public names load on first use, so that importing :mod:`drlnb` in a headless wor
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from drlnb.rl.register import register_environments
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     from drlnb.fleet.fleet import Fleet, resume
     from drlnb.fleet.task import Task
     from drlnb.fleet.training import Training
+
+    __version__: str
 
 __all__ = ["Fleet", "Task", "Training", "__version__", "resume"]
 
@@ -24,11 +25,6 @@ _HOMES = {
     "resume": "drlnb.fleet.fleet",
 }
 
-try:
-    __version__ = version("drlnb")
-except PackageNotFoundError:  # running from a source tree that was never installed
-    __version__ = "0+unknown"
-
 register_environments()
 
 
@@ -36,7 +32,18 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module 'drlnb' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # loads threads and sockets: only for who asks
+
+    try:
+        return version("drlnb")
+    except PackageNotFoundError:  # running from a source tree that was never installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

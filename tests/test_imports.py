@@ -74,9 +74,11 @@ def test_a_pure_floor_loads_nothing_that_acts(floor):
 
 
 def test_the_package_itself_loads_nothing_heavy():
-    """``import drlnb`` costs a headless worker neither torch nor Dask, and no module of a floor."""
+    """``import drlnb`` costs a headless worker neither torch nor Dask, and of the floors only gymnasium's hook."""
     floors = {f"drlnb.{floor}" for floor in ("cli", "fleet", "sim", "runtime", "planning", "rl", "records")}
-    assert loaded_by("drlnb", of=HEAVY | IMPURE | floors | {"numpy", "importlib.metadata"}) == {"drlnb": set()}
+    assert loaded_by("drlnb", of=HEAVY | IMPURE | floors | {"numpy", "importlib.metadata"}) == {"drlnb": {"drlnb.rl"}}
+    deeper = {name for name in modules_of("rl") if name not in {"drlnb.rl", "drlnb.rl.register"}}
+    assert loaded_by("drlnb", of=deeper) == {"drlnb": set()}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """How do the scalars of a run reach ``metrics/<task>.csv``?  Row by row while it trains, under SB3's names."""
 
+import contextlib
 import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -92,7 +93,8 @@ class MetricsExport:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; what the disk still refuses is in the journal."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
         self._files.clear()

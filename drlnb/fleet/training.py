@@ -6,13 +6,18 @@ import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from drlnb.fleet import faces
 from drlnb.fleet.board import Board, TaskStatus
 from drlnb.fleet.export import MetricsExport
+from drlnb.fleet.frames import frame_of, table_rows
 from drlnb.fleet.link import Link
 from drlnb.fleet.model import Model, load_model
+from drlnb.fleet.planners import planner_names
 from drlnb.fleet.summary import summarise
+from drlnb.fleet.tap import Rows, Tap
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -28,6 +33,8 @@ _POLL_S = 2.0
 _PATIENCE, _PAUSE_S = 15, 1.0
 #: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
 _SETTLE_S = 3.0
+#: What can be changed while tasks run -> whose planner it names.
+_SETTINGS = {"leasing.hold": "hold"}
 #: Rows kept in memory where the journal lies on another machine's disk.
 _MOST_ROWS = 200_000
 
@@ -50,18 +57,35 @@ class Training:
         The way to its cluster.
     fleet
         Kept alive as long as this handle.
+    planners
+        Decision -> name, as the run began.
+    guest
+        Whether somebody else started it, and so writes its metrics.
     """
 
-    def __init__(self, run_id: str, specs: Sequence[TaskSpec], out: RunDir, link: Link, fleet: Any = None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        specs: Sequence[TaskSpec],
+        out: RunDir,
+        link: Link,
+        fleet: Any = None,
+        *,
+        planners: Mapping[str, str] | None = None,
+        guest: bool = False,
+    ) -> None:
         self.run_id = run_id
         self.specs = {spec.name: spec for spec in specs}
         self.out = out.path
         self.fleet = fleet
+        self.planners = dict(planners or {})
+        self._guest = guest
         self._dir = out
         self._link = link
         self._board = Board(specs)
         self._export = MetricsExport(out.metrics)
         self._rows: list[dict[str, Any]] = []
+        self._live = Rows(self.journal)
         self._missed = False
         self._defects: list[str] = []
         self._lock = threading.Lock()
@@ -75,7 +99,61 @@ class Training:
         rows = ", ".join(f"{t.name} {t.n_timesteps:,}/{t.total_timesteps:,}" for t in self.tasks.values())
         return f"<Training {self.run_id} {self.status}: {rows}>"
 
+    # ------------------------------------------------------------------ show
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        """Show tasks and leases in a notebook, ``repr`` elsewhere; never raises."""
+        del include, exclude
+        return faces.mimebundle("desk", self)
+
+    def panel(self, name: str | None = None, **settings: Any) -> Any:
+        """Return a live panel: ``fleet`` (the tasks), ``leasing``, or None for both.
+
+        Parameters
+        ----------
+        name
+            Which one; asked for twice, it is the same panel.
+        **settings
+            As its :meth:`code` writes them.
+
+        Raises
+        ------
+        MissingFace
+            If no panels are installed.
+        """
+        return faces.face("panel")(self, name, **settings)
+
+    def report(self, path: str | Path, **options: Any) -> Any:
+        """Write the run as one HTML file that needs no network.
+
+        Raises
+        ------
+        MissingFace
+            If no reports are installed.
+        """
+        return faces.face("report")(self, path, **options)
+
+    def frame(self, table: str = "metrics") -> Any:
+        """Return a table of the journal as a ``pandas.DataFrame``: ``metrics``, ``rounds``, ``leases``, ``episodes``.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such table.
+        MissingExtra
+            If pandas is not installed.
+        """
+        return frame_of(table_rows(self.journal(), table))
+
+    def tap(self) -> Tap:
+        """Return a queue of this run's journal rows, from the beginning on; for panels."""
+        return self._live.tap()
+
     # ------------------------------------------------------------------ watch
+    @property
+    def closed(self) -> bool:
+        """Whether this handle has stopped watching."""
+        return self._closing.is_set()
+
     @property
     def tasks(self) -> dict[str, TaskStatus]:
         """Each task's status now, by name."""
@@ -161,6 +239,32 @@ class Training:
     def checkpoint(self, task: str | None = None) -> None:
         """Write a checkpoint at the next round boundary."""
         self._control("checkpoint", task)
+
+    def set(self, key: str, value: Any, task: str | None = None) -> None:
+        """Change a setting of the running tasks; it counts from the next round on.
+
+        Parameters
+        ----------
+        key
+            ``leasing.hold``: which planner says how long a slot is kept.
+        value
+            Its new value.
+        task
+            None: all of them.
+
+        Raises
+        ------
+        ConfigError
+            If the key, the value or the task is unknown.
+        """
+        if key not in _SETTINGS:
+            raise ConfigError(f"{key!r} cannot be changed while tasks run; what can: {', '.join(_SETTINGS)}")
+        planner_names({_SETTINGS[key]: value})
+        if task is not None:
+            self._known(task)
+        if self.ended:
+            raise ConfigError(f"run {self.run_id} is {self.status}: nothing is left to change")
+        self._link.set(self.run_id, key, value, task=task)
 
     def _control(self, action: str, task: str | None) -> None:
         if task is not None:
@@ -270,10 +374,12 @@ class Training:
 
     def _take(self, rows: list[dict[str, Any]], gap: bool) -> None:
         self._missed |= gap
-        self._export.feed(rows)
+        if not self._guest:
+            self._export.feed(rows)
+        self._live.add(rows, gap=gap)
         with self._lock:
             self._board.feed(rows)
-            self._defects += [str(row.get("text", "")) for row in rows if row.get("r") == "Defect"]
+            self._defects += [str(row.get("text", "")) for row in rows if row.get("r") in {"Defect", "JournalFailed"}]
             if any(self._dir.journal.glob("*.jsonl")):
                 self._rows.clear()
             else:
@@ -299,7 +405,7 @@ class Training:
     def _finish(self) -> None:
         try:
             self._export.close()
-            if self._missed:
+            if self._missed and not self._guest:
                 with contextlib.suppress(JournalError, OSError):
                     self._export.rebuild(self.journal())
             if self._board.ended:

@@ -79,6 +79,13 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         del scheduler, stimulus_id, kwargs
         self.nodes.lost(worker, "the worker left the cluster")
 
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Hear that Dask gave up on an anchor."""
+        del start, args
+        if finish == "erred" and isinstance(key, str) and key.startswith("drlnb-"):
+            run, _, task = key.removeprefix("drlnb-").partition("/")
+            self.runs.anchor_failed(run, task, type(kwargs.get("exception")).__name__)
+
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Veto the closing of workers while a run lives: their slots and collectors are in use."""
         del scheduler

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 import traceback
@@ -44,7 +45,7 @@ class LiveRun:
             }
             for task in spec["tasks"]
         }
-        self.stream = f"broker-e{epoch}"
+        self.stream = _free_stream(self.out / "journal", f"broker-e{epoch}")
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
         self.ring: deque[dict[str, Any]] = deque(maxlen=_RING)
         self.n_rows = 0
@@ -80,6 +81,12 @@ class LiveRun:
         with contextlib.suppress(OSError):  # a full disk is said by the journal's writer
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(self.out / "status.json")
+
+
+def _free_stream(folder: Path, name: str) -> str:
+    """Return a stream name without a file: a run that is resumed on the same broker opens another stream."""
+    names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
+    return next(free for free in names if not (folder / f"{free}.jsonl").exists())
 
 
 class Runs:
@@ -260,6 +267,13 @@ class Runs:
             for row in live.tasks.values():
                 if row["node"] == node:
                     row["node"] = ""
+
+    def anchor_failed(self, run: str, task: str, why: str) -> None:
+        """Fail a task that Dask has given up on (its worker died more often than the cluster allows)."""
+        live = self.live.get(run)
+        if live is not None and live.tasks.get(task, {}).get("state") in ("starting", "running"):
+            self.broker.forget_task(run, task, live.tasks[task]["attempt"], why)
+            self._ended(live, task, "failed", f"Dask gave up on its master ({why}); it can be resumed")
 
     def task_of(self, pool_name: str) -> dict[str, Any] | None:
         """Return a task's row by its pool name."""

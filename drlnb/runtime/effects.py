@@ -31,6 +31,10 @@ class Effects:
         self.m = master
         #: Work for the executor goes one piece at a time, in the order of the commands.
         self._in_order = asyncio.Lock()
+        #: Fragments so far: a second copy from a restarted collector has a key of its own.
+        self._n_fragments = 0
+        #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
+        self._returning: set[asyncio.Event] = set()
         self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
             warmup.StartCollector: self._start_collector,
             warmup.WakeCollector: self._wake,
@@ -121,7 +125,8 @@ class Effects:
         )
         if reply["op"] != "experience":
             return  # its loss is told by CollectorLost
-        key = f"{command.collector}/{command.round}"
+        self._n_fragments += 1
+        key = f"{command.collector}/{command.round}/{self._n_fragments}"
         m.experience[key] = (reply["fragment"], reply["payload"])
         m.host.feed(
             words.ExperienceArrived,
@@ -154,9 +159,9 @@ class Effects:
     # ------------------------------------------------------------------ lease and executor
     async def _request(self, command: words.RequestSlot) -> None:
         m = self.m
+        for returned in tuple(self._returning):
+            await returned.wait()
         reply = await m.leases.acquire(command.request_id, command.round)
-        if reply is None:
-            return  # the pool knows this task's end, or a newer attempt of it
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
         fence = Fence(epoch=reply["fence"][0], token=reply["fence"][1])
         m.host.feed(
@@ -168,7 +173,13 @@ class Effects:
         )
 
     async def _return(self, command: words.ReturnLease) -> None:
-        await self.m.leases.release(_pair(command.fence), clean=command.clean, computed_s=command.computed_s)
+        returned = asyncio.Event()
+        self._returning.add(returned)
+        try:
+            await self.m.leases.release(_pair(command.fence), clean=command.clean, computed_s=command.computed_s)
+        finally:
+            returned.set()
+            self._returning.discard(returned)
         self.m.host.feed(words.LeaseClosed, fence=command.fence)
 
     async def _compute(self, slot: str, fence: Fence, payload: Any = b"", **header: Any) -> dict[str, Any]:

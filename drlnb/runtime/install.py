@@ -200,7 +200,7 @@ def create_run(client: Client, run: Mapping[str, Any]) -> None:
 def submit_anchors(client: Client, run_id: str, tasks: Sequence[str]) -> None:
     """Start the masters of a run; nothing of them is keyed by this client."""
     for task in tasks:
-        future = client.submit(anchor, run_id, task, key=f"drlnb-{run_id}-{task}", pure=False, retries=0)
+        future = client.submit(anchor, run_id, task, key=f"drlnb-{run_id}/{task}", pure=False, retries=0)
         fire_and_forget(future)
 
 

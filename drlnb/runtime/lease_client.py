@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.errors import PeerError
 from drlnb.runtime.protocol import pool_task
 
 if TYPE_CHECKING:
@@ -51,9 +52,16 @@ class LeaseClient:
         self._progress = progress
         self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    async def acquire(self, request_id: str, round: int) -> dict[str, Any] | None:
-        """Wait for a slot, for as long as it takes; then keep the lease alive.  ``None`` if the pool refused."""
+    async def acquire(self, request_id: str, round: int) -> dict[str, Any]:
+        """Wait for a slot, for as long as it takes; then keep the lease alive.
+
+        Raises
+        ------
+        PeerError
+            If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
+        """
         known = False
+        refused_until = time.monotonic() + 3 * self._settings.ttl_s
         while True:
             reply = None
             with contextlib.suppress(OSError, TimeoutError):
@@ -71,7 +79,11 @@ class LeaseClient:
             if reply is None:
                 await asyncio.sleep(_RETRY_S)
             elif "refused" in reply:
-                return None
+                # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
+                if time.monotonic() > refused_until:
+                    raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
+                known = False
+                await asyncio.sleep(_RETRY_S)
             elif not reply.get("pending"):
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
                 self._renewals[fence] = self._agent.keep(self._renew(fence))

@@ -102,7 +102,11 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
             start_new_session=True,
         )
     handle = LocalHandle(process, "", log)
-    line = _first_line(process, time.monotonic() + _START_S)
+    try:
+        line = _first_line(process, time.monotonic() + _START_S)
+    except BaseException:  # Ctrl-C while it starts: nothing may stay behind
+        handle.kill()
+        raise
     if not line:
         handle.kill()
         text = tail(log, 2000).strip().splitlines()

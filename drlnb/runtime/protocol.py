@@ -17,7 +17,9 @@ __all__ = [
 
 #: Raised with each incompatible change of a message.
 PROTOCOL = 1
+#: Name of the scheduler plugin.
 BROKER = "drlnb-broker"
+#: Name of the worker plugin.
 AGENT = "drlnb-agent"
 #: Longest wait for an answer that needs no computing, in seconds.
 RPC_TIMEOUT_S = 15.0

@@ -121,24 +121,18 @@ def simulate_train(
     )
     if problems:
         raise ConfigError(problems)
-    costs = costs or Costs()
+    shape: dict[str, Any] = {
+        "n_rounds": n_rounds,
+        "n_collectors": n_collectors,
+        "seed": seed,
+        "costs": costs or Costs(),
+    }
     pool, tasks = run_tasks(
-        range(n_tasks),
-        n_slots=n_slots,
-        n_rounds=n_rounds,
-        n_collectors=n_collectors,
-        hold=hold,
-        seed=seed,
-        n_nodes=n_nodes,
-        costs=costs,
-        faults=faults,
-        validate=validate,
+        range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate, **shape
     )
     duties, inflations = [], []
     for i, task in enumerate(tasks):
-        alone_pool, (alone,) = run_tasks(
-            [i], n_slots=1, n_rounds=n_rounds, n_collectors=n_collectors, hold="round", seed=seed, costs=costs
-        )
+        alone_pool, (alone,) = run_tasks([i], n_slots=1, hold="round", **shape)
         load = _load(alone_pool.host.stream)
         duties.append(load.computed_s / load.span_s)
         inflations.append(_round_s(task) / _round_s(alone))

@@ -26,6 +26,7 @@ from drlnb.records.leasing import (
 
 __all__ = ["Ledger", "Records"]
 
+#: What a machine answers, in its order.
 Records = list[Record]
 
 
