@@ -2,32 +2,28 @@
 
 import atexit
 import contextlib
-import datetime
 import shutil
 import sys
 import tempfile
 import time
-import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from drlnb.fleet.existing import check, prepare
-from drlnb.fleet.link import Link, connect
+from drlnb.fleet import faces
+from drlnb.fleet.existing import check
+from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
+from drlnb.fleet.link import connect
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
-from drlnb.records.errors import ConfigError, EnvError, PeerError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.errors import ConfigError, PeerError
 from drlnb.runtime.rundir import RunDir
-from drlnb.runtime.versions import versions
 
 __all__ = ["Fleet", "default_out", "launch", "resume", "run_spec"]
 
-#: Version of run.json.
-_SPEC_FORMAT = 1
 #: Longest wait for the checkpoints of an own cluster's runs when it is closed, in seconds.
 _STOP_S = 60.0
 
@@ -57,11 +53,26 @@ class Fleet:
     Notes
     -----
     Closing a fleet stops the runs of its own cluster, with a checkpoint; on somebody else's cluster runs go on.
+    In a notebook, ``Fleet()`` again gives the fleet whose own cluster is still up, and ``train`` again with the tasks
+    of a run that goes on gives that run: a cell may be run twice.
     """
+
+    def __new__(
+        cls, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto", name: str | None = None
+    ) -> Self:
+        """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
+        del name
+        found = _own.get("fleet") if client is None and faces.notebook() else None
+        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots):
+            return super().__new__(cls)
+        _say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
+        return found
 
     def __init__(
         self, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto", name: str | None = None
     ) -> None:
+        if "pool" in self.__dict__:
+            return  # it was there already
         n_slots = _n_slots(slots)
         if n_workers is not None and (not isinstance(n_workers, int) or isinstance(n_workers, bool) or n_workers < 1):
             raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
@@ -76,6 +87,7 @@ class Fleet:
         self._root: Path | None = None
         if client is None:
             self._handle, self._root = _start_cluster(n_workers or 1)
+            self._n_workers = n_workers or 1
         self._finalizer = weakref.finalize(self, _sweep, self._handle, self._root)
         try:
             if self._handle is None:
@@ -88,8 +100,10 @@ class Fleet:
             self._finalizer()
             raise
         self._at_exit = _close_at_exit(self)
+        if self._handle is not None:
+            _own["fleet"] = self
         for notice in self.pool.notices:
-            sys.stderr.write(f"drlnb: {notice}\n")
+            _say(notice)
 
     def __repr__(self) -> str:
         kind = "own cluster" if self._handle is not None else "cluster"
@@ -101,6 +115,42 @@ class Fleet:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        """Show the launcher in a notebook, ``repr`` elsewhere; never raises."""
+        del include, exclude
+        return faces.mimebundle("launcher", self)
+
+    def panel(self, **settings: Any) -> Any:
+        """Return the launcher: a form, and the tasks of the newest run.
+
+        Raises
+        ------
+        MissingFace
+            If no panels are installed.
+        """
+        return faces.face("launcher")(self, **settings)
+
+    def _serves(self, n_workers: int | None, slots: int | str) -> bool:
+        """Whether this fleet is what was asked for; an idle one that is not is closed."""
+        if n_workers in {None, self._n_workers} and slots in {"auto", len(self.slots)}:
+            return True
+        if any(not training.ended for training in self._trainings):
+            raise ConfigError(
+                f"a fleet with {len(self.slots)} slots is training in this notebook; close it first: fleet.close()"
+            )
+        self.close()
+        return False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has hung up."""
+        return self._closed
+
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        """The runs that were started or attached here, oldest first."""
+        return tuple(self._trainings)
 
     @property
     def address(self) -> str:
@@ -149,7 +199,13 @@ class Fleet:
         SpecMismatch
             If another run would be resumed.
         """
-        spec = run_spec(task_specs(tasks), planner_names(planners))
+        specs, names = task_specs(tasks), planner_names(planners)
+        if faces.notebook():
+            for training in self._trainings:
+                if _goes_on(training, out) and same_work(training, specs, names):
+                    _say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
+                    return training
+        spec = run_spec(specs, names)
         where = Path(out) if out is not None else default_out()
         return self._started(launch(self._link, spec, where, on_existing, fleet=self))
 
@@ -172,6 +228,17 @@ class Fleet:
     def runs(self) -> list[dict[str, Any]]:
         """Return the runs that the cluster knows: id, directory, state, tasks."""
         return self._link.runs()
+
+    def attach(self, run_id: str) -> Training:
+        """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such run, or its directory cannot be read from here.
+        """
+        known = (training for training in self._trainings if training.run_id == run_id and not training.closed)
+        return next(known, None) or self._started(attach(self._link, run_id, fleet=self))
 
     def close(self, timeout_s: float = _STOP_S) -> None:
         """Hang up; an own cluster's runs are stopped first, with a checkpoint, and then the cluster.
@@ -225,6 +292,19 @@ class Fleet:
             self._link.close()
         for training in self._trainings:
             training.close()
+
+
+#: The fleet of this process whose cluster is its own, if its object still lives.
+_own: "weakref.WeakValueDictionary[str, Fleet]" = weakref.WeakValueDictionary()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"drlnb: {text}\n")
+
+
+def _goes_on(training: Training, out: str | Path | None) -> bool:
+    same = out is None or Path(out).expanduser().absolute() == training.out
+    return same and not training.ended and not training.closed
 
 
 def _n_slots(slots: int | str) -> int | None:
@@ -284,88 +364,6 @@ def _close_at_exit(fleet: Fleet) -> Any:
 
     atexit.register(close)
     return close
-
-
-# ---------------------------------------------------------------------- one run
-def default_out() -> Path:
-    """Return a run directory named by the time, that is free."""
-    now = datetime.datetime.now().astimezone()
-    first = Path("runs") / now.strftime("%Y%m%d-%H%M%S")
-    path, n = first, 1
-    while path.exists():
-        n += 1
-        path = first.with_name(f"{first.name}-{n}")
-    return path
-
-
-def run_spec(specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``run.json`` shall hold, with a new run id."""
-    now = datetime.datetime.now().astimezone()
-    return {
-        "format": _SPEC_FORMAT,
-        "run": f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
-        "created": now.isoformat(timespec="seconds"),
-        "tasks": [spec.to_plain() for spec in specs],
-        "planners": dict(planners),
-        "settings": {},
-        "versions": versions(),
-    }
-
-
-def launch(
-    link: Link, spec: Mapping[str, Any], out: Path, on_existing: str = "error", *, fleet: Any = None
-) -> Training:
-    """Try the environments, prepare the directory, register the run and start its masters.
-
-    Parameters
-    ----------
-    link
-        The way to the cluster.
-    spec
-        As of :func:`run_spec`, or what ``run.json`` holds.
-    out, on_existing
-        As of :meth:`Fleet.train`.
-    fleet
-        Kept alive as long as the training.
-    """
-    check(out, spec, on_existing)
-    probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
-    run = prepare(out, probed, on_existing)
-    spec = run.read_spec()
-    attempts = {task["name"]: max(run.attempts(task["name"]), default=0) for task in spec["tasks"]}
-    message = {key: spec[key] for key in ("run", "tasks", "planners")} | {"settings": spec.get("settings", {})}
-    try:
-        link.create_run({**message, "out": str(run.path), "resume": run.resumed, "attempts": attempts})
-    except BaseException:
-        if not run.resumed:
-            run.remove()
-            run.path.rmdir()
-        raise
-    run.write_lock(link.lock(spec["run"]))
-    specs = tuple(TaskSpec.from_plain(task) for task in spec["tasks"])
-    link.submit_anchors(spec["run"], [task.name for task in specs])
-    return Training(spec["run"], specs, run, link, fleet)
-
-
-def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tasks with their environments' spaces; each environment that is not known yet is tried once."""
-    spaces: dict[str, Mapping[str, Any]] = {}
-    problems: list[EnvError] = []
-    made = []
-    for task in tasks:
-        env = task["env"]
-        if task.get("observation_space") is None and env not in spaces:
-            try:
-                spaces[env] = link.probe_env(env)
-            except EnvError as error:
-                problems.append(error)
-                spaces[env] = {}
-        made.append({**task, **spaces.get(env, {})})
-    if len(problems) > 1:
-        raise EnvError("; ".join(str(problem) for problem in problems))
-    if problems:
-        raise problems[0]
-    return made
 
 
 def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto") -> Training:

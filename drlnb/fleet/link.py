@@ -38,6 +38,9 @@ class Link(Protocol):
     def control(self, run_id: str, action: str, *, task: str | None = None, reason: str = "") -> None:
         """Stop, kill, pause, resume or checkpoint."""
 
+    def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
+        """Change a setting of a run's tasks."""
+
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
         """Return (next number, journal rows, whether some were missed), waiting at most so long for a first one."""
 
@@ -111,6 +114,11 @@ class ClientLink:
         """Stop, kill, pause, resume or checkpoint."""
         with self._connected():
             self._install.control(self.client, run_id, action, task=task, reason=reason)
+
+    def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
+        """Change a setting of a run's tasks."""
+        with self._connected():
+            self._install.control(self.client, run_id, "set", task=task, key=key, value=value)
 
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
         """Return (next number, journal rows, whether some were missed)."""

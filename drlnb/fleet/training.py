@@ -5,22 +5,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from drlnb.fleet import faces
 from drlnb.fleet.board import Board, TaskStatus
 from drlnb.fleet.export import MetricsExport
-from drlnb.fleet.frames import frame_of, table_rows
+from drlnb.fleet.faces import RunFaces
+from drlnb.fleet.frames import after, frame_of, journal_of, table_rows
 from drlnb.fleet.link import Link
 from drlnb.fleet.model import Model, load_model
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.summary import summarise
 from drlnb.fleet.tap import Rows, Tap
-from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
-from drlnb.records.journal import Journal, Stream, StreamOpened
+from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.rundir import RunDir
 
@@ -39,7 +36,7 @@ _SETTINGS = {"leasing.hold": "hold"}
 _MOST_ROWS = 200_000
 
 
-class Training:
+class Training(RunFaces):
     """A run of one or more tasks; made by :meth:`drlnb.fleet.fleet.Fleet.train` and :func:`drlnb.resume`.
 
     A thread follows the journal.  Nothing blocks but :meth:`wait`, :meth:`settle`, :meth:`close` and, until the cluster
@@ -98,55 +95,6 @@ class Training:
     def __repr__(self) -> str:
         rows = ", ".join(f"{t.name} {t.n_timesteps:,}/{t.total_timesteps:,}" for t in self.tasks.values())
         return f"<Training {self.run_id} {self.status}: {rows}>"
-
-    # ------------------------------------------------------------------ show
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        """Show tasks and leases in a notebook, ``repr`` elsewhere; never raises."""
-        del include, exclude
-        return faces.mimebundle("desk", self)
-
-    def panel(self, name: str | None = None, **settings: Any) -> Any:
-        """Return a live panel: ``fleet`` (the tasks), ``leasing``, or None for both.
-
-        Parameters
-        ----------
-        name
-            Which one; asked for twice, it is the same panel.
-        **settings
-            As its :meth:`code` writes them.
-
-        Raises
-        ------
-        MissingFace
-            If no panels are installed.
-        """
-        return faces.face("panel")(self, name, **settings)
-
-    def report(self, path: str | Path, **options: Any) -> Any:
-        """Write the run as one HTML file that needs no network.
-
-        Raises
-        ------
-        MissingFace
-            If no reports are installed.
-        """
-        return faces.face("report")(self, path, **options)
-
-    def frame(self, table: str = "metrics") -> Any:
-        """Return a table of the journal as a ``pandas.DataFrame``: ``metrics``, ``rounds``, ``leases``, ``episodes``.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such table.
-        MissingExtra
-            If pandas is not installed.
-        """
-        return frame_of(table_rows(self.journal(), table))
-
-    def tap(self) -> Tap:
-        """Return a queue of this run's journal rows, from the beginning on; for panels."""
-        return self._live.tap()
 
     # ------------------------------------------------------------------ watch
     @property
@@ -313,10 +261,10 @@ class Training:
             journal = Journal.read(self.out)
         else:
             with self._lock:
-                journal = _journal_of(self._rows)
+                journal = journal_of(self._rows)
         if since <= 0:
             return journal
-        return Journal(streams={name: _after(stream, since) for name, stream in journal.streams.items()})
+        return Journal(streams={name: after(stream, since) for name, stream in journal.streams.items()})
 
     def summary(self) -> dict[str, Any]:
         """Return what came out, as plain data (the object of ``drlnb train --json``)."""
@@ -333,6 +281,22 @@ class Training:
                 if not behind or time.monotonic() >= deadline:
                     return summary
             time.sleep(0.2)
+
+    def frame(self, table: str = "metrics") -> Any:
+        """Return a table of the journal as a ``pandas.DataFrame``: ``metrics``, ``rounds``, ``leases``, ``episodes``.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such table.
+        MissingExtra
+            If pandas is not installed.
+        """
+        return frame_of(table_rows(self.journal(), table))
+
+    def tap(self) -> Tap:
+        """Return a queue of this run's journal rows, from the beginning on; for panels."""
+        return self._live.tap()
 
     # ------------------------------------------------------------------ the end
     def settle(self, timeout_s: float) -> bool:
@@ -426,29 +390,3 @@ class Training:
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _journal_of(rows: Sequence[Mapping[str, Any]]) -> Journal:
-    """Build a journal from the rows of a watcher."""
-    records: dict[str, list[Record]] = {}
-    for row in rows:
-        if row.get("k") in {"h", "e", "d", "c"}:
-            plain = {key: value for key, value in row.items() if key != "s"}
-            records.setdefault(str(row["s"]), []).append(Record.from_row(plain))
-    streams = {}
-    for name, said in records.items():
-        if isinstance(said[0], StreamOpened):
-            streams[name] = Stream(header=said[0], records=tuple(said[1:]), torn=False, source=name)
-    if not streams:
-        raise JournalError("no journal of this run can be seen from here yet")
-    return Journal(streams=streams)
-
-
-def _after(stream: Stream, since_s: float) -> Stream:
-    kept: list[Record] = []
-    keep = False
-    for record in stream.records:
-        keep = record.t >= since_s if isinstance(record, Event) else keep
-        if keep:
-            kept.append(record)
-    return replace(stream, records=tuple(kept))

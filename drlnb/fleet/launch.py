@@ -1,0 +1,140 @@
+"""How does a run begin?  Its environments are tried, its directory is made, the cluster is told."""
+
+import datetime
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drlnb.fleet.existing import check, prepare
+from drlnb.fleet.link import Link
+from drlnb.fleet.training import Training
+from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.versions import versions
+
+__all__ = ["attach", "default_out", "launch", "run_spec", "same_work"]
+
+#: Version of run.json.
+_SPEC_FORMAT = 1
+
+#: What a task's spec holds beside the caller's wishes.
+_NOT_ASKED = {"origin", "observation_space", "action_space"}
+
+
+def default_out() -> Path:
+    """Return a run directory named by the time, that is free."""
+    now = datetime.datetime.now().astimezone()
+    first = Path("runs") / now.strftime("%Y%m%d-%H%M%S")
+    path, n = first, 1
+    while path.exists():
+        n += 1
+        path = first.with_name(f"{first.name}-{n}")
+    return path
+
+
+def run_spec(specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``run.json`` shall hold, with a new run id."""
+    now = datetime.datetime.now().astimezone()
+    return {
+        "format": _SPEC_FORMAT,
+        "run": f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
+        "created": now.isoformat(timespec="seconds"),
+        "tasks": [spec.to_plain() for spec in specs],
+        "planners": dict(planners),
+        "settings": {},
+        "versions": versions(),
+    }
+
+
+def launch(
+    link: Link, spec: Mapping[str, Any], out: Path, on_existing: str = "error", *, fleet: Any = None
+) -> Training:
+    """Try the environments, prepare the directory, register the run and start its masters.
+
+    Parameters
+    ----------
+    link
+        The way to the cluster.
+    spec
+        As of :func:`run_spec`, or what ``run.json`` holds.
+    out, on_existing
+        As of :meth:`Fleet.train`.
+    fleet
+        Kept alive as long as the training.
+    """
+    check(out, spec, on_existing)
+    probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
+    run = prepare(out, probed, on_existing)
+    spec = run.read_spec()
+    attempts = {task["name"]: max(run.attempts(task["name"]), default=0) for task in spec["tasks"]}
+    message = {key: spec[key] for key in ("run", "tasks", "planners")} | {"settings": spec.get("settings", {})}
+    try:
+        link.create_run({**message, "out": str(run.path), "resume": run.resumed, "attempts": attempts})
+    except BaseException:
+        if not run.resumed:
+            run.remove()
+            run.path.rmdir()
+        raise
+    run.write_lock(link.lock(spec["run"]))
+    specs = tuple(TaskSpec.from_plain(task) for task in spec["tasks"])
+    link.submit_anchors(spec["run"], [task.name for task in specs])
+    return Training(spec["run"], specs, run, link, fleet, planners=spec.get("planners"))
+
+
+def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tasks with their environments' spaces; each environment that is not known yet is tried once."""
+    spaces: dict[str, Mapping[str, Any]] = {}
+    problems: list[EnvError] = []
+    made = []
+    for task in tasks:
+        env = task["env"]
+        if task.get("observation_space") is None and env not in spaces:
+            try:
+                spaces[env] = link.probe_env(env)
+            except EnvError as error:
+                problems.append(error)
+                spaces[env] = {}
+        made.append({**task, **spaces.get(env, {})})
+    if len(problems) > 1:
+        raise EnvError("; ".join(str(problem) for problem in problems))
+    if problems:
+        raise problems[0]
+    return made
+
+
+def same_work(training: Training, specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> bool:
+    """Whether a run trains just these tasks under these planners."""
+    ours = [_asked(spec) for spec in training.specs.values()]
+    return ours == [_asked(spec) for spec in specs] and training.planners == dict(planners)
+
+
+def _asked(spec: TaskSpec) -> dict[str, Any]:
+    return {key: value for key, value in spec.to_plain().items() if key not in _NOT_ASKED}
+
+
+def attach(link: Link, run_id: str, fleet: Any = None) -> Training:
+    """Watch and steer a run that somebody else started.
+
+    Parameters
+    ----------
+    link
+        The way to its cluster.
+    run_id
+        Of the run.
+    fleet
+        Kept alive as long as the training.
+
+    Raises
+    ------
+    ConfigError
+        If the cluster does not know the run, or its directory cannot be read from here.
+    """
+    known = {str(row["run"]): row for row in link.runs()}
+    if run_id not in known:
+        raise ConfigError(f"{link.address} has no run {run_id!r}; it has {', '.join(known) or 'none'}")
+    run = RunDir(str(known[run_id]["out"]))
+    spec = run.read_spec()
+    specs = tuple(TaskSpec.from_plain(task) for task in spec["tasks"])
+    return Training(run_id, specs, run, link, fleet, planners=spec.get("planners"), guest=True)
