@@ -1,0 +1,1 @@
+"""CLICKS: panels for notebooks, one file per system; controls + one run + views, no logic."""

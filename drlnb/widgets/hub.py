@@ -1,0 +1,96 @@
+"""Who keeps the pictures moving, even while a cell blocks the kernel?  One thread that drains, folds and sends.
+
+It only ever *sends* messages: traitlets have no lock, so traits are written by the pump alone (``pump.py``).  It asks
+Dask nothing: each run's own thread brings the rows.
+"""
+
+import threading
+import time
+import weakref
+from typing import Protocol
+
+__all__ = ["Hub", "Ticking"]
+
+#: Seconds between two rounds over all panels: 4 Hz looks alive, and leaves the kernel alone (lab.md 4.12).
+_PERIOD_S = 0.25
+#: Longest wait for the thread when the last panel is closed, in seconds.
+_JOIN_S = 2.0
+
+
+class Ticking(Protocol):
+    """What the hub visits."""
+
+    def tick(self, now_s: float) -> None:
+        """Drain, fold, send; must not raise, block or set a trait."""
+
+
+class Hub:
+    """The thread and whom it visits.  It runs only while there is somebody to visit.
+
+    Parameters
+    ----------
+    period_s
+        Seconds between two visits.
+    """
+
+    def __init__(self, period_s: float = _PERIOD_S) -> None:
+        self._period_s = period_s
+        self._panels: weakref.WeakSet[Ticking] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopping: threading.Event | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def add(self, panel: Ticking) -> None:
+        """Visit a panel from now on; starts the thread if there is none."""
+        with self._lock:
+            self._panels.add(panel)
+            if not self.running:
+                stopping = self._stopping = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(stopping,), name="drlnb-hub", daemon=True)
+                self._thread.start()
+
+    def remove(self, panel: Ticking) -> None:
+        """Visit it no more; ends the thread with the last one."""
+        with self._lock:
+            self._panels.discard(panel)
+            thread = None if self._panels else self._end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+    def stop(self) -> None:
+        """End the thread, whoever is left."""
+        with self._lock:
+            self._panels.clear()
+            thread = self._end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+    def wake(self) -> None:
+        """Visit everybody now instead of at the next turn."""
+        self._wake.set()
+
+    def visit(self) -> None:
+        """Visit every panel once."""
+        for panel in list(self._panels):
+            panel.tick(time.monotonic())
+
+    def _end(self) -> threading.Thread | None:
+        thread, self._thread = self._thread, None
+        if self._stopping is not None:
+            self._stopping.set()
+        self._wake.set()
+        return thread
+
+    def _run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+            if stopping.is_set() or not len(self._panels):
+                break
+            self.visit()

@@ -1,0 +1,112 @@
+"""Where does a person read what went wrong?  In the panel: cells show nothing of a callback's or thread's failure."""
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
+
+from drlnb.records.errors import InputError, PeerError
+
+__all__ = ["Message", "MessageArea", "guarded", "sentence_of"]
+
+#: Messages that are kept.
+_MOST = 20
+
+_LOG = logging.getLogger("drlnb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One thing that a person should know."""
+
+    #: ``info``, ``warning`` or ``error``.
+    level: str
+    text: str
+    details: str = ""
+    #: How often it was said in a row.
+    count: int = 1
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as plain data."""
+        return {"level": self.level, "text": self.text, "details": self.details, "count": self.count}
+
+
+class MessageArea:
+    """The messages of one panel, newest first; any thread may add one.
+
+    Parameters
+    ----------
+    changed
+        Called after each change, by the thread that made it.
+    """
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._messages: list[Message] = []
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(list(self._messages))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def say(self, level: str, text: str, details: str = "") -> None:
+        """Add a message; the same as one that is there already counts one more."""
+        with self._lock:
+            new = Message(level=level, text=text, details=details)
+            same = next((m for m in self._messages if (m.level, m.text) == (level, text)), None)
+            if same is not None:
+                self._messages.remove(same)
+                new = replace(new, count=same.count + 1)
+            self._messages = [new, *self._messages][:_MOST]
+        self._changed()
+
+    def failed(self, what: str, error: BaseException) -> str:
+        """Say that something did not work; return the sentence."""
+        text = f"{what}: {sentence_of(error)}"
+        expected = isinstance(error, InputError | PeerError)
+        details = "" if expected else "".join(traceback.format_exception(error))
+        _LOG.log(logging.INFO if expected else logging.ERROR, text, exc_info=None if expected else error)
+        self.say("error", text, details)
+        return text
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._messages = []
+        self._changed()
+
+    @contextmanager
+    def guard(self, what: str) -> Iterator[None]:
+        """Turn an exception into a message."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - told in the panel: nobody else would hear of it
+            self.failed(what, error)
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return an exception in one line: our own errors speak for themselves, others are named."""
+    text = " ".join(str(error).split())
+    if isinstance(error, InputError | PeerError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def guarded(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a method of something with ``messages``: an exception becomes a message, and nothing is raised."""
+
+    def decorate(method: Callable[..., None]) -> Callable[..., None]:
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> None:
+            with self.messages.guard(what):
+                method(self, *args, **kwargs)
+
+        return call
+
+    return decorate
