@@ -96,7 +96,7 @@ def handover(effort: Effort) -> tuple[Row, ...]:
             what=f"{what}; holds of {hold_s * 1e3:g} ms",
             against=against,
             bar=Bar("ratio", 1 / 3),
-            binding=row == "handover",
+            binding=False,  # docs/decisions/0002
             **pair_up(mine[row], theirs[row]),
         )
         for row, hold_s in _HOLDS_S.items()
@@ -111,7 +111,7 @@ def handover(effort: Effort) -> tuple[Row, ...]:
             what=f"{what}; holds of 1 ms",
             against=echoed,
             bar=Bar("ratio", 1 / 3),
-            binding=False,
+            binding=True,
             **pair_up(mine["handover-busy"], theirs["acquire"]),
         ),
         Row(
