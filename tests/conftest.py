@@ -113,12 +113,14 @@ def _orphans(before: Iterable[int] = ()) -> dict[int, str]:
     for process in psutil.process_iter(["cmdline"]):
         if " ".join(process.info["cmdline"] or ()).startswith("drlnb "):
             titled[process.pid] = process
+    # Orphans go to the machine's first process or to the nearest ancestor of ours that takes them; those of another
+    # session hang below a process that is neither drlnb's nor an ancestor of ours.
+    ours = {1, os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = {}
     for pid, process in titled.items():
         with contextlib.suppress(psutil.NoSuchProcess):
-            parents = [parent.pid for parent in process.parents() if parent.pid not in titled]
-            # Those of another session have a live ancestor that is neither drlnb's nor the machine's first process.
-            if pid not in before and (os.getpid() in parents or set(parents) <= {1}):
+            nearest = next((parent.pid for parent in process.parents() if parent.pid not in titled), 1)
+            if pid not in before and nearest in ours:
                 found[pid] = " ".join(process.info["cmdline"]).strip()
     return found
 

@@ -1,5 +1,6 @@
 """The leak fixtures, the network guard and the supervisor of ``.ci/run`` see what is planted for them."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,10 @@ def test_an_orphan_of_a_cluster_test_is_red(tree):
         "subprocess.run([sys.executable, '-c', start, sys.executable, '-c', lost], check=True)"
     )
     planted = tree.plant({"tests/test_leaky.py": leaky(body, marker="@pytest.mark.cluster\n")})
-    ran = planted.run(*PYTEST, "-m", "cluster")
-    assert ran.red_for("process left behind", "drlnb lost"), ran.output
+    supervised = (".ci/supervise.py", "--limit-s", "60", "--", sys.executable)
+    for words in (PYTEST, (*supervised, *PYTEST)):
+        ran = planted.run(*words, "-m", "cluster")
+        assert ran.red_for("process left behind", "drlnb lost"), ran.output
 
 
 def test_a_process_that_outlives_the_tests_is_red_and_killed(tree):
