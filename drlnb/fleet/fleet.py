@@ -229,6 +229,10 @@ class Fleet:
         """Return the runs that the cluster knows: id, directory, state, tasks."""
         return self._link.runs()
 
+    def probe(self, env: str) -> Mapping[str, Any]:
+        """Return an environment's spaces, or raise EnvError as :meth:`train` would; takes seconds the first time."""
+        return self._link.probe_env(env)
+
     def attach(self, run_id: str) -> Training:
         """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
 

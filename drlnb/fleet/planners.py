@@ -12,7 +12,10 @@ from drlnb.planning.swapping import swap_planner
 from drlnb.planning.warmup import warmup_planner
 from drlnb.records.errors import ConfigError
 
-__all__ = ["planner_names"]
+__all__ = ["CHOICES", "planner_names"]
+
+#: Setting -> values that it can be given while tasks run.
+CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round")}
 
 #: The six decisions, and what builds a planner for each (raises ValueError naming the known ones).
 _BUILDERS: Mapping[str, Callable[[str], object]] = {
