@@ -37,11 +37,13 @@ class Collecting(RoundState):
             return
         if event.collector == self.evaluator:
             self.evaluator = None
-        if self.crew.n_restarts > self.config["max_collector_restarts"]:
+        member = self.crew.members[event.collector]
+        raised_again = bool(event.detail) and member.n_losses >= self.config["max_collector_errors"]
+        if raised_again or self.crew.n_restarts > self.config["max_collector_restarts"]:
             reason = f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}"
             self._end("failed", reason.strip())
             return
-        n_restarts = self.crew.members[event.collector].n_restarts
+        n_restarts = member.n_restarts
         self._out.append(
             warmup.CollectorRestartPlanned(
                 collector=event.collector, node=event.node, after_s=pause_s, n_restarts=n_restarts

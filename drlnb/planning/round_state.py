@@ -34,6 +34,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "checkpoint_max_s": 120.0,  # and at least this often
     "n_eval_episodes": 20,
     "max_collector_restarts": 20,
+    "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
 }
 

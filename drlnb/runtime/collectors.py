@@ -110,6 +110,8 @@ class CollectorHost:
     async def _report(self, live: LiveCollector) -> None:
         code = await self._reap(live)
         reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        if live.error:
+            reason = live.error.strip().splitlines()[-1]
         self._on_lost(live, reason, live.error or ("" if code is not None and code < 0 else tail(live.log)))
 
     async def _reap(self, live: LiveCollector) -> int | None:

@@ -327,6 +327,7 @@ def test_defaults():
         "checkpoint_max_s": 120.0,
         "n_eval_episodes": 20,
         "max_collector_restarts": 20,
+        "max_collector_errors": 3,
         "max_executor_deaths": 3,
     }  # fmt: skip
     machine = RoundMachine({"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 1, "total_timesteps": 1})

@@ -268,6 +268,17 @@ def test_restarts_have_a_budget():
     )
 
 
+def test_an_error_that_comes_back_at_once_is_not_tried_for_ever():
+    """The third loss in a row without a fragment between fails the task if it brings a traceback, not if it is a kill."""
+    for detail, ends in (("ValueError: x", 1), ("", 0)):
+        master = Master(max_collector_restarts=100)
+        master.at_version_1()
+        for _ in range(2):
+            assert not of(words.EndTask, master.lost(0, detail="ValueError: x"))
+            master.ready(0)
+        assert len(of(words.EndTask, master.lost(0, detail=detail))) == ends
+
+
 def test_old_news_of_collectors_change_nothing(master):
     """Readiness or loss on a node where the collector does not live, of one that is up, or of an unknown one."""
     assert master.ready(0, "n9") == ()
