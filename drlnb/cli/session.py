@@ -44,6 +44,7 @@ class Session:
         self._phase = "starting"
         self._n_signals = 0
         self._former: dict[int, Any] = {}
+        self._debug = debug
         if not debug:
             import distributed  # noqa: F401 - it sets its loggers' levels when it is imported
 
@@ -129,7 +130,9 @@ class Session:
         self.say(f"run directory: {training.out}")
         for task in tasks.values():
             if task.state == "failed":
-                print(f"drlnb: task {task.name} failed: {task.failure}", file=sys.stderr)
+                first, _, detail = task.failure.strip().partition("\n")
+                shown = task.failure.strip() if self._debug or not detail else f"{first} (with --debug: the traceback)"
+                print(f"drlnb: task {task.name} failed: {shown}", file=sys.stderr)
         states = {task.state for task in tasks.values()}
         if self._as_json and summary is not None:
             print(json.dumps(summary), flush=True)

@@ -27,8 +27,9 @@ class LiveCollector:
     channel: ChildChannel | None = None
     process: ChildProcess | None = None
     ended: bool = False
-    #: Text of the exception that made it useless, if it told one.
+    #: Traceback and message of the exception that made it useless, if it told one.
     error: str = ""
+    said: str = ""
 
 
 class CollectorHost:
@@ -111,7 +112,7 @@ class CollectorHost:
         code = await self._reap(live)
         reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         if live.error:
-            reason = live.error.strip().splitlines()[-1]
+            reason = live.said
         self._on_lost(live, reason, live.error or ("" if code is not None and code < 0 else tail(live.log)))
 
     async def _reap(self, live: LiveCollector) -> int | None:
@@ -133,7 +134,7 @@ class CollectorHost:
         answer, payload = await live.channel.ask(header, *payloads)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
-            live.error = answer["detail"]
+            live.error, live.said = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
 

@@ -269,7 +269,7 @@ def test_restarts_have_a_budget():
 
 
 def test_an_error_that_comes_back_at_once_is_not_tried_for_ever():
-    """The third loss in a row without a fragment between fails the task if it brings a traceback, not if it is a kill."""
+    """The third loss in a row without a fragment fails the task if it brings a traceback, not if it is a kill."""
     for detail, ends in (("ValueError: x", 1), ("", 0)):
         master = Master(max_collector_restarts=100)
         master.at_version_1()
