@@ -3,40 +3,43 @@
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["MODULES", "common", "module", "part"]
+__all__ = ["MODULES", "module", "part"]
 
-#: Modules that draw, by name; each needs ``common.js`` in front of it.
-MODULES = ("timeline", "chart", "table", "shell")
+#: Modules that draw, by name, and the files that each is made of, in order.
+MODULES = {
+    "timeline": ("common", "picture", "timeline"),
+    "chart": ("common", "picture", "chart"),
+    "table": ("common", "picture", "commands", "table"),
+    "shell": ("common", "commands", "shell"),
+}
 
 
 @cache
 def part(name: str) -> str:
-    """Return the text of one file of ``views/js`` without anything in front.
+    """Return the text of one file of ``views/js`` alone.
 
     Raises
     ------
     ValueError
-        If there is no such module.
+        If there is no such file.
     """
-    if name not in (*MODULES, "common"):
-        raise ValueError(f"module must be one of {', '.join(MODULES)}, got {name!r}")
+    known = sorted({file for parts in MODULES.values() for file in parts})
+    if name not in known:
+        raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
     return (files("drlnb.views") / "js" / f"{name}.js").read_text(encoding="utf-8")
-
-
-def common() -> str:
-    """Return the text that every module needs in front of it."""
-    return part("common")
 
 
 @cache
 def module(name: str) -> str:
     """Return the text of a whole ES module (`name`: timeline, chart, table or shell), as anywidget's ``_esm`` takes it.
 
-    A module made from a blob cannot import its neighbours: so ``common.js`` stands in front of each.
+    A module made from a blob cannot import its neighbours: so what it shares with them stands in front of it.
 
     Raises
     ------
     ValueError
         If there is no such module.
     """
-    return f"{common()}\n{part(name)}"
+    if name not in MODULES:
+        raise ValueError(f"module must be one of {', '.join(MODULES)}, got {name!r}")
+    return "\n".join(part(file) for file in MODULES[name])

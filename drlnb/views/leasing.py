@@ -303,9 +303,14 @@ def _bars(leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -
         "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
         "held": leases.held[rows], "computed": leases.computed[rows],
         "token": leases.token[rows].astype(np.uint32), "n": np.ones(len(rows), dtype=np.uint32),
-        "lane": leases.lane[rows].astype(np.uint8), "series": leases.series[rows].astype(np.uint8),
-        "reason": reason[rows].astype(np.uint8),
+        "lane": _index(leases.lane[rows]), "series": _index(leases.series[rows]),
+        "reason": _index(reason[rows]),
     }  # fmt: skip
+
+
+def _index(values: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return small numbers of lanes, series and names in two bytes each; there are never 65,536 of them."""
+    return values.astype(np.uint16)
 
 
 def _merged(
@@ -323,7 +328,7 @@ def _merged(
             "start": one.start, "stop": one.stop, "held": np.where(single, bars["held"], size),
             "waited": np.where(single, bars["waited"], np.nan), "computed": np.where(single, bars["computed"], np.nan),
             "token": np.where(single, bars["token"], 0).astype(np.uint32), "n": one.n.astype(np.uint32),
-            "series": one.series.astype(np.uint8), "reason": np.where(single, bars["reason"], 0).astype(np.uint8),
+            "series": _index(one.series), "reason": _index(np.where(single, bars["reason"], 0)),
         }  # fmt: skip
         parts.append(bars)
     merged = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -342,7 +347,7 @@ def _joined(work: Mapping[str, NDArray[Any]], gap: float) -> dict[str, NDArray[A
     order = np.argsort(stop, kind="stable")
     return {
         "start": start[order], "stop": stop[order],
-        "lane": lane[order].astype(np.uint8), "series": series[order].astype(np.uint8),
+        "lane": _index(lane[order]), "series": _index(series[order]),
     }  # fmt: skip
 
 
@@ -350,7 +355,7 @@ def _with_lane(waits: Mapping[str, NDArray[Any]], n_slots: int) -> dict[str, NDA
     series = waits["series"]
     return {
         "start": waits["start"], "stop": waits["stop"],
-        "lane": (series + n_slots).astype(np.uint8), "series": series.astype(np.uint8),
+        "lane": _index(series + n_slots), "series": _index(series),
     }  # fmt: skip
 
 
@@ -365,7 +370,7 @@ def _drains(line: _Line, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
     return {
         "start": np.array([one[0] for one in found], dtype=np.float64),
         "stop": np.array([one[1] for one in found], dtype=np.float64),
-        "lane": np.array([one[2] for one in found], dtype=np.uint8),
+        "lane": np.array([one[2] for one in found], dtype=np.uint16),
     }
 
 

@@ -24,7 +24,7 @@ Message = tuple[dict[str, Any], list[bytes]]
 #: Columns of these names are points in time, relative to ``t0``.
 _TIMES = frozenset({"start", "stop", "t"})
 
-_DTYPES = {"t": "<f4", "f": "<f4", "u": "<u4", "b": "u1"}
+_DTYPES = {"t": "<f4", "f": "<f4", "u": "<u4", "h": "<u2", "b": "u1"}
 
 
 def plain(value: Any) -> Any:
@@ -52,10 +52,10 @@ def header_json(header: Mapping[str, Any]) -> str:
 
 
 def code_of(name: str, values: NDArray[Any]) -> str:
-    """Return how a column travels: ``t`` time, ``f`` float32, ``u`` uint32, ``b`` uint8."""
+    """Return how a column travels: ``t`` time, ``f`` float32, ``u`` uint32, ``h`` uint16, ``b`` uint8."""
     if name in _TIMES:
         return "t"
-    return {"f": "f", "u": "b" if values.dtype.itemsize == 1 else "u", "i": "u"}[values.dtype.kind]
+    return {"f": "f", "u": {1: "b", 2: "h"}.get(values.dtype.itemsize, "u"), "i": "u"}[values.dtype.kind]
 
 
 def t0_of(tables: Tables) -> float:

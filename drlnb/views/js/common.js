@@ -1,0 +1,199 @@
+// Shared by every module: words, payload, colours, pens, tool row, commands.  No import, no export: modules made from a
+// blob cannot import neighbours, so this text stands in front of each.  User text enters the page by textContent only.
+
+// -- words (twin of views/words.py, tested against one golden file) ---------------------------------------------------
+const known = (v) => typeof v === "number" && Number.isFinite(v);
+function fixed(v, digits) {
+  const scale = 10 ** digits, whole = Math.floor(Math.abs(v) * scale + 0.5 + 1e-9), sign = v < 0 && whole ? "-" : "";
+  if (!digits) return sign + whole;
+  return `${sign}${Math.floor(whole / scale)}.${String(whole % scale).padStart(digits, "0")}`;
+}
+function milliseconds(s) {
+  if (!known(s)) return "-";
+  return `${fixed(s * 1000, Math.abs(s * 1000) < 9.95 ? 1 : 0)} ms`;
+}
+function duration(s) {
+  if (!known(s)) return "-";
+  if (s < 0) return `-${duration(-s)}`;
+  if (s < 0.9995) return milliseconds(s);
+  if (s < 59.95) return `${fixed(s, 1)} s`;
+  const whole = Math.floor(s + 0.5);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.floor(s / 60 + 0.5);
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+function number(v, digits = 3) {
+  if (!known(v)) return "-";
+  if (v === 0) return "0";
+  const places = digits - 1 - Math.floor(Math.log10(Math.abs(v)));
+  if (places <= 0) return fixed(v, 0);
+  const text = fixed(v, Math.min(places, 9));
+  return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
+}
+const percent = (v) => (known(v) ? `${fixed(v * 100, 0)} %` : "-");
+const count = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+function axisSeconds(s, step) {
+  if (step < 30 || s < 60) return fixed(s, step < 1 ? Math.max(0, -Math.floor(Math.log10(step))) : 0);
+  const w = Math.floor(s + 0.5), two = (n) => String(n).padStart(2, "0");
+  if (w < 3600) return `${Math.floor(w / 60)}:${two(w % 60)}`;
+  return `${Math.floor(w / 3600)}:${two(Math.floor((w % 3600) / 60))}:${two(w % 60)}`;
+}
+const withUnit = (v, unit) => (unit === "%" ? percent(v) : unit === "s" ? duration(v) : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`);
+
+// -- payload (views/payload.py) ---------------------------------------------------------------------------------------
+const KINDS = { t: Float32Array, f: Float32Array, u: Uint32Array, h: Uint16Array, b: Uint8Array };
+function bytesOf(data) {
+  if (!data) return new ArrayBuffer(0);
+  const view = data.buffer ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : new Uint8Array(data);
+  return view.slice().buffer; // a copy begins at 0, so every column is aligned
+}
+function readTables(layout, t0, data) {
+  const raw = bytesOf(data), tables = {};
+  let at = 0;
+  for (const one of layout) {
+    const table = (tables[one.table] = { n: one.n });
+    for (const [name, code] of one.columns) {
+      const values = new KINDS[code](raw, at, one.n);
+      at += Math.ceil((one.n * KINDS[code].BYTES_PER_ELEMENT) / 4) * 4;
+      table[name] = code === "t" ? Float64Array.from(values, (v) => t0 + v) : values;
+    }
+  }
+  return tables;
+}
+function patchTables(old, layout, tails) {
+  const tables = { ...old };
+  for (const { table, drop, keep, columns } of layout) {
+    const before = old[table], tail = tails[table], next = (tables[table] = { n: keep + tail.n });
+    for (const [name] of columns) {
+      const joined = (next[name] = new tail[name].constructor(keep + tail.n));
+      if (keep) joined.set(before[name].subarray(drop, drop + keep));
+      joined.set(tail[name], keep);
+    }
+  }
+  return tables;
+}
+// State of one picture: from the traits at once, then by messages; a gap in seq asks for a snapshot.
+function feed(model, changed, said = () => {}) {
+  const state = { header: {}, tables: {}, seq: 0, newsAt: 0, dataAt: 0 };
+  const hello = () => model.send({ kind: "hello", seq: state.seq });
+  function whole(header, data) {
+    state.header = header;
+    state.tables = readTables(header.layout || [], header.t0 || 0, data);
+    changed(state);
+  }
+  function traits() {
+    const text = model.get("_header");
+    if (!text) return;
+    const header = typeof text === "string" ? JSON.parse(text) : text;
+    if ((header.seq || 0) < state.seq) return; // older than what messages have told
+    state.seq = header.seq || state.seq;
+    whole(header, model.get("_snapshot"));
+  }
+  function message(m, buffers) {
+    if (!m || !m.kind) return;
+    state.newsAt = Date.now();
+    if (m.kind === "snapshot") {
+      state.seq = m.seq;
+      state.dataAt = performance.now();
+      whole(m.header, buffers && buffers[0]);
+    } else if (m.kind === "delta") {
+      if (m.seq <= state.seq) return;
+      if (m.seq !== state.seq + 1) return hello();
+      state.seq = m.seq;
+      state.dataAt = performance.now();
+      Object.assign(state.header, m.header);
+      state.tables = patchTables(state.tables, m.layout, readTables(m.layout, m.t0, buffers && buffers[0]));
+      changed(state);
+    } else if (m.kind === "beat" && m.seq > state.seq) hello();
+    said(m, state);
+  }
+  const safe = guarded(model, message), again = guarded(model, traits);
+  model.on("msg:custom", safe);
+  model.on("change:_snapshot", again);
+  model.on("change:_header", again);
+  again();
+  hello();
+  state.stop = () => {
+    model.off("msg:custom", safe);
+    model.off("change:_snapshot", again);
+    model.off("change:_header", again);
+  };
+  return state;
+}
+// An error while drawing is told to Python and shown; the next news tries again.
+function guarded(model, run) {
+  return (...args) => {
+    try {
+      return run(...args);
+    } catch (error) {
+      model.send({ kind: "js_error", text: String(error && error.message), details: String(error && error.stack) });
+      console.error("drlnb", error);
+    }
+  };
+}
+
+// -- page -------------------------------------------------------------------------------------------------------------
+function make(tag, attrs = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attrs)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "text") node.textContent = value;
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "test") node.setAttribute("data-testid", value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter(Boolean));
+  return node;
+}
+const CSS = `
+.drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#fff));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#1f2328));
+--drlnb-dim:var(--jp-ui-font-color2,#59636e);--drlnb-line:var(--jp-border-color2,#d1d9e0);--drlnb-soft:var(--jp-layout-color2,#f3f5f7);--drlnb-accent:var(--jp-brand-color1,#0b63c5);
+--drlnb-bad:var(--jp-error-color1,#b3261e);font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--drlnb-fg);position:relative;min-width:0}
+@media (prefers-color-scheme:dark){.drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#14181d));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#e6edf3));
+--drlnb-dim:var(--jp-ui-font-color2,#9aa7b4);--drlnb-line:var(--jp-border-color2,#3a434d);--drlnb-soft:var(--jp-layout-color2,#1d232a);--drlnb-accent:var(--jp-brand-color1,#6cb2ff);--drlnb-bad:var(--jp-error-color1,#ff8a80)}}
+.drlnb canvas{display:block;width:100%;outline:none;touch-action:pan-y;border-radius:4px}
+.drlnb :is(canvas,button,tr,pre):focus-visible{outline:2px solid var(--drlnb-accent);outline-offset:1px}
+.drlnb-row{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin:4px 0}
+.drlnb-num{white-space:nowrap}.drlnb-num b{font-weight:600;font-variant-numeric:tabular-nums}.drlnb-dim,.drlnb-num span{color:var(--drlnb-dim)}
+.drlnb button{font:inherit;color:inherit;background:var(--drlnb-soft);border:1px solid var(--drlnb-line);border-radius:4px;min-height:32px;min-width:32px;padding:2px 9px;cursor:pointer}
+.drlnb button:hover{border-color:var(--drlnb-accent)}.drlnb button[disabled],.drlnb button[aria-disabled=true]{opacity:.55;cursor:default}.drlnb button[aria-pressed=true]{border-color:var(--drlnb-accent);box-shadow:inset 0 0 0 1px var(--drlnb-accent)}
+.drlnb-chip{display:inline-block;min-width:1.25em;padding:0 3px;text-align:center;border-radius:3px;font-weight:600;font-size:12px}
+.drlnb-tip{position:absolute;z-index:9;pointer-events:none;max-width:280px;padding:4px 8px;border-radius:4px;background:var(--drlnb-bg);border:1px solid var(--drlnb-line);box-shadow:0 2px 8px #0004;white-space:pre-line;font-size:12px}
+.drlnb-scroll{max-height:260px;overflow:auto;margin:4px 0;max-width:100%}.drlnb table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+.drlnb :is(th,td){padding:3px 8px;border-bottom:1px solid var(--drlnb-line);text-align:left;white-space:nowrap}.drlnb th{font-weight:600;color:var(--drlnb-dim)}.drlnb td.drlnb-r,.drlnb th.drlnb-r{text-align:right}
+.drlnb-bad{color:var(--drlnb-bad)}.drlnb-off{position:absolute!important;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+@media (prefers-reduced-motion:reduce){.drlnb *{animation:none!important;transition:none!important}}`;
+function rootOf(el, name) {
+  const root = make("div", { class: "drlnb", test: name, "data-lm-suppress-shortcuts": "true" });
+  el.append(make("style", { text: CSS }), root);
+  return root;
+}
+const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--drlnb-${name}`).trim() || "#888";
+function inkOn(hex) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
+  return 0.3 * r + 0.59 * g + 0.11 * b > 0.45 ? "#111" : "#fff";
+}
+function chip(series) {
+  const node = make("span", { class: "drlnb-chip", text: series.letter, "aria-hidden": "true" });
+  node.style.background = series.colour;
+  node.style.color = inkOn(series.colour);
+  return node;
+}
+// Calls `run` when the theme, the width or the visibility changes; returns what ends that.
+function watch(root, run) {
+  const theme = new MutationObserver(run), media = matchMedia("(prefers-color-scheme: dark)");
+  for (const node of [document.body, document.documentElement])
+    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
+  const size = new ResizeObserver(run);
+  size.observe(root);
+  media.addEventListener("change", run);
+  document.addEventListener("visibilitychange", run);
+  return () => {
+    theme.disconnect();
+    size.disconnect();
+    media.removeEventListener("change", run);
+    document.removeEventListener("visibilitychange", run);
+  };
+}
+const makeId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`;
+const tell = (detail) => window.dispatchEvent(new CustomEvent("drlnb:select", { detail }));
