@@ -1,0 +1,183 @@
+"""The commands as a person runs them: real processes, real signals, a real full disk."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+#: Nothing here may take longer than this, in seconds.
+LIMIT_S = 90.0
+DRLNB = [sys.executable, "-m", "drlnb.cli.main"]
+
+
+class Command:
+    """A running command, every process that it ever had below it, and its output."""
+
+    def __init__(self, *words, cwd):
+        self.out = (cwd / "stdout.txt").open("w+")
+        self.err = (cwd / "stderr.txt").open("w+")
+        self.process = subprocess.Popen(
+            [*DRLNB, *words], cwd=cwd, stdout=self.out, stderr=self.err, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        self.family = {}
+
+    def until(self, holds, what):
+        """Wait until something holds, noting processes meanwhile."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            self.note()
+            if holds():
+                return
+            assert self.process.poll() is None, f"ended before: {what}\n{self.said()}"
+            time.sleep(0.05)
+        raise AssertionError(f"not within {LIMIT_S:g} s: {what}\n{self.said()}")
+
+    def note(self):
+        try:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                self.family[child.pid] = child
+        except psutil.NoSuchProcess:
+            return
+
+    def said(self):
+        return "".join(self._text(file) for file in (self.out, self.err))
+
+    def _text(self, file):
+        file.flush()
+        file.seek(0)
+        return file.read()
+
+    def end(self):
+        """Wait for the end; return (exit code, stdout, stderr); nothing may be left."""
+        while self.process.poll() is None:
+            self.note()
+            time.sleep(0.05)
+        _, alive = psutil.wait_procs(list(self.family.values()), timeout=5.0)
+        out, err = self._text(self.out), self._text(self.err)
+        self.out.close()
+        self.err.close()
+        assert not alive, f"left behind: {alive}"
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Start commands in a folder of their own; kill what a failing test leaves."""
+    started = []
+
+    def start(*words):
+        started.append(Command(*words, cwd=tmp_path))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.note()
+        for process in each.family.values():
+            if process.is_running():
+                process.kill()
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+def _rounds(out):
+    """Count finished rounds in a run's journal so far."""
+    files = list((out / "journal").glob("task-*.jsonl")) if (out / "journal").is_dir() else []
+    return sum(file.read_text().count('"MetricsRecorded"') for file in files)
+
+
+def test_train_prints_json_and_its_run_replays(command, tmp_path):
+    """The last line of stdout is the JSON object with the documented keys, and every stream of the run replays."""
+    words = ["train", "CartPole-v1", "Acrobot-v1", "--gpus", "1", "--total-timesteps", "8192", "--out", "r", "--json"]
+    code, out, err = command(*words).end()
+    assert code == 0, err
+    summary = json.loads(out.splitlines()[-1])
+    assert set(summary) == {"run", "tasks", "leases"}
+    keys = {"name", "env", "seed", "timesteps", "ep_rew_mean", "eval_mean_reward", "seconds", "steps_per_s", "restarts"}
+    assert all(set(task) == keys for task in summary["tasks"])
+    assert [task["timesteps"] for task in summary["tasks"]] == [8192, 8192]
+    leases = summary["leases"]
+    assert set(leases) == {"grants", "utilisation", "held", "bound", "inflation", "hold_planner"}
+    assert leases["grants"] == 32 + 1 + 2 + 1
+    assert 0 < leases["utilisation"] <= leases["held"] <= 1
+    code, out, _ = command("replay", "r").end()
+    assert code == 0
+    assert "3 streams, every decision identical" in out
+    code, _, err = command(*words).end()
+    assert code == 2
+    assert all(choice in err for choice in ("resume", "restart", "overwrite"))
+
+
+@pytest.mark.parametrize("n_signals", [1, 2])
+def test_ctrl_c_and_resume(command, tmp_path, n_signals):
+    """Ctrl-C once stops with a checkpoint, twice at once; both exit 130, leave nothing, and the run can go on."""
+    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "60000", "--out", "r")
+    running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
+    for _ in range(n_signals):
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    code, out, err = running.end()
+    assert code == 130, out + err
+    assert "drlnb resume" in out + err
+    if n_signals == 1:
+        assert (tmp_path / "r" / "checkpoints" / "CartPole-v1" / "LATEST").is_file()
+    code, out, err = command("resume", "r").end()
+    assert code == 0, out + err
+    code, out, err = command("replay", "r").end()
+    assert code == 0, out + err
+
+
+def test_kill_of_the_command_leaves_nothing(command, tmp_path):
+    """SIGKILL of the command ends its cluster, too."""
+    running = command("train", "CartPole-v1", "--gpus", "1", "--out", "r")
+    running.until(lambda: _rounds(tmp_path / "r") >= 3, "3 rounds")
+    running.process.kill()
+    running.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_one_line_and_nothing_hangs(command, tmp_path):
+    """On a disk that fills up the command ends with exit code 1 and a line that says so, without a traceback."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("this machine lets nobody mount a file system")
+    try:
+        running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "40000", "--out", "small/r")
+        code, out, err = running.end()
+        assert code == 1, out + err
+        assert "No space left on device" in out + err
+        assert "Traceback" not in out + err
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("train", "CartPole-v9", "--gpus", "1"), "CartPole-v1"),
+        (("train", "Blackjack-v1", "--gpus", "1"), "Tuple"),
+        (("train", "CartPole-v1", "--gpus", "99"), "the cluster has"),
+        (("train", "CartPole-v1", "--client", "tcp://127.0.0.1:9"), "no scheduler answers"),
+        (("train", "CartPole-v1", "--gpus", "1", "--out", "/proc/x"), "/proc/x"),
+    ],
+)
+def test_wrong_input_is_one_line(command, tmp_path, words, expected):
+    """What only a cluster can know is refused with one line on stderr, exit code 2, no run directory, nothing left."""
+    began = time.monotonic()
+    code, _, err = command(*words).end()
+    assert code == 2
+    assert time.monotonic() - began < 30
+    lines = [line for line in err.splitlines() if line.startswith("drlnb: ") and "no CUDA device" not in line]
+    assert len(lines) == 1
+    assert expected in lines[0]
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
