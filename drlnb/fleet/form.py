@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from drlnb.fleet.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
@@ -142,7 +143,8 @@ def _check_env(text: str) -> None:
         raise ConfigError("choose an environment, as CartPole-v1")
     if env in gymnasium.registry or re.fullmatch(r"[A-Za-z_][\w.]*:\S+", env):
         return  # modules are imported when the environment is tried, not while somebody types
-    make_env(env).close()
+    made: Any = make_env(env)
+    made.close()
 
 
 def _check_algo(text: str) -> None:

@@ -1,6 +1,7 @@
 """How do several watchers read one run's rows, each at its own pace and from the beginning?"""
 
 import json
+import math
 import threading
 import weakref
 from collections import deque
@@ -42,9 +43,9 @@ class Tap:
         return self._source._drain(self)
 
     @property
-    def waiting(self) -> bool:
-        """Whether :meth:`drain` would return something."""
-        return self._anew or bool(self._queue)
+    def n_waiting(self) -> float:
+        """How many rows :meth:`drain` would return; infinite where it had to read files."""
+        return self._source._n_at_hand if self._anew else len(self._queue)
 
     def close(self) -> None:
         """Hear no more."""
@@ -84,6 +85,10 @@ class Rows:
         with self._lock:
             self._taps.add(tap)
         return tap
+
+    @property
+    def _n_at_hand(self) -> float:
+        return len(self._recent) if self._whole else math.inf
 
     def _forget(self, tap: Tap) -> None:
         with self._lock:

@@ -19,6 +19,9 @@ _MOST = 256
 
 Args = Mapping[str, Any]
 
+#: Sends the content of a message to the page that asked.
+Reply = Callable[[dict[str, Any]], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -37,18 +40,15 @@ class Commands:
 
     Parameters
     ----------
-    send
-        Sends the content of a message to the page that asked.
     messages
         Where failures are told.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], messages: MessageArea) -> None:
+    def __init__(self, messages: MessageArea) -> None:
         self.messages = messages
-        self._send = send
         self._known: dict[str, Command] = {}
         self._states: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._queue: deque[tuple[str, Command, Args]] = deque()
+        self._queue: deque[tuple[str, Command, Args, Reply]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -56,39 +56,39 @@ class Commands:
         """Make something clickable under a name."""
         self._known[name] = command
 
-    def receive(self, content: Mapping[str, Any]) -> None:
+    def receive(self, content: Mapping[str, Any], reply: Reply) -> None:
         """Take a message ``{"kind": "command", "id", "name", "args"}``; returns at once."""
         ident, name = str(content.get("id", "")), str(content.get("name", ""))
         said = self._states.get(ident)
         if said is not None:
-            self._send(said)  # heard before: say again how it stands
+            reply(said)  # heard before: say again how it stands
             return
         command = self._known.get(name)
         if command is None:
-            self._settle("failed", ident, f"this panel has no command {name!r}")
+            self._settle(reply, "failed", ident, f"this panel has no command {name!r}")
             return
-        self._accept(ident, command, dict(content.get("args") or {}))
+        self._accept(ident, command, dict(content.get("args") or {}), reply)
 
-    def _accept(self, ident: str, command: Command, args: Args) -> None:
+    def _accept(self, ident: str, command: Command, args: Args, reply: Reply) -> None:
         try:
             command.check(args)
         except Exception as error:  # noqa: BLE001 - the page must hear of it, or its button waits for ever
-            self._settle("failed", ident, self.messages.failed(command.what, error))
+            self._settle(reply, "failed", ident, self.messages.failed(command.what, error))
             return
-        self._settle("ack", ident, "")
+        self._settle(reply, "ack", ident, "")
         with self._lock:
-            self._queue.append((ident, command, args))
+            self._queue.append((ident, command, args, reply))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="drlnb-commands", daemon=True)
                 self._thread.start()
 
-    def _settle(self, kind: str, ident: str, text: str) -> None:
+    def _settle(self, reply: Reply, kind: str, ident: str, text: str) -> None:
         self._states[ident] = {"kind": kind, "id": ident, "text": text}
         while len(self._states) > _MOST:
             self._states.popitem(last=False)
-        self._send(self._states[ident])
+        reply(self._states[ident])
 
-    def _next(self) -> tuple[str, Command, Args] | None:
+    def _next(self) -> tuple[str, Command, Args, Reply] | None:
         """Return the next command; with none left the thread is over."""
         with self._lock:
             if self._queue:
@@ -98,14 +98,14 @@ class Commands:
 
     def _work(self) -> None:
         while (one := self._next()) is not None:
-            ident, command, args = one
+            ident, command, args, reply = one
             try:
                 text = command.run(args) or ""
             except Exception as error:  # noqa: BLE001 - told in the panel
                 self.messages.failed(command.what, error)
-                self._settle("failed", ident, sentence_of(error))
+                self._settle(reply, "failed", ident, sentence_of(error))
             else:
-                self._settle("done", ident, text)
+                self._settle(reply, "done", ident, text)
 
     def join(self, timeout_s: float = 5.0) -> None:
         """Wait for the command that is being carried out; forget those that wait."""

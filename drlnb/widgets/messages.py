@@ -27,12 +27,12 @@ class Message:
     level: str
     text: str
     details: str = ""
-    #: How often it was said in a row.
-    count: int = 1
+    #: How often it was said.
+    n: int = 1
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain data."""
-        return {"level": self.level, "text": self.text, "details": self.details, "count": self.count}
+        return {"level": self.level, "text": self.text, "details": self.details, "n": self.n}
 
 
 class MessageArea:
@@ -40,12 +40,12 @@ class MessageArea:
 
     Parameters
     ----------
-    changed
-        Called after each change, by the thread that made it.
+    told
+        Called with each new message, by the thread that says it.
     """
 
-    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        self._changed = changed
+    def __init__(self, told: Callable[[Message], None] = lambda message: None) -> None:
+        self._told = told
         self._lock = threading.Lock()
         self._messages: list[Message] = []
 
@@ -62,9 +62,9 @@ class MessageArea:
             same = next((m for m in self._messages if (m.level, m.text) == (level, text)), None)
             if same is not None:
                 self._messages.remove(same)
-                new = replace(new, count=same.count + 1)
+                new = replace(new, n=same.n + 1)
             self._messages = [new, *self._messages][:_MOST]
-        self._changed()
+        self._told(new)
 
     def failed(self, what: str, error: BaseException) -> str:
         """Say that something did not work; return the sentence."""
@@ -74,12 +74,6 @@ class MessageArea:
         _LOG.log(logging.INFO if expected else logging.ERROR, text, exc_info=None if expected else error)
         self.say("error", text, details)
         return text
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._messages = []
-        self._changed()
 
     @contextmanager
     def guard(self, what: str) -> Iterator[None]:

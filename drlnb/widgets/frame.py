@@ -1,0 +1,294 @@
+"""What do all panels have in common?  Sentence, origin, copy as code, messages, and a life that ends without a trace."""
+
+import html
+import json
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.training import Training
+from drlnb.views.fold import Fold
+from drlnb.views.view import View
+from drlnb.widgets.commands import Commands
+from drlnb.widgets.live import live
+from drlnb.widgets.messages import MessageArea
+from drlnb.widgets.modules import MODULES, Module, Shell
+from drlnb.widgets.picture import Picture, Sheet
+from drlnb.widgets.settings import Checks, checked
+
+__all__ = ["Panel"]
+
+#: Rows that are folded while a cell waits for its output: some 50 ms.
+_AT_ONCE = 5_000
+
+
+class Panel:
+    """A live panel: one shell, controls, pictures of one run.
+
+    Parameters
+    ----------
+    training
+        The run; None for a panel that has none yet.
+    **settings
+        As :attr:`CHECKS` names them.
+    """
+
+    NAME: ClassVar[str] = ""
+    CHECKS: ClassVar[Checks] = {}
+
+    def __init__(self, training: Training | None = None, **settings: Any) -> None:
+        self.settings = checked(self.NAME, self.CHECKS, settings)
+        self.training = training
+        self.messages = MessageArea(live.hub.wake)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._ended = False
+        self._fold = Fold()
+        self._tap: Any = None
+        #: Grows with everything that may change a picture; picture -> (version, view).
+        self._version = 0
+        self._views: dict[int, tuple[int, View]] = {}
+        self._n_told = 0
+        #: Trait writes that wait for the pump: (widget, name, value).
+        self._writes: list[tuple[Any, str, Any]] = []
+        self.shell = self._picture(Shell(), self._sheet)
+        self.commands = Commands(self.shell.send, self.messages)
+        self.pictures = [self._picture_of(i, name) for i, name in enumerate(self.pictured())]
+        self.controls = self.make_controls()
+        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *(p.widget for p in self.pictures)])
+        self.box.add_class(f"drlnb-t-{self.NAME}")
+        if training is not None:
+            self._follow(training)
+        live.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.code()}{', closed' if self._closed else ''}>"
+
+    # ------------------------------------------------------------------ what a panel adds
+    def pictured(self) -> Sequence[str]:
+        """Return the module of each picture, in order: ``timeline``, ``table`` ..."""
+        return ()
+
+    def draw(self, index: int) -> View:
+        """Return what picture number `index` shows now."""
+        raise NotImplementedError
+
+    def make_controls(self) -> list[ipywidgets.Widget]:
+        """Return the widgets that hold values."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the shell shows beside sentence, code and messages: its buttons."""
+        return {}
+
+    def changed(self, settings: Mapping[str, Any]) -> None:
+        """Hear that settings were changed by code: note what the controls shall show."""
+
+    def code(self) -> str:
+        """Return the line of Python that gives this panel."""
+        said = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f'run.panel("{self.NAME}"{said})'
+
+    # ------------------------------------------------------------------ what a person calls
+    def set(self, **settings: Any) -> "Panel":
+        """Change settings.
+
+        Raises
+        ------
+        UnknownSetting
+            If there is no such setting.
+        WrongSetting
+            If a value is wrong; nothing is changed then.
+        """
+        new = checked(self.NAME, self.CHECKS, settings)
+        self.settings = {**self.settings, **new}
+        self.changed(new)
+        self.touch()
+        return self
+
+    def touch(self) -> None:
+        """Draw anew at the hub's next turn, which is now."""
+        self._version += 1
+        live.hub.wake()
+
+    def view(self) -> View:
+        """Return the picture as it is now."""
+        with self._lock:
+            self._take()
+            return self._drawn(0)
+
+    def figure(self) -> Any:
+        """Return the picture as a plotly figure."""
+        return self.view().figure()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the panel as plain data; works on a closed one, too."""
+        view = json.loads(self.view().json())
+        return {"panel": self.NAME, "settings": dict(self.settings), "code": self.code(), "view": view}
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the picture, as it is now, to a file that needs no network."""
+        page = f'<!doctype html><meta charset="utf-8"><title>{html.escape(self.NAME)}</title>{self.view().html()}'
+        target = Path(path)
+        target.write_text(page, encoding="utf-8")
+        return target
+
+    def refresh(self) -> None:
+        """Fold, send and write now, instead of leaving it to hub and pump (there are none without a kernel)."""
+        self.tick(float("inf"))
+        self.write()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, here or by ``Widget.close_all``."""
+        return self._closed or self.shell.widget.gone
+
+    def close(self) -> None:
+        """Leave nothing behind: no model, no thread; the run goes on."""
+        if self._closed:
+            return
+        self._closed = True
+        live.forget(self)
+        self.commands.join()
+        if self._tap is not None:
+            self._tap.close()
+        for widget in _family(self.box):
+            widget.close()
+
+    # ------------------------------------------------------------------ display
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        """Return the widget view with its twin as text; never raises, blocks or makes a model."""
+        del include, exclude
+        data: dict[str, Any] = {"text/plain": repr(self)}
+        with self.messages.guard("show panel"):
+            data["text/html"] = self._twin()
+        found = None if self.closed else self.box._repr_mimebundle_()
+        shown, meta = found if isinstance(found, tuple) else (found or {}, {})
+        return {**shown, **data}, meta
+
+    def _twin(self) -> str:
+        if not self._lock.acquire(timeout=0.05):
+            return f"<p>{html.escape(repr(self))}</p>"
+        try:
+            if self._tap is not None and self._tap.n_waiting <= _AT_ONCE:
+                self._take()
+            return self._drawn(0).html()
+        finally:
+            self._lock.release()
+
+    # ------------------------------------------------------------------ the page's callbacks
+    def _heard(self, content: dict[str, Any]) -> None:
+        kind = content.get("kind")
+        if kind == "hello":
+            live.hub.wake()
+        elif kind == "command":
+            self.commands.receive(content)
+        elif kind == "js_error":
+            self.messages.say("error", f"drawing in the page: {content.get('text')}", str(content.get("details", "")))
+
+    # ------------------------------------------------------------------ the hub
+    def tick(self, now_s: float) -> None:
+        """Drain, fold, send what is new; a panel that nobody sees does nothing."""
+        if self.closed:
+            live.forget(self)
+            return
+        with self.messages.guard("draw panel"), self._lock:
+            last = self._is_last()
+            if last or not live.running or any(p.widget.shown or p.greeted for p in self._every()):
+                self._take()
+                for picture in self._every():
+                    picture.push(now_s, keep=last)
+
+    def _every(self) -> tuple[Picture, ...]:
+        return (*self.pictures, self.shell)
+
+    def _is_last(self) -> bool:
+        """Whether the run has just ended: its last picture is kept in the traits even if nobody looks."""
+        ended = self.training is not None and self.training.ended
+        last, self._ended = ended and not self._ended, ended
+        return last
+
+    def _take(self) -> None:
+        """Fold the rows that wait."""
+        if self._tap is None:
+            return
+        anew, rows = self._tap.drain()
+        if anew and self.training is not None:
+            specs = self.training.specs.values()
+            self._fold = Fold(tasks=self.training.specs, groups={s.name: s.group for s in specs if s.group})
+            self._n_told = 0
+        self._fold.feed(rows)
+        self._version += bool(rows)
+        for text in self._fold.defects[self._n_told :]:
+            self.messages.say("warning", text)
+        self._n_told = len(self._fold.defects)
+
+    def _drawn(self, index: int) -> View:
+        """Return a picture, drawn anew only if something has changed."""
+        version, view = self._views.get(index, (-1, None))
+        if view is None or version != self._version:
+            view = self.draw(index)
+            self._views[index] = (self._version, view)
+        return view
+
+    def _follow(self, training: Training) -> None:
+        """Show a run from now on."""
+        with self._lock:
+            if self._tap is not None:
+                self._tap.close()
+            self.training, self._tap, self._ended = training, training.tap(), False
+            self._version += 1
+
+    def _sheet(self) -> Sheet:
+        return Sheet({
+            "name": self.NAME,
+            "sentence": self.sentence(),
+            "origin": self._fold.origin,
+            "code": self.code(),
+            "messages": [message.to_plain() for message in self.messages],
+            **self.facts(),
+        })
+
+    def sentence(self) -> str:
+        """Return the panel in one sentence."""
+        return self._drawn(0).sentence
+
+    # ------------------------------------------------------------------ the pump
+    def write(self) -> None:
+        """Write the traits that were noted."""
+        writes, self._writes = self._writes, []
+        with self.messages.guard("write panel"):
+            for widget, name, value in writes:
+                setattr(widget, name, value)
+            for picture in self._every():
+                picture.write()
+
+    def later(self, widget: Any, name: str, value: Any) -> None:
+        """Note a trait for the pump."""
+        self._writes.append((widget, name, value))
+
+    # ------------------------------------------------------------------ making
+    def _picture_of(self, index: int, module: str) -> Picture:
+        return self._picture(MODULES[module](), lambda: self._drawn(index))
+
+    def _picture(self, widget: Module, draw: Any) -> Picture:
+        me = weakref.WeakMethod(self._heard)
+
+        def heard(content: dict[str, Any]) -> None:
+            method = me()
+            if method is not None:
+                method(content)
+
+        return Picture(widget, draw, heard)
+
+
+def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
+    """Return a widget, all that is in it, and their layouts and styles."""
+    found = [widget, *(getattr(widget, name) for name in ("layout", "style") if hasattr(widget, name))]
+    for child in getattr(widget, "children", ()):
+        found += _family(child)
+    return found

@@ -1,0 +1,77 @@
+"""Which settings does a panel have, and what may they be?  Wrong ones are refused with the nearest name and all names."""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from drlnb.records.errors import InputError
+
+__all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "seconds", "text"]
+
+#: Setting -> what returns its value, or raises WrongSetting.
+Checks = Mapping[str, Callable[[str, Any], Any]]
+
+
+class UnknownSetting(InputError, TypeError):
+    """A panel was asked for a setting that it does not have."""
+
+
+class WrongSetting(InputError, ValueError):
+    """A setting's value is out of range; the message holds the limit and the value."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about a wrong word: the nearest right one, and all of them.
+
+    Examples
+    --------
+    >>> nearest("leases", ["fleet", "leasing"])
+    '; did you mean leasing? There are fleet, leasing'
+    """
+    names = list(known)
+    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
+    return (f"; did you mean {near[0]}? There are " if near else "; there are ") + (", ".join(names) or "none")
+
+
+def checked(panel: str, checks: Checks, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with their values checked.
+
+    Raises
+    ------
+    UnknownSetting
+        If the panel has no such setting.
+    WrongSetting
+        If a value is wrong.
+    """
+    for name in settings:
+        if name not in checks:
+            raise UnknownSetting(f"panel {panel} has no setting {name!r}{nearest(name, checks)}")
+    return {name: checks[name](name, value) for name, value in settings.items()}
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Check a span of time above 0, None for all of it."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise WrongSetting(f"{name} must be a number > 0 s, or None for all, got {value!r}")
+    return float(value)
+
+
+def text(name: str, value: Any) -> str:
+    """Check a text of one line."""
+    if not isinstance(value, str) or len(value) > 200 or "\n" in value:
+        raise WrongSetting(f"{name} must be a text of one line, at most 200 letters, got {value!r}")
+    return value
+
+
+def choice(*values: Any) -> Callable[[str, Any], Any]:
+    """Return a check that a value is one of some."""
+
+    def check(name: str, value: Any) -> Any:
+        if value not in values:
+            raise WrongSetting(f"{name} must be one of {', '.join(map(repr, values))}, got {value!r}")
+        return value
+
+    return check
