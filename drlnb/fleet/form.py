@@ -1,7 +1,7 @@
 """What do the fields of a launch form mean, and what is wrong with them?  Text in, tasks or sentences out."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -92,7 +92,7 @@ class LaunchForm:
         n_slots
             Slots that the fleet has.
         """
-        checks = {
+        checks: dict[str, Callable[[], object]] = {
             "env": lambda: _check_env(self.env),
             "algo": lambda: _check_algo(self.algo),
             "seeds": lambda: parse_seeds(self.seeds),

@@ -20,6 +20,7 @@ class Desk:
 
     def __init__(self, *panels: Panel) -> None:
         self.panels = panels
+        self.box = ipywidgets.VBox([panel.box for panel in panels])
 
     def __repr__(self) -> str:
         return f"<Desk of {', '.join(panel.NAME for panel in self.panels)}>"
@@ -27,7 +28,7 @@ class Desk:
     @property
     def closed(self) -> bool:
         """Whether any of its panels was closed."""
-        return any(panel.closed for panel in self.panels)
+        return self.box.comm is None or any(panel.closed for panel in self.panels)
 
     def code(self) -> str:
         """Return the line of Python that gives it."""
@@ -42,13 +43,14 @@ class Desk:
         """Close every panel."""
         for panel in self.panels:
             panel.close()
+        self.box.layout.close()
+        self.box.close()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         """Return the panels' views in one output."""
         del include, exclude
         bundles = [panel._repr_mimebundle_()[0] for panel in self.panels]
-        box = ipywidgets.VBox([panel.box for panel in self.panels])
-        found = box._repr_mimebundle_()
+        found = None if self.closed else self.box._repr_mimebundle_()
         shown, meta = found if isinstance(found, tuple) else (found or {}, {})
         twin = "".join(str(bundle.get("text/html", "")) for bundle in bundles)
         return {**shown, "text/plain": repr(self), "text/html": twin}, meta

@@ -1,5 +1,6 @@
 """Which panel is asked for?  The names behind the entry points of group ``drlnb.faces``."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from drlnb.fleet.fleet import Fleet
@@ -40,16 +41,24 @@ def panel(training: Training, name: str | None = None, **settings: Any) -> Any:
         return desk(training, **settings)
     if name not in PANELS:
         raise WrongSetting(f"there is no panel {name!r}{nearest(name, PANELS)}")
-    key = (id(training), training.run_id, name, tuple(sorted(settings.items())))
+    key = _key(training, training.run_id, name, settings)
     return live.registry.get(key, lambda: PANELS[name](training, **settings))
 
 
 def desk(training: Training, **settings: Any) -> Desk:
     """Return tasks and leases of a run, one above the other."""
-    return Desk(panel(training, "fleet"), panel(training, "leasing", **settings))
+    return live.registry.get(
+        _key(training, training.run_id, "desk", settings),
+        lambda: Desk(panel(training, "fleet"), panel(training, "leasing", **settings)),
+    )
 
 
 def launcher(fleet: Fleet, **settings: Any) -> LauncherPanel:
     """Return the launcher of a fleet; without settings, the one that is there already."""
-    key = (id(fleet), fleet.address, "launcher", tuple(sorted(settings.items())))
+    key = _key(fleet, fleet.address, "launcher", settings)
     return live.registry.get(key, lambda: LauncherPanel(fleet, **settings))
+
+
+def _key(owner: object, of: str, name: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what was asked for; panels hold their owners, so an id stays theirs."""
+    return (id(owner), of, name, repr(sorted(settings.items())))

@@ -15,7 +15,7 @@ from drlnb.views import fleet as pictures
 from drlnb.views.view import View
 from drlnb.widgets import settings
 from drlnb.widgets.commands import Args, Command
-from drlnb.widgets.frame import Panel
+from drlnb.widgets.frame import Panel, button
 
 __all__ = ["LauncherPanel", "TasksPanel"]
 
@@ -62,16 +62,16 @@ class TasksPanel(Panel):
 
     def facts(self) -> dict[str, Any]:
         """Return the buttons for all tasks."""
-        return {"actions": self._steering()}
+        return {"buttons": self._steering()}
 
     def _steering(self) -> list[dict[str, Any]]:
         n = len(self.training.specs) if self.training is not None else 0
         states = {task.state for task in self.training.tasks.values()} if self.training is not None else set()
         ended = not self.steerable
         return [
-            _button("pause", "Pause all", not ended and "running" in states),
-            _button("resume", "Resume all", not ended and "paused" in states),
-            _button("stop", "Stop all", not ended, confirm=f"Stop {n} task{'s' if n != 1 else ''}?"),
+            button("pause", "Pause all", not ended and "running" in states),
+            button("resume", "Resume all", not ended and "paused" in states),
+            button("stop", "Stop all", not ended, confirm=f"Stop {n} task{'s' if n != 1 else ''}?"),
         ]
 
     def _known(self, args: Args) -> None:
@@ -182,8 +182,9 @@ class LauncherPanel(TasksPanel):
 
     def facts(self) -> dict[str, Any]:
         """Return Start with its reason, and the buttons for all tasks."""
-        start = _button("start", "Start", not self.reason, reason=self.reason)
-        return {"actions": [start, *self._steering()], "problems": dict(self._problems)}
+        start = button("start", "Start", not self.reason, reason=self.reason)
+        notes = [f"Start is off: {self.reason}"] if self.reason else []
+        return {"buttons": [start, *self._steering()], "notes": notes}
 
     # ------------------------------------------------------------------ start
     def _can_start(self, args: Args) -> None:
@@ -223,7 +224,3 @@ class LauncherPanel(TasksPanel):
         said = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         lines = [f"fleet.panel({said})"]
         return "\n".join(lines if self._problems or self.reason else [*lines, self.form().code()])
-
-
-def _button(name: str, label: str, enabled: bool, *, confirm: str = "", reason: str = "") -> dict[str, Any]:
-    return {"name": name, "label": label, "enabled": enabled, "confirm": confirm, "reason": reason}

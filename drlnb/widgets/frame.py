@@ -1,4 +1,4 @@
-"""What do all panels have in common?  Sentence, origin, copy as code, messages, and a life that ends without a trace."""
+"""What do all panels have in common?  Sentence, origin, copy as code, messages, and an end without a trace."""
 
 import html
 import json
@@ -13,14 +13,14 @@ import ipywidgets
 from drlnb.fleet.training import Training
 from drlnb.views.fold import Fold
 from drlnb.views.view import View
-from drlnb.widgets.commands import Commands
+from drlnb.widgets.commands import Commands, Reply
 from drlnb.widgets.live import live
-from drlnb.widgets.messages import MessageArea
+from drlnb.widgets.messages import Message, MessageArea
 from drlnb.widgets.modules import MODULES, Module, Shell
 from drlnb.widgets.picture import Picture, Sheet
 from drlnb.widgets.settings import Checks, checked
 
-__all__ = ["Panel"]
+__all__ = ["Panel", "button"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
@@ -43,7 +43,7 @@ class Panel:
     def __init__(self, training: Training | None = None, **settings: Any) -> None:
         self.settings = checked(self.NAME, self.CHECKS, settings)
         self.training = training
-        self.messages = MessageArea(live.hub.wake)
+        self.messages = MessageArea(self._told)
         self._lock = threading.RLock()
         self._closed = False
         self._ended = False
@@ -56,7 +56,7 @@ class Panel:
         #: Trait writes that wait for the pump: (widget, name, value).
         self._writes: list[tuple[Any, str, Any]] = []
         self.shell = self._picture(Shell(), self._sheet)
-        self.commands = Commands(self.shell.send, self.messages)
+        self.commands = Commands(self.messages)
         self.pictures = [self._picture_of(i, name) for i, name in enumerate(self.pictured())]
         self.controls = self.make_controls()
         self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *(p.widget for p in self.pictures)])
@@ -181,12 +181,12 @@ class Panel:
             self._lock.release()
 
     # ------------------------------------------------------------------ the page's callbacks
-    def _heard(self, content: dict[str, Any]) -> None:
+    def _heard(self, content: dict[str, Any], reply: Reply) -> None:
         kind = content.get("kind")
         if kind == "hello":
             live.hub.wake()
         elif kind == "command":
-            self.commands.receive(content)
+            self.commands.receive(content, reply)
         elif kind == "js_error":
             self.messages.say("error", f"drawing in the page: {content.get('text')}", str(content.get("details", "")))
 
@@ -248,10 +248,17 @@ class Panel:
             "name": self.NAME,
             "sentence": self.sentence(),
             "origin": self._fold.origin,
-            "code": self.code(),
-            "messages": [message.to_plain() for message in self.messages],
+            "chips": ["CPU slots"] if self._on_cpu() else [],
+            "notes": [],
+            "buttons": [],
             **self.facts(),
         })
+
+    def _on_cpu(self) -> bool:
+        return any(life.device == "cpu" for life in self._fold.pool.lives.values())
+
+    def _told(self, message: Message) -> None:
+        self.shell.send({"kind": "message", **message.to_plain()})
 
     def sentence(self) -> str:
         """Return the panel in one sentence."""
@@ -266,6 +273,9 @@ class Panel:
                 setattr(widget, name, value)
             for picture in self._every():
                 picture.write()
+            if not self.shell.widget.gone:
+                self.shell.widget._code = self.code()
+                self.shell.widget._messages = json.dumps([message.to_plain() for message in self.messages])
 
     def later(self, widget: Any, name: str, value: Any) -> None:
         """Note a trait for the pump."""
@@ -278,10 +288,10 @@ class Panel:
     def _picture(self, widget: Module, draw: Any) -> Picture:
         me = weakref.WeakMethod(self._heard)
 
-        def heard(content: dict[str, Any]) -> None:
+        def heard(content: dict[str, Any], reply: Reply) -> None:
             method = me()
             if method is not None:
-                method(content)
+                method(content, reply)
 
         return Picture(widget, draw, heard)
 
@@ -292,3 +302,8 @@ def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
     for child in getattr(widget, "children", ()):
         found += _family(child)
     return found
+
+
+def button(name: str, label: str, enabled: bool, *, confirm: str = "", reason: str = "") -> dict[str, Any]:
+    """Return a button of the shell; `reason`: why it is off, `confirm`: what is asked back."""
+    return {"name": name, "label": label, "enabled": enabled, "confirm": confirm, "reason": reason}

@@ -10,7 +10,7 @@ from drlnb.views import leasing
 from drlnb.views.view import View
 from drlnb.widgets import settings
 from drlnb.widgets.commands import Args, Command
-from drlnb.widgets.frame import Panel
+from drlnb.widgets.frame import Panel, button
 
 __all__ = ["LeasingPanel"]
 
@@ -64,8 +64,7 @@ class LeasingPanel(Panel):
     def facts(self) -> dict[str, Any]:
         """Return the Apply button."""
         over = self.training is None or self.training.ended
-        reason = "the run has ended" if over else ""
-        return {"actions": [{"name": "apply", "label": "Apply hold", "enabled": not over, "reason": reason}]}
+        return {"buttons": [button("apply", "Apply hold", not over, reason="the run has ended" if over else "")]}
 
     # ------------------------------------------------------------------ window
     def _span(self) -> float | None:

@@ -43,14 +43,14 @@ class Picture:
     draw
         Returns what it shall show now; called by the hub, or by whoever refreshes.
     receive
-        Takes messages of the page, within its callback.
+        Takes messages of the page, within its callback, and what answers them.
     """
 
     def __init__(
         self,
         widget: Module,
         draw: Callable[[], Drawn],
-        receive: Callable[[dict[str, Any]], None] = lambda content: None,
+        receive: Callable[[dict[str, Any], Any], None] = lambda content, reply: None,
     ) -> None:
         self.widget = widget
         self.draw = draw
@@ -68,7 +68,7 @@ class Picture:
         if isinstance(content, dict) and content.get("kind") == "hello":
             self._hello = True
         if isinstance(content, dict):
-            self._receive(content)
+            self._receive(content, self.send)
 
     @property
     def greeted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which settings does a panel have, and what may they be?  Wrong ones are refused with the nearest name and all names."""
+"""Which settings does a panel have, and what may they be?  Wrong ones are refused with the nearest name and all."""
 
 import difflib
 import math
