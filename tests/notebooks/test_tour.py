@@ -1,0 +1,86 @@
+"""Does the tour keep its promises when somebody runs it from top to bottom?"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.notebooks.conftest import ROOT
+
+#: Runs a notebook in its folder and writes it back with its outputs, also when a cell fails.
+EXECUTE = """
+import sys
+import nbformat
+from nbclient import NotebookClient
+
+notebook = nbformat.read("00_tour.ipynb", as_version=4)
+try:
+    NotebookClient(notebook, timeout=60).execute()
+finally:
+    nbformat.write(notebook, "executed.ipynb")
+"""
+#: Seconds for all of it (lab.md promises 60), and what an executed tour may weigh.
+WHOLE_S, LARGEST_BYTES = 60.0, 300_000
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Run the tour once, with real children; red if a process outlives it. Returns its folder and the seconds."""
+    folder = tmp_path_factory.mktemp("tour")
+    shutil.copy(ROOT / "notebooks" / "00_tour.ipynb", folder)
+    supervised = [sys.executable, str(ROOT / ".ci" / "supervise.py"), "--limit-s", "100", "--"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [*supervised, sys.executable, "-c", EXECUTE],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder, time.monotonic() - began
+
+
+@pytest.fixture
+def cells(executed):
+    """Return the executed cells by id."""
+    notebook = json.loads((executed[0] / "executed.ipynb").read_text(encoding="utf-8"))
+    return {cell["id"]: cell for cell in notebook["cells"]}
+
+
+def text_of(cell):
+    """Return what a cell printed."""
+    return "".join("".join(output.get("text", ())) for output in cell["outputs"])
+
+
+@pytest.mark.notebook
+def test_the_tour_runs_from_top_to_bottom(executed, cells):
+    """All cells ran within 60 s, the check at the end too, and the file stays small."""
+    folder, took_s = executed
+    code = [cell for cell in cells.values() if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert text_of(cells["check"]).startswith("checked: ")
+    assert took_s <= WHOLE_S
+    assert (folder / "executed.ipynb").stat().st_size <= LARGEST_BYTES
+
+
+@pytest.mark.notebook
+def test_the_tour_changes_a_rule_and_plays(executed, cells):
+    """Each of the three tasks heard of the new rule once, and an episode is drawn."""
+    (journal,) = executed[0].glob("runs/*/journal")
+    rows = [row for path in journal.glob("task-*.jsonl") for row in path.read_text(encoding="utf-8").splitlines()]
+    assert len([row for row in rows if '"SettingChanged"' in row]) == 3
+    assert "hold = last: " in text_of(cells["effect"])
+    assert "image/svg+xml" in cells["draw"]["outputs"][0]["data"]
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("cell", ["fleet", "train", "finish"])
+def test_the_tour_shows_panels(cells, cell):
+    """Fleet and run end their cells with a widget, and with a picture in HTML for who has no kernel."""
+    (shown,) = [output["data"] for output in cells[cell]["outputs"] if output["output_type"] == "execute_result"]
+    assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(shown), shown
