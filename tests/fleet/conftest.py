@@ -5,6 +5,9 @@ import pytest
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.rundir import Lock
+from tests.runtime.live import foreign_cluster
+
+__all__ = ["FakeLink", "ended", "finished", "foreign_cluster", "header", "link", "opened", "row", "specs"]
 
 
 class FakeLink:

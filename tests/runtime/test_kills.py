@@ -10,7 +10,7 @@ from distributed import Client
 from drlnb.records import leasing, placement, warmup
 from drlnb.records import round as words
 from drlnb.runtime import install
-from tests.runtime.conftest import titled, wait_until
+from tests.runtime.live import titled, wait_until
 from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster

@@ -7,7 +7,7 @@ import pytest
 from drlnb.records import leasing
 from drlnb.records import round as words
 from drlnb.records.journal import Journal
-from tests.runtime.conftest import titled
+from tests.runtime.live import titled
 from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster

@@ -1,0 +1,188 @@
+"""Real clusters for the tests of the runtime: started by the test, gone after it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from drlnb.records.spec import TaskSpec
+
+#: Nothing in these tests may take longer than this, in seconds.
+LIMIT_S = 90.0
+
+
+def titled(title: str, below: int) -> list[psutil.Process]:
+    """Return the processes below a pid whose command line contains a title, oldest first."""
+    found = []
+    for process in psutil.Process(below).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if title in " ".join(process.cmdline()):
+                found.append(process)
+    return sorted(found, key=lambda p: p.create_time())
+
+
+def wait_until(holds: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    """Ask again and again until something holds; fail with `what` when the time is up."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        value = holds()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {limit_s:g} s: {what}")
+
+
+class Bench:
+    """One cluster, one client, and the runs that a test makes on it."""
+
+    def __init__(self, root: Path, *, n_workers: int, n_slots: int) -> None:
+        from distributed import Client
+
+        from drlnb.runtime import install
+        from drlnb.runtime.local import start_local
+
+        self.install = install
+        self.root = root
+        self.handle = start_local(n_workers=n_workers, root=root / "cluster")
+        self.client = Client(self.handle.address)
+        self.pool = install.install(self.client, n_slots=n_slots, n_nodes=n_workers, own_cluster=True)
+        self.seen: dict[int, psutil.Process] = {}
+        self.note()
+
+    def note(self) -> None:
+        """Remember every process of the cluster, to look for it afterwards."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.handle.pid).children(recursive=True):
+                self.seen[process.pid] = process
+
+    def spec(
+        self, name: str, *, env: str = "CartPole-v1", steps: int = 4096, n_collectors: int = 2, **more: Any
+    ) -> Any:
+        """Return a task of a known environment."""
+        from drlnb.rl.settings import resolve
+
+        spaces = self.install.probe_env(self.client, env)
+        resolved = resolve(env, overrides=more)
+        return TaskSpec(
+            name=name,
+            env=env,
+            total_timesteps=steps,
+            n_envs=resolved.n_envs,
+            n_collectors=n_collectors,
+            hyperparameters=resolved.hyperparameters,
+            origin=resolved.origin,
+            **spaces,
+        ).to_plain()
+
+    def start(self, tasks: list[Any], *, run: str = "r1", resume: bool = False, **more: Any) -> "LiveRun":
+        """Open a run and start its masters."""
+        out = self.root / run
+        out.mkdir(exist_ok=True)
+        (out / "run.json").write_text("{}")
+        row = {"run": run, "out": str(out), "tasks": tasks, "planners": {}, "settings": {}, "resume": resume, **more}
+        self.install.create_run(self.client, row)
+        self.install.submit_anchors(self.client, run, [task["name"] for task in tasks])
+        return LiveRun(self, run, out)
+
+    def close(self) -> None:
+        """Stop the cluster and assert that nothing of it is left."""
+        self.note()
+        with contextlib.suppress(OSError):
+            self.client.close()
+        self.handle.stop()
+        _, alive = psutil.wait_procs(list(self.seen.values()), timeout=5.0)
+        assert not alive, f"left behind: {alive}"
+
+
+class LiveRun:
+    """What a client sees of a run."""
+
+    def __init__(self, bench: Bench, run: str, out: Path) -> None:
+        self.bench, self.run, self.out = bench, run, out
+        self.rows: list[dict[str, Any]] = []
+        self._since = 0
+
+    def until(self, holds: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """Read rows until one holds; return it."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            self._since, rows, _ = self.bench.install.rows(self.bench.client, self.run, self._since, 1.0)
+            self.rows += rows
+            for row in rows:
+                if holds(row):
+                    return row
+        last = [row["r"] for row in self.rows[-5:]]
+        raise AssertionError(f"not within {LIMIT_S:g} s: {what}; last rows {last}")
+
+    def round(self, number: int, task: str = "") -> dict[str, Any]:
+        """Wait for the end of a round."""
+        return self.until(
+            lambda r: r["r"] == "MetricsRecorded" and r["round"] >= number and task in r["s"], f"round {number}"
+        )
+
+    def end(self) -> dict[str, dict[str, Any]]:
+        """Wait until every task is over; return the broker's row of each."""
+
+        def over() -> Any:
+            rows = {r["run"]: r for r in self.bench.install.runs(self.bench.client)}
+            return rows[self.run]["tasks"] if rows[self.run]["state"] != "running" else None
+
+        tasks = wait_until(over, f"end of run {self.run}")
+        # The journal's last lines are written by threads that close with the run.
+        wait_until(lambda: (self.out / "status.json").is_file(), "status.json", 5.0)
+        time.sleep(0.5)
+        return tasks
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the rows of one record class so far."""
+        return [row for row in self.rows if row["r"] == kind]
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Start clusters that are gone, with everything below them, when the test ends."""
+    benches: list[Bench] = []
+
+    def make(*, n_workers: int = 1, n_slots: int = 1) -> Bench:
+        bench = Bench(tmp_path, n_workers=n_workers, n_slots=n_slots)
+        benches.append(bench)
+        return bench
+
+    yield make
+    for bench in benches:
+        bench.close()
+
+
+@pytest.fixture
+def foreign_cluster(tmp_path: Path) -> Iterator[str]:
+    """Start a scheduler and two workers by Dask's own commands; yield the scheduler's address."""
+    environment = dict(os.environ)
+    log = (tmp_path / "dask.log").open("wb")
+    scheduler_file = tmp_path / "scheduler.json"
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    scheduler += ["--no-dashboard", "--scheduler-file", str(scheduler_file)]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(scheduler_file)]
+    worker += ["--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path)]
+    started = []
+    try:
+        started.append(subprocess.Popen(scheduler, stdout=log, stderr=log, env=environment))
+        wait_until(scheduler_file.is_file, "scheduler file", 30.0)
+        started.append(subprocess.Popen(worker, stdout=log, stderr=log, env=environment))
+        yield str(scheduler_file)
+    finally:
+        family = [child for p in started for child in psutil.Process(p.pid).children(recursive=True)]
+        for process in reversed(started):
+            process.terminate()
+            process.wait(20.0)
+        _, alive = psutil.wait_procs(family, timeout=5.0)
+        for process in alive:
+            process.kill()
+        log.close()
+        assert not alive, f"left behind: {alive}"
