@@ -27,11 +27,14 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.fleet.fleet import Fleet
     from drlnb.runtime.rundir import RunDir
 
-    check(args.dir, RunDir(args.dir).read_spec(), "resume")  # before a cluster is started
+    spec = RunDir(args.dir).read_spec()
+    check(args.dir, spec, "resume")  # before a cluster is started
+    pool = {} if args.client else spec.get("pool", {})
 
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
-        slots = args.gpus or "auto"
-        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots))
+        slots = args.gpus or pool.get("n_slots", "auto")
+        workers = args.workers or pool.get("n_workers")
+        fleet = session.open(lambda: Fleet(args.client, n_workers=workers, slots=slots))
         return session.follow(fleet.go_on(args.dir))

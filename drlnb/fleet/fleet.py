@@ -205,7 +205,8 @@ class Fleet:
                 if _goes_on(training, out) and same_work(training, specs, names):
                     _say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
                     return training
-        spec = run_spec(specs, names)
+        pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
+        spec = {**run_spec(specs, names), "pool": pool}
         where = Path(out) if out is not None else default_out()
         return self._started(launch(self._link, spec, where, on_existing, fleet=self))
 
@@ -378,7 +379,7 @@ def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None,
     out
         Its directory.
     client, n_workers, slots
-        As of :class:`Fleet`.
+        As of :class:`Fleet`; a local cluster has by default what the run had.
 
     Returns
     -------
@@ -392,5 +393,9 @@ def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None,
     RunLocked
         If it is going on already.
     """
-    check(out, RunDir(out).read_spec(), "resume")
-    return Fleet(client, n_workers=n_workers, slots=slots).go_on(out)
+    spec = RunDir(out).read_spec()
+    check(out, spec, "resume")
+    pool = {} if client is not None else spec.get("pool", {})
+    if slots == "auto":
+        slots = pool.get("n_slots", "auto")
+    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots).go_on(out)
