@@ -1,12 +1,14 @@
 """How are more marks than pixels drawn without a lie?  Lines keep extremes per column, bars their total width."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Merged", "column_s", "merge_bars", "min_max"]
+__all__ = ["Merged", "column_s", "merge_bars", "merge_table", "min_max"]
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -133,3 +135,29 @@ def column_s(span_s: float, n_columns: int) -> float:
     if span_s <= 0:
         return 2.0**-10
     return float(2.0 ** math.ceil(math.log2(span_s / n_columns)))
+
+
+def merge_table(columns: Mapping[str, NDArray[Any]], column_s: float) -> dict[str, NDArray[Any]]:
+    """Merge the narrow bars of a whole drawn table, lane by lane.
+
+    Parameters
+    ----------
+    columns
+        ``start``, ``stop``, ``lane`` and, where bars have one, ``series``; others are left out.
+    column_s
+        Seconds per pixel column, above 0.
+    """
+    series = columns.get("series", np.zeros(len(columns["start"]), dtype=np.int64)).astype(np.int64)
+    parts: list[tuple[Merged, int]] = []
+    for lane in np.unique(columns["lane"]).tolist():
+        mine = np.flatnonzero(columns["lane"] == lane)
+        mine = mine[np.argsort(columns["start"][mine], kind="stable")]
+        parts.append((merge_bars(columns["start"][mine], columns["stop"][mine], series[mine], column_s), lane))
+    merged: dict[str, NDArray[Any]] = {
+        name: np.concatenate([getattr(part, name) for part, _ in parts]) if parts else np.zeros(0)
+        for name in ("start", "stop", "series")
+    }
+    merged["lane"] = np.concatenate([np.full(len(part.start), lane) for part, lane in parts]) if parts else np.zeros(0)
+    if "series" not in columns:
+        del merged["series"]
+    return merged

@@ -1,0 +1,201 @@
+"""What goes into a report?  Summary, configuration, tasks, leases, learning curves, round anatomy, from a journal alone."""
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drlnb.records.errors import ConfigError, JournalError
+from drlnb.records.journal import Journal
+from drlnb.report.page import Section, page, pairs_table
+from drlnb.report.verify import verify
+from drlnb.views import fleet, leasing, learning, rounds, words
+from drlnb.views.fold import Fold, rows_of
+from drlnb.views.view import View
+
+__all__ = ["MAX_BARS", "Report", "build", "scrub"]
+
+#: Bars of the lease picture: keeps a report of 4 tasks x 400 rounds well below 500 KB.
+MAX_BARS = 2000
+
+_THEMES = ("auto", "light", "dark")
+#: A path of at least two parts, of Unix or Windows: its last part is kept.
+_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\\/][^\s\\/:'\"]+)+[\\/]([^\s\\/:'\"]+)")
+_ADDRESS = re.compile(r"\b(?:tcp|tls|inproc|ws|wss)://[^\s'\"/]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report that was written."""
+
+    path: Path
+    n_bytes: int
+    #: Addresses outside the page that it could ask: 0, or the page is not what it promises.
+    n_external_urls: int
+
+
+def build(
+    source: Journal | Path | str, path: Path | str, *, notes: str | Mapping[str, str] | None = None, theme: str = "auto"
+) -> Report:
+    """Write a run as one HTML file.
+
+    Parameters
+    ----------
+    source
+        A run directory (its ``run.json`` gives the configuration), or a journal.
+    path
+        The file to write; it is replaced as a whole or not at all.
+    notes
+        Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``configuration``,
+        ``tasks``, ``leases``, ``learning``, ``rounds``).
+    theme
+        ``auto`` (as the reader's system), ``light`` or ``dark``.
+
+    Raises
+    ------
+    ConfigError
+        If theme or section is unknown, or the file cannot be written; the message has the reason.
+    JournalError
+        If there is no journal, or it cannot be read.
+    """
+    if theme not in _THEMES:
+        raise ConfigError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}")
+    journal, run = _read(source)
+    sections = _sections(journal, run, _notes(notes))
+    title = f"Training run {run['run']}" if run.get("run") else "Training run"
+    text = page(title, _subtitle(run), sections, theme=theme)
+    target = Path(path)
+    n_bytes = _write(target, text)
+    return Report(path=target, n_bytes=n_bytes, n_external_urls=verify(text).n_external_urls)
+
+
+def _read(source: Journal | Path | str) -> tuple[Journal, dict[str, Any]]:
+    if isinstance(source, Journal):
+        return source, {}
+    directory = Path(source)
+    if not directory.is_dir():
+        raise JournalError(f"{directory}: no such directory")
+    run: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
+        run = dict(json.loads((directory / "run.json").read_text(encoding="utf-8")))
+    return Journal.read(directory), run
+
+
+def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
+    known = ("summary", "configuration", "tasks", "leases", "learning", "rounds")
+    by_section = {"summary": notes} if isinstance(notes, str) else dict(notes or {})
+    unknown = sorted(by_section.keys() - set(known))
+    if unknown:
+        raise ConfigError(f"notes has unknown sections: {', '.join(unknown)} (known: {', '.join(known)})")
+    return {name: [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()] for name, text in by_section.items()}
+
+
+def scrub(text: str) -> str:
+    """Return a text without directories and network addresses: a report tells nothing about its author's machines.
+
+    Examples
+    --------
+    >>> scrub("File /home/ann/lab/env.py failed at tcp://10.0.0.3:4000")
+    'File env.py failed at (address)'
+    """
+    return _PATH.sub(r"\1", _ADDRESS.sub("(address)", text))
+
+
+def _scrubbed(view: View) -> View:
+    """Return a view without paths, addresses and names of machines."""
+    facts = dict(view.facts)
+    nodes: dict[str, str] = {}
+    if "lanes" in facts and any(lane["kind"] == "slot" for lane in facts["lanes"]):
+        facts["lanes"] = [
+            {**lane, "label": _slot_label(lane["label"], nodes)} if lane["kind"] == "slot" else lane
+            for lane in facts["lanes"]
+        ]
+    return replace(view, facts=facts, names=tuple(scrub(name) for name in view.names), notes=tuple(map(scrub, view.notes)))
+
+
+def _slot_label(label: str, nodes: dict[str, str]) -> str:
+    """Number the nodes in order of their first slot: a node may be named after a machine."""
+    node, _, device = label.rpartition("/")
+    return f"{nodes.setdefault(node, f'node {len(nodes)}')} {device}"
+
+
+def _sections(journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequence[str]]) -> list[Section]:
+    specs: list[dict[str, Any]] = list(run.get("tasks") or [])
+    groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
+    fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
+    fold.feed(rows_of(journal))
+    views = {
+        "tasks": ("Tasks", fleet.tasks(fold, specs)),
+        "leases": ("Who held a slot when", leasing.gantt(fold, max_bars=MAX_BARS)),
+        "learning": ("Learning curves", learning.curves(fold)),
+        "rounds": ("Where each round's time went", rounds.anatomy(fold)),
+    }
+    sections = [
+        Section(name="summary", heading="Summary", body=_summary(fold, views["leases"][1], views["tasks"][1], journal)),
+        Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
+    ]
+    sections += [Section(name=name, heading=head, view=_scrubbed(view)) for name, (head, view) in views.items()]
+    return [replace(section, notes=notes.get(section.name, ())) for section in sections]
+
+
+def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
+    torn = [name for name, stream in journal.streams.items() if stream.torn]
+    rows = [
+        {"": "tasks", "value": tasks.sentence},
+        {"": "origin", "value": fold.origin},
+        {"": "time", "value": words.duration(fold.now_s)},
+        {"": "leases", "value": words.count(len(fold.pool.lease_rows))},
+        {"": "slots computing", "value": f"{words.percent(leases.value('utilisation'))} of the time from the first grant to the last release"},
+        {"": "longest wait for a slot", "value": words.duration(leases.value("longest_wait_s"))},
+        {"": "journal", "value": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}"},
+    ]  # fmt: skip
+    if torn:
+        rows.append({"": "torn", "value": f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"})
+    return pairs_table(rows)
+
+
+def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> str:
+    tasks = [
+        {
+            "task": spec.get("name", ""), "environment": scrub(str(spec.get("env", ""))), "algorithm": spec.get("algo", ""),
+            "seed": spec.get("seed", ""), "steps": spec.get("total_timesteps", ""), "environments": spec.get("n_envs", ""),
+            "collectors": spec.get("n_collectors", ""), "group": spec.get("group") or "",
+            "settings": scrub(", ".join(f"{k}={v}" for k, v in (spec.get("hyperparameters") or {}).items())),
+        }
+        for spec in specs
+    ]  # fmt: skip
+    parts = [pairs_table(tasks)] if tasks else ['<p class="dim">The run directory has no run.json.</p>']
+    for key in ("planners", "settings", "versions"):
+        values = run.get(key) or {}
+        if values:
+            said = ", ".join(f"{name} {value}" for name, value in values.items())
+            parts.append(pairs_table([{key: scrub(said)}]))
+    return "".join(parts)
+
+
+def _subtitle(run: Mapping[str, Any]) -> str:
+    created = str(run.get("created", ""))
+    version = (run.get("versions") or {}).get("drlnb", "")
+    return ", ".join(part for part in (f"started {created}" if created else "", f"drlnb {version}" if version else "") if part)
+
+
+def _write(path: Path, text: str) -> int:
+    data = text.encode()
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)  # noqa: PTH101 - mkstemp makes files that only their owner can read
+        Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    return len(data)
