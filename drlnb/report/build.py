@@ -12,7 +12,7 @@ from typing import Any
 
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
-from drlnb.report.page import Section, page, pairs_table
+from drlnb.report.page import Section, facts_table, page, pairs_table
 from drlnb.report.verify import verify
 from drlnb.views import fleet, leasing, learning, rounds, words
 from drlnb.views.fold import Fold, rows_of
@@ -137,45 +137,49 @@ def _sections(journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequ
     }
     sections = [
         Section(name="summary", heading="Summary", body=_summary(fold, views["leases"][1], views["tasks"][1], journal)),
+        *(Section(name=name, heading=head, view=_scrubbed(view)) for name, (head, view) in views.items()),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
-    sections += [Section(name=name, heading=head, view=_scrubbed(view)) for name, (head, view) in views.items()]
     return [replace(section, notes=notes.get(section.name, ())) for section in sections]
 
 
 def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
     torn = [name for name, stream in journal.streams.items() if stream.torn]
-    rows = [
-        {"": "tasks", "value": tasks.sentence},
-        {"": "origin", "value": fold.origin},
-        {"": "time", "value": words.duration(fold.now_s)},
-        {"": "leases", "value": words.count(len(fold.pool.lease_rows))},
-        {"": "slots computing", "value": f"{words.percent(leases.value('utilisation'))} of the time from the first grant to the last release"},
-        {"": "longest wait for a slot", "value": words.duration(leases.value("longest_wait_s"))},
-        {"": "journal", "value": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}"},
-    ]  # fmt: skip
+    facts = {
+        "tasks": tasks.sentence,
+        "origin": fold.origin,
+        "time": words.duration(fold.now_s),
+        "leases": words.count(len(fold.pool.lease_rows)),
+        "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from the first grant to the last release",
+        "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
+        "journal": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}",
+    }
     if torn:
-        rows.append({"": "torn", "value": f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"})
-    return pairs_table(rows)
+        facts["torn"] = f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"
+    return facts_table(facts)
 
 
 def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> str:
     tasks = [
         {
             "task": spec.get("name", ""), "environment": scrub(str(spec.get("env", ""))), "algorithm": spec.get("algo", ""),
-            "seed": spec.get("seed", ""), "steps": spec.get("total_timesteps", ""), "environments": spec.get("n_envs", ""),
-            "collectors": spec.get("n_collectors", ""), "group": spec.get("group") or "",
-            "settings": scrub(", ".join(f"{k}={v}" for k, v in (spec.get("hyperparameters") or {}).items())),
+            "seed": spec.get("seed", ""), "steps": words.count(int(spec.get("total_timesteps", 0))),
+            "environments": spec.get("n_envs", ""), "collectors": spec.get("n_collectors", ""), "group": spec.get("group") or "-",
         }
         for spec in specs
     ]  # fmt: skip
-    parts = [pairs_table(tasks)] if tasks else ['<p class="dim">The run directory has no run.json.</p>']
-    for key in ("planners", "settings", "versions"):
-        values = run.get(key) or {}
-        if values:
-            said = ", ".join(f"{name} {value}" for name, value in values.items())
-            parts.append(pairs_table([{key: scrub(said)}]))
-    return "".join(parts)
+    if not tasks:
+        return '<p class="dim">There is no run.json beside this journal: its configuration is not known.</p>'
+    told = {
+        key: scrub(", ".join(f"{name} {value}" for name, value in run[key].items()))
+        for key in ("planners", "settings", "versions")
+        if run.get(key)
+    }
+    hyper = {
+        str(spec["name"]): scrub(", ".join(f"{k}={v}" for k, v in (spec.get("hyperparameters") or {}).items()))
+        for spec in specs
+    }
+    return f"{pairs_table(tasks)}{facts_table(told)}<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
 
 
 def _subtitle(run: Mapping[str, Any]) -> str:

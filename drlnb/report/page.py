@@ -8,7 +8,7 @@ from typing import Any
 from drlnb.report import mount
 from drlnb.views.view import View, table_html
 
-__all__ = ["CSP", "Section", "page", "pairs_table"]
+__all__ = ["CSP", "Section", "facts_table", "page", "pairs_table"]
 
 #: Nothing may be loaded, sent or framed; scripts and styles are those in the page, pictures are data.
 CSP = (
@@ -25,7 +25,7 @@ _STYLE = """
 main{max-width:1080px;margin:0 auto;padding:24px 20px 60px}h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 4px}
 .say{font-weight:600;margin:2px 0}.from{display:inline-block;border:1px solid var(--line);border-radius:10px;padding:0 8px;margin-left:8px;font-size:12px;font-weight:400;color:var(--dim)}
 .dim,figcaption,.note{color:var(--dim);font-size:13px;margin:2px 0}figure{margin:8px 0}figure svg,figure img{max-width:100%;height:auto}
-.wide{overflow-x:auto}.facts{border-collapse:collapse;font-size:13px}.wide table{border-collapse:collapse;font-size:13px}.wide :is(th,td){padding:3px 12px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
+.wide{overflow-x:auto}.wide table{border-collapse:collapse;font-size:13px}.wide th[scope=row]{font-weight:400;color:var(--dim)}summary{cursor:pointer;font-size:13px;padding:6px 0}.wide :is(th,td){padding:3px 12px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;min-height:32px;cursor:pointer}
 @media print{#theme,.drlnb button{display:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{size:A4;margin:14mm}}
 """
@@ -64,6 +64,14 @@ def pairs_table(rows: Sequence[Mapping[str, Any]]) -> str:
         "<tr>" + "".join(f"<td>{html.escape(str(row.get(key, '')))}</td>" for key in keys) + "</tr>" for row in rows
     )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def facts_table(facts: Mapping[str, Any]) -> str:
+    """Return names and values as an HTML table; every text is escaped."""
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>' for key, value in facts.items()
+    )
+    return f'<div class="wide"><table>{body}</table></div>'
 
 
 def _section(section: Section) -> str:

@@ -112,7 +112,7 @@ def curves(
         module="chart",
         origin=fold.origin,
         sentence=_sentence(metric, lines, parts, names),
-        notes=(f"bands reach from the lowest to the highest of up to {biggest} seeds",) if biggest > 1 else (),
+        notes=_notes(biggest, lines),
         columns={"points": _points(parts)},
         table=TABLE,
         names=tuple(labels),
@@ -123,6 +123,15 @@ def curves(
             "series": [style.to_plain() for style in theme.styles(names)],
         },
     )
+
+
+def _notes(n_seeds: int, lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    notes = []
+    if n_seeds > 1:
+        notes.append(f"bands reach from the lowest to the highest of up to {n_seeds} seeds")
+    if any(line["dots"] for line in lines):
+        notes.append("squares: mean return of deterministic evaluation episodes")
+    return tuple(notes)
 
 
 def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:

@@ -30,7 +30,7 @@ TABLE = (
     Column(label="waited", unit="ms", definition="from request to grant", source="bars.waited", factor=1000.0),
     Column(label="held", unit="ms", definition="from grant to return", source="bars.held", factor=1000.0),
     Column(label="computed", unit="ms", definition="seconds that the executor computed under it", source="bars.computed", factor=1000.0),
-    Column(label="leases", unit="", definition="leases that this bar stands for (1, unless they are narrower than a pixel)", source="bars.n"),
+    Column(label="leases", unit="", definition="leases that this bar stands for (1, unless they are narrower than a pixel)", source="bars.count"),
     Column(label="end", unit="", definition="how it ended", source="bars.reason", kind="name"),
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ def gantt(
         name="leasing.gantt",
         module="timeline",
         origin=fold.origin,
-        sentence=_sentence(numbers, len(leases.start)),
+        sentence=_sentence(numbers, len(np.unique(leases.token)), ended=line.ended),
         notes=(*notes, *fold.clock_note()),
         columns=columns,
         table=TABLE,
@@ -116,6 +116,12 @@ class _Line:
         #: Number of a task in the pool -> its series.
         self.series = np.array([self.tasks.index(name) for name in short], dtype=np.int64)
         self.offsets = np.array([self.offset(name) for name in fold.pool.streams], dtype=np.float64)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there were tasks, and all of them are over."""
+        tasks = [task.latest for task in self.fold.tasks.values()]
+        return bool(tasks) and all(one is not None and one.ended for one in tasks)
 
     def offset(self, stream: str) -> float:
         """Return what turns a stream's seconds into seconds since the run's first event."""
@@ -252,7 +258,7 @@ def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> floa
     return max(shares) / min(shares) if shares and min(shares) > 0 else None
 
 
-def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int) -> str:
+def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int, *, ended: bool) -> str:
     def value(key: str) -> float:
         return numbers[key][1] or 0.0
 
@@ -262,6 +268,8 @@ def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_lease
         text += f", {words.plural(waiting, 'task')} waiting"
     if not n_leases:
         return f"no leases yet: {text}"
+    if ended and not value("busy") and not waiting:
+        text = f"{words.plural(n_leases, 'lease')} of {words.plural(int(value('slots')), 'slot')}"
     return f"{text}; held {words.percent(numbers['held'][1])}, computing {words.percent(numbers['computing'][1])} of the time shown"
 
 
@@ -302,7 +310,7 @@ def _bars(leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -
     return {
         "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
         "held": leases.held[rows], "computed": leases.computed[rows],
-        "token": leases.token[rows].astype(np.uint32), "n": np.ones(len(rows), dtype=np.uint32),
+        "token": leases.token[rows].astype(np.uint32), "count": np.ones(len(rows), dtype=np.uint32),
         "lane": _index(leases.lane[rows]), "series": _index(leases.series[rows]),
         "reason": _index(reason[rows]),
     }  # fmt: skip
@@ -327,7 +335,7 @@ def _merged(
         bars |= {
             "start": one.start, "stop": one.stop, "held": np.where(single, bars["held"], size),
             "waited": np.where(single, bars["waited"], np.nan), "computed": np.where(single, bars["computed"], np.nan),
-            "token": np.where(single, bars["token"], 0).astype(np.uint32), "n": one.n.astype(np.uint32),
+            "token": np.where(single, bars["token"], 0).astype(np.uint32), "count": one.n.astype(np.uint32),
             "series": _index(one.series), "reason": _index(np.where(single, bars["reason"], 0)),
         }  # fmt: skip
         parts.append(bars)

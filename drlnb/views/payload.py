@@ -77,6 +77,8 @@ def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
     for table, columns in tables.items():
         codes = []
         n = 0
+        if "n" in columns:  # JavaScript keeps the number of rows under this name
+            raise ValueError(f"table {table!r} has a column named 'n'; call it 'count'")
         for name, values in columns.items():
             code, n = code_of(name, values), len(values)
             shifted = values - t0 if code == "t" else values

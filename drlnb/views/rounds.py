@@ -20,7 +20,7 @@ TABLE = (
     Column(label="part", unit="", definition="what the time went into", source="bars.series", kind="series"),
     Column(label="mean", unit="s", definition="mean seconds per finished round", source="bars.mean"),
     Column(label="share", unit="%", definition="of the mean round", source="bars.share", factor=100.0),
-    Column(label="rounds", unit="", definition="finished rounds", source="bars.n"),
+    Column(label="rounds", unit="", definition="finished rounds", source="bars.count"),
 )
 
 
@@ -82,14 +82,14 @@ def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
 
 
 def _bars(found: dict[str, tuple[Floats, int, float, bool]]) -> dict[str, NDArray[Any]]:
-    columns: dict[str, list[float]] = {name: [] for name in ("start", "stop", "mean", "share", "n", "lane", "series")}
+    columns: dict[str, list[float]] = {name: [] for name in ("start", "stop", "mean", "share", "count", "lane", "series")}
     for lane, (parts, n, round_s, _) in enumerate(found.values()):
         stops = np.cumsum(parts)
         for series, (part, stop) in enumerate(zip(parts, stops, strict=True)):
             row = (stop - part, stop, part, part / round_s if round_s > 0 else 0.0, n, lane, series)
             for name, value in zip(columns, row, strict=True):
                 columns[name].append(float(value))
-    whole = {"n": np.uint32, "lane": np.uint16, "series": np.uint16}
+    whole = {"count": np.uint32, "lane": np.uint16, "series": np.uint16}
     return {name: np.array(values, dtype=whole.get(name, np.float64)) for name, values in columns.items()}
 
 

@@ -18,8 +18,8 @@ _INK, _DIM, _LINE, _SOFT = "#1f2328", "#59636e", "#d1d9e0", "#f3f5f7"
 _TOP, _AXIS, _RIGHT = 18, 34, 12
 #: Whole steps of a clock, in seconds.
 _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-#: More bars than this are merged where they are narrower than a pixel and a half.
-_MANY = 200
+#: More bars than this are merged where they are narrower than one of so many columns.
+_COLUMNS = 240
 #: Most rows of a table that is drawn.
 _ROWS = 12
 
@@ -99,7 +99,7 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
     lanes = header["lanes"]
     weights = [0.55 if lane["kind"] == "wait" else 1.0 for lane in lanes]
     unit = min(30.0, 250.0 / max(1.0, sum(weights)))
-    left = min(width * 0.3, max(46.0, 12 + 6.4 * max((len(lane["label"]) for lane in lanes), default=0)))
+    left = min(width * 0.3, max(46.0, 12 + 7.2 * max((len(lane["label"]) for lane in lanes), default=0)))
     at: list[tuple[float, float]] = []
     y = float(_TOP)
     for weight in weights:
@@ -143,18 +143,23 @@ def _blocks(
         "open": (0.34, 0.6) if thin else (1.0, 1.0), "work": (1.0, 1.0), "drains": (1.0, 0.5),
     }  # fmt: skip
     low, high = header["span"]
-    column = max(1e-9, (high - low) / max(1.0, x(high) - x(low)) * 1.5)
-    body = []
+    column = max(1e-9, (high - low) / _COLUMNS)
+    paths: dict[tuple[str, float], list[str]] = {}
     for name, (share, opacity) in shares.items():
         columns = tables.get(name, {})
-        if len(columns.get("start", ())) > _MANY:
+        if len(columns.get("start", ())) > _COLUMNS:
             columns = decimate.merge_table(columns, column)
         for i in range(len(columns.get("start", ()))):
             top, h = at[int(columns["lane"][i])]
             a, b = x(float(columns["start"][i])), x(float(columns["stop"][i]))
             colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
-            body.append(_rect(a, top + h * (1 - share) / 2, max(0.6, b - a), h * share, colour, opacity))
-    return body
+            w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
+            paths.setdefault((colour, opacity), []).append(f"M{_n(a)} {y}h{w}v{_n(h * share)}h-{w}z")
+    # One path per colour: a rectangle each would make a page several times as long.
+    return [
+        f'<path d="{"".join(parts)}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'
+        for (colour, opacity), parts in paths.items()
+    ]
 
 
 def _legend(header: Header, width: int, y: float) -> list[str]:

@@ -19,14 +19,14 @@ function render({ model, el, signal }) {
   }
   function layout(width, height) {
     const lanes = state.header.lanes, longest = Math.max(0, ...lanes.map((l) => l.label.length));
-    const left = Math.min(width * 0.3, Math.max(46, 12 + longest * 6.4)), units = lanes.reduce((sum, l) => sum + weight(l), 0) || 1;
+    const left = Math.min(width * 0.3, Math.max(46, 12 + longest * 7.2)), units = lanes.reduce((sum, l) => sum + weight(l), 0) || 1;
     const room = height - TOP - AXIS, rows = [];
     let y = TOP;
     for (const lane of lanes) { const h = (room * weight(lane)) / units; rows.push({ y, h: Math.max(2, h - Math.min(GAP, h * 0.2)) }); y += h; }
     return { left, right: width - 10, bottom: height - AXIS, rows, width, height };
   }
   const weight = (lane) => (lane.kind === "wait" ? 0.55 : 1);
-  const heightOf = () => { const u = ready() ? state.header.lanes.reduce((sum, l) => sum + weight(l), 0) : 2; return Math.round(Math.max(110, Math.min(u <= 2 ? 130 : 300, TOP + AXIS + u * 34))); };
+  const heightOf = () => { const u = ready() ? state.header.lanes.reduce((sum, l) => sum + weight(l), 0) : 2; return Math.round(Math.max(110, Math.min(u <= 2 ? 140 : 300, TOP + AXIS + u * 44))); };
 
   function draw(pen, width, height) {
     if (!ready()) { pen.text(state.header.sentence || "waiting for the first news", width / 2, height / 2, colourOf(root, "dim"), "center"); return; }
@@ -53,7 +53,7 @@ function render({ model, el, signal }) {
     each(t.work, span, (i, a, b) => block(pen, at, x, t.work, i, a, b, 1, 1, true));
     each(t.drains, span, (i, a, b) => { const row = at.rows[t.drains.lane[i]]; if (row) pen.hatch(x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim); });
     for (const mark of state.header.marks || []) if (mark.t >= span[0] && mark.t <= span[1]) { pen.line([[x(mark.t), TOP - 6], [x(mark.t), at.bottom]], ink.fg, 1, [4, 3]); pen.text(mark.label, x(mark.t) + 3, TOP - 9, ink.fg); }
-    if (state.dataAt && now() <= span[1]) pen.line([[x(now()), TOP], [x(now()), at.bottom]], ink.accent, 1.5);
+    if (state.dataAt && known(state.header.now) && now() <= span[1]) pen.line([[x(now()), TOP], [x(now()), at.bottom]], ink.accent, 1.5);
     if (selected) { const row = at.rows[selected.lane], a = x(selected.start), b = x(selected.stop); if (row) { pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.bg, 4); pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.accent, 2); } }
   }
   function each(table, [low, high], run) {
@@ -69,7 +69,7 @@ function render({ model, el, signal }) {
     if (series.hatch && w > 3) pen.hatch(left, y, w, h, series.hatch, inkOn(series.colour));
     if (letters && w > 8 + 6 * series.letter.length && h > 11) pen.text(series.letter, left + w / 2, y + h / 2, inkOn(series.colour), "center", true);
   }
-  const short = (text, room) => { const most = Math.max(3, Math.floor((room - 10) / 6.4)); return text.length > most ? `${text.slice(0, most - 1)}…` : text; };
+  const short = (text, room) => { const most = Math.max(3, Math.floor((room - 10) / 7)); return text.length > most ? `${text.slice(0, most - 1)}…` : text; };
 
   // -- reading --------------------------------------------------------------------------------------------------------
   function barsOf(lane) {
@@ -178,7 +178,7 @@ function render({ model, el, signal }) {
     if (!selected && Date.now() - wanted > 5000) { wanted = Date.now(); canvas.setAttribute("aria-label", summary()); }
     if (tools) tools.renew();
     board.ask();
-    if (!frame && extra() >= 0 && state.dataAt) frame = requestAnimationFrame(roll);
+    if (!frame && count_(state.tables.open) + count_(state.tables.waiting) && state.dataAt) frame = requestAnimationFrame(roll);
   }
   function roll() {
     frame = 0;
