@@ -21,9 +21,9 @@ __all__ = ["LauncherPanel", "TasksPanel"]
 
 #: Button of a row -> what is said when it was done.
 _STEERING = {
-    "pause": "pauses at the next round boundary",
+    "pause": "pauses after this round",
     "resume": "goes on",
-    "stop": "stops at the next round boundary",
+    "stop": "stops after this round",
 }
 
 
@@ -92,7 +92,7 @@ class TasksPanel(Panel):
             "stop": self.training.stop,
         }
         steer[name](task)
-        return f"{task or 'every task'} {_STEERING[name]}"
+        return _STEERING[name] if task else f"every task {_STEERING[name]}"
 
 
 class LauncherPanel(TasksPanel):

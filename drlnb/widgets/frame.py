@@ -3,6 +3,7 @@
 import html
 import json
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,7 +140,7 @@ class Panel:
 
     def refresh(self) -> None:
         """Fold, send and write now, instead of leaving it to hub and pump (there are none without a kernel)."""
-        self.tick(float("inf"))
+        self.tick(time.monotonic(), keep=True)
         self.write()
 
     @property
@@ -191,13 +192,13 @@ class Panel:
             self.messages.say("error", f"drawing in the page: {content.get('text')}", str(content.get("details", "")))
 
     # ------------------------------------------------------------------ the hub
-    def tick(self, now_s: float) -> None:
+    def tick(self, now_s: float, *, keep: bool = False) -> None:
         """Drain, fold, send what is new; a panel that nobody sees does nothing."""
         if self.closed:
             live.forget(self)
             return
         with self.messages.guard("draw panel"), self._lock:
-            last = self._is_last()
+            last = self._is_last() or keep
             if last or not live.running or any(p.widget.shown or p.greeted for p in self._every()):
                 self._take()
                 for picture in self._every():

@@ -49,7 +49,7 @@ class LeasingPanel(Panel):
         names = list(self.training.specs) if self.training is not None else []
         planners = self.training.planners if self.training is not None else {}
         hold = planners.get("hold")
-        self._window = ipywidgets.Dropdown(description="window", options=self._spans(), value=self._span())
+        self._window = ipywidgets.Dropdown(description="window", options=list(self._spans()), value=self._label())
         self._hold = ipywidgets.Dropdown(
             description="hold", options=_HOLDS, value=hold if hold in _HOLDS else _HOLDS[0]
         )
@@ -70,22 +70,25 @@ class LeasingPanel(Panel):
     def _span(self) -> float | None:
         return self.settings.get("window_s")
 
-    def _spans(self) -> list[tuple[str, float | None]]:
-        spans = dict(_WINDOWS)
-        if self._span() not in spans.values():
-            spans = {f"{self._span():g} s": self._span(), **spans}
-        return list(spans.items())
+    def _spans(self) -> dict[str, float | None]:
+        """Return label -> seconds: labels are the options, since a dropdown takes the value None for nothing chosen."""
+        span = self._span()
+        own = {} if span in _WINDOWS.values() else {f"{span:g} s": span}
+        return {**own, **_WINDOWS}
+
+    def _label(self) -> str:
+        return next(label for label, span in self._spans().items() if span == self._span())
 
     def _window_chosen(self, change: Mapping[str, Any]) -> None:
         with self.messages.guard("choose the window"):
-            self.settings = {**self.settings, "window_s": change["new"]}
+            self.settings = {**self.settings, "window_s": self._spans()[change["new"]]}
             self.touch()
 
     def changed(self, new: Mapping[str, Any]) -> None:
         """Show the window that code has chosen."""
         if "window_s" in new:
-            self.later(self._window, "options", self._spans())
-            self.later(self._window, "value", self._span())
+            self.later(self._window, "options", list(self._spans()))
+            self.later(self._window, "value", self._label())
 
     # ------------------------------------------------------------------ hold
     def _wish(self, args: Args) -> tuple[str, str | None]:
