@@ -1,4 +1,4 @@
-"""What goes into a report?  Summary, configuration, tasks, leases, learning curves, round anatomy, from a journal alone."""
+"""What goes into a report?  Summary, tasks, leases, curves, round anatomy, configuration: all from the run's files."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.page import Section, facts_table, page, pairs_table
 from drlnb.report.verify import verify
-from drlnb.views import fleet, leasing, learning, rounds, words
+from drlnb.views import fleet, learning, leasing, rounds, words
 from drlnb.views.fold import Fold, rows_of
 from drlnb.views.view import View
 
@@ -92,7 +92,9 @@ def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
     unknown = sorted(by_section.keys() - set(known))
     if unknown:
         raise ConfigError(f"notes has unknown sections: {', '.join(unknown)} (known: {', '.join(known)})")
-    return {name: [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()] for name, text in by_section.items()}
+    return {
+        name: [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()] for name, text in by_section.items()
+    }
 
 
 def scrub(text: str) -> str:
@@ -115,11 +117,13 @@ def _scrubbed(view: View) -> View:
             {**lane, "label": _slot_label(lane["label"], nodes)} if lane["kind"] == "slot" else lane
             for lane in facts["lanes"]
         ]
-    return replace(view, facts=facts, names=tuple(scrub(name) for name in view.names), notes=tuple(map(scrub, view.notes)))
+    return replace(
+        view, facts=facts, names=tuple(scrub(name) for name in view.names), notes=tuple(map(scrub, view.notes))
+    )
 
 
 def _slot_label(label: str, nodes: dict[str, str]) -> str:
-    """Number the nodes in order of their first slot: a node may be named after a machine."""
+    """Return a slot's label with its node's number: a node may be named after a machine."""
     node, _, device = label.rpartition("/")
     return f"{nodes.setdefault(node, f'node {len(nodes)}')} {device}"
 
@@ -150,7 +154,7 @@ def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
         "origin": fold.origin,
         "time": words.duration(fold.now_s),
         "leases": words.count(len(fold.pool.lease_rows)),
-        "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from the first grant to the last release",
+        "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from first grant to last release",
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
         "journal": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}",
     }
@@ -162,12 +166,17 @@ def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
 def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> str:
     tasks = [
         {
-            "task": spec.get("name", ""), "environment": scrub(str(spec.get("env", ""))), "algorithm": spec.get("algo", ""),
-            "seed": spec.get("seed", ""), "steps": words.count(int(spec.get("total_timesteps", 0))),
-            "environments": spec.get("n_envs", ""), "collectors": spec.get("n_collectors", ""), "group": spec.get("group") or "-",
+            "task": spec.get("name", ""),
+            "environment": scrub(str(spec.get("env", ""))),
+            "algorithm": spec.get("algo", ""),
+            "seed": spec.get("seed", ""),
+            "steps": words.count(int(spec.get("total_timesteps", 0))),
+            "environments": spec.get("n_envs", ""),
+            "collectors": spec.get("n_collectors", ""),
+            "group": spec.get("group") or "-",
         }
         for spec in specs
-    ]  # fmt: skip
+    ]
     if not tasks:
         return '<p class="dim">There is no run.json beside this journal: its configuration is not known.</p>'
     told = {
@@ -179,13 +188,16 @@ def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -
         str(spec["name"]): scrub(", ".join(f"{k}={v}" for k, v in (spec.get("hyperparameters") or {}).items()))
         for spec in specs
     }
-    return f"{pairs_table(tasks)}{facts_table(told)}<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
+    more = f"<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
+    return f"{pairs_table(tasks)}{facts_table(told)}{more}"
 
 
 def _subtitle(run: Mapping[str, Any]) -> str:
     created = str(run.get("created", ""))
     version = (run.get("versions") or {}).get("drlnb", "")
-    return ", ".join(part for part in (f"started {created}" if created else "", f"drlnb {version}" if version else "") if part)
+    return ", ".join(
+        part for part in (f"started {created}" if created else "", f"drlnb {version}" if version else "") if part
+    )
 
 
 def _write(path: Path, text: str) -> int:

@@ -1,4 +1,4 @@
-"""How do the panels' modules draw in a page without a kernel?  On a stub model that holds what was, and sends nothing."""
+"""How do the panels' modules draw in a page without a kernel?  On a stub model that sends nothing."""
 
 import base64
 import json

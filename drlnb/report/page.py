@@ -19,15 +19,27 @@ CSP = (
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1f2328;--dim:#59636e;--line:#d1d9e0}
 @media (prefers-color-scheme:dark){:root{--bg:#14181d;--fg:#e6edf3;--dim:#9aa7b4;--line:#3a434d}}
-:root[data-theme=light]{color-scheme:light;--bg:#fff;--fg:#1f2328;--dim:#59636e;--line:#d1d9e0;--jp-layout-color1:#fff;--jp-ui-font-color1:#1f2328;--jp-ui-font-color2:#59636e;--jp-border-color2:#d1d9e0;--jp-layout-color2:#f3f5f7;--jp-brand-color1:#0b63c5;--jp-error-color1:#b3261e}
-:root[data-theme=dark]{color-scheme:dark;--bg:#14181d;--fg:#e6edf3;--dim:#9aa7b4;--line:#3a434d;--jp-layout-color1:#14181d;--jp-ui-font-color1:#e6edf3;--jp-ui-font-color2:#9aa7b4;--jp-border-color2:#3a434d;--jp-layout-color2:#1d232a;--jp-brand-color1:#6cb2ff;--jp-error-color1:#ff8a80}
+:root[data-theme=light]{color-scheme:light;--bg:#fff;--fg:#1f2328;--dim:#59636e;--line:#d1d9e0;
+--jp-layout-color1:#fff;--jp-ui-font-color1:#1f2328;--jp-ui-font-color2:#59636e;--jp-border-color2:#d1d9e0;
+--jp-layout-color2:#f3f5f7;--jp-brand-color1:#0b63c5;--jp-error-color1:#b3261e}
+:root[data-theme=dark]{color-scheme:dark;--bg:#14181d;--fg:#e6edf3;--dim:#9aa7b4;--line:#3a434d;
+--jp-layout-color1:#14181d;--jp-ui-font-color1:#e6edf3;--jp-ui-font-color2:#9aa7b4;--jp-border-color2:#3a434d;
+--jp-layout-color2:#1d232a;--jp-brand-color1:#6cb2ff;--jp-error-color1:#ff8a80}
 *{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:24px 20px 60px}h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 4px}
-.say{font-weight:600;margin:2px 0}.from{display:inline-block;border:1px solid var(--line);border-radius:10px;padding:0 8px;margin-left:8px;font-size:12px;font-weight:400;color:var(--dim)}
-.dim,figcaption,.note{color:var(--dim);font-size:13px;margin:2px 0}figure{margin:8px 0}figure svg,figure img{max-width:100%;height:auto}
-.wide{overflow-x:auto}.wide table{border-collapse:collapse;font-size:13px}.wide th[scope=row]{font-weight:400;color:var(--dim)}summary{cursor:pointer;font-size:13px;padding:6px 0}.wide :is(th,td){padding:3px 12px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;min-height:32px;cursor:pointer}
-@media print{#theme,.drlnb button{display:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{size:A4;margin:14mm}}
+main{max-width:1080px;margin:0 auto;padding:24px 20px 60px}h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;
+margin:36px 0 4px}
+.say{font-weight:600;margin:2px 0}.from{display:inline-block;border:1px solid var(--line);border-radius:10px;
+padding:0 8px;margin-left:8px;font-size:12px;font-weight:400;color:var(--dim)}
+.dim,figcaption,.note{color:var(--dim);font-size:13px;margin:2px 0}figure{margin:8px 0}figure svg,figure img{
+max-width:100%;height:auto}
+.wide{overflow-x:auto}.wide table{border-collapse:collapse;font-size:13px}.wide th[scope=row]{font-weight:400;
+color:var(--dim)}summary{cursor:pointer;font-size:13px;padding:6px 0}.wide :is(th,td){padding:3px 12px 3px 0;
+text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
+header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;
+font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;
+min-height:32px;cursor:pointer}
+@media print{#theme,.drlnb button{display:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
+size:A4;margin:14mm}}
 """
 
 _THEME = """
@@ -69,13 +81,16 @@ def pairs_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def facts_table(facts: Mapping[str, Any]) -> str:
     """Return names and values as an HTML table; every text is escaped."""
     body = "".join(
-        f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>' for key, value in facts.items()
+        f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>'
+        for key, value in facts.items()
     )
     return f'<div class="wide"><table>{body}</table></div>'
 
 
 def _section(section: Section) -> str:
-    parts = [f'<section id="{section.name}" data-testid="section-{section.name}"><h2>{html.escape(section.heading)}</h2>']
+    parts = [
+        f'<section id="{section.name}" data-testid="section-{section.name}"><h2>{html.escape(section.heading)}</h2>'
+    ]
     parts += [f"<p>{html.escape(note)}</p>" for note in section.notes]
     parts.append(section.body)
     view = section.view
@@ -111,7 +126,8 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, theme: str =
     return (
         f'<!doctype html>\n<html lang="en"{attribute}>\n<head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CSP}">\n'
-        f'<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="referrer" content="no-referrer">\n'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f'<meta name="referrer" content="no-referrer">'
         f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n'
         f'<body><main><header><div><h1>{html.escape(title)}</h1><p class="dim">{html.escape(subtitle)}</p></div>'
         f'<button id="theme" type="button" data-testid="theme">Theme</button></header>\n{body}</main>\n'

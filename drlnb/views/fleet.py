@@ -30,6 +30,9 @@ _STATES = {
     "queued": "queued", "stopped": "stopped", "done": "done",
 }  # fmt: skip
 
+#: States that nothing follows.
+_ENDS = frozenset({"done", "stopped", "failed"})
+
 #: What a row's buttons ask for; a bit of the column ``can`` says whether it can be asked now.
 ACTIONS: tuple[Mapping[str, str], ...] = (
     {"name": "start", "label": "Start", "glyph": "play", "confirm": ""},
@@ -39,18 +42,44 @@ ACTIONS: tuple[Mapping[str, str], ...] = (
 )
 
 TABLE = (
-    Column(label="task", unit="", definition="name, with the letter that it has in every picture", source="rows.task", kind="series"),
+    Column(
+        label="task",
+        unit="",
+        definition="name, with the letter that it has in every picture",
+        source="rows.task",
+        kind="series",
+    ),
     Column(label="state", unit="", definition="what the task does now", source="rows.state", kind="name"),
     Column(label="rounds", unit="", definition="finished rounds", source="rows.rounds"),
     Column(label="of", unit="", definition="rounds of the whole budget", source="rows.total"),
-    Column(label="ETA", unit="s", definition="rounds left x median of the last 10 round times; nothing before 3", source="rows.eta"),
-    Column(label="return", unit="", definition="rollout/ep_rew_mean: mean return of the last 100 episodes", source="rows.ret"),
+    Column(
+        label="ETA",
+        unit="s",
+        definition="rounds left x median of the last 10 round times; nothing before 3",
+        source="rows.eta",
+    ),
+    Column(
+        label="return",
+        unit="",
+        definition="rollout/ep_rew_mean: mean return of the last 100 episodes",
+        source="rows.ret",
+    ),
     Column(label="wait p50", unit="s", definition="median wait for a slot over the last 100 rounds", source="rows.p50"),
     Column(label="wait p95", unit="s", definition="95 % of the last 100 rounds waited less", source="rows.p95"),
-    Column(label="attempt", unit="", definition="run of the task's master; +1 when it is started anew", source="rows.attempt"),
+    Column(
+        label="attempt",
+        unit="",
+        definition="run of the task's master; +1 when it is started anew",
+        source="rows.attempt",
+    ),
     Column(label="seed", unit="", definition="seed of environments, parameters and sampling", source="rows.seed"),
-    Column(label="restarts", unit="", definition="collectors, executors and masters that were started again", source="rows.restarts"),
-)  # fmt: skip
+    Column(
+        label="restarts",
+        unit="",
+        definition="collectors, executors and masters that were started again",
+        source="rows.restarts",
+    ),
+)
 
 #: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
 _COLUMNS: tuple[Mapping[str, str], ...] = (
@@ -106,7 +135,11 @@ def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]
 
 
 def tasks(
-    journal: Journal | Fold, specs: Iterable[Mapping[str, Any]] = (), until_s: float | None = None, *, live: bool = False
+    journal: Journal | Fold,
+    specs: Iterable[Mapping[str, Any]] = (),
+    until_s: float | None = None,
+    *,
+    live: bool = False,
 ) -> View:
     """Return the table of tasks.
 
@@ -139,7 +172,7 @@ def tasks(
         names=texts,
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
-            "ended": ("ended", float(sum(r["state"] in {"done", "stopped", "failed"} for r in rows)), "", "done, stopped or failed"),
+            "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),
             "rounds": ("rounds", float(sum(r["rounds"] for r in rows)), "", "finished rounds of all tasks"),
         },
         facts={
@@ -163,8 +196,8 @@ def _row(task: TaskFold | None, spec: Mapping[str, Any], *, live: bool) -> dict[
         }  # fmt: skip
     done = int(np.nanmax(task.metric("round"), initial=latest.n_before))
     state = task.state
-    p50, p95 = wait_quantiles(task.metric("round/wait_lease_s"))
-    ended = state in {"done", "stopped", "failed"}
+    p50, p95 = wait_quantiles(task.metric("round/wait_lease_s").tolist())
+    ended = state in _ENDS
     left = max(0, total - done)
     returns = task.metric("rollout/ep_rew_mean")
     known = returns[np.isfinite(returns)]
@@ -172,7 +205,7 @@ def _row(task: TaskFold | None, spec: Mapping[str, Any], *, live: bool) -> dict[
         "state": _STATES.get(state, state),
         "rounds": done,
         "total": total,
-        "eta": None if ended or state == "paused" or not total else eta_s(task.metric("round/time_s"), left),
+        "eta": None if ended or state == "paused" or not total else eta_s(task.metric("round/time_s").tolist(), left),
         "ret": float(known[-1]) if len(known) else None,
         "p50": p50,
         "p95": p95,
@@ -209,7 +242,9 @@ def _columns(rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> dict[st
         return np.array([texts.index(row[key]) for row in rows], dtype=np.uint32)
 
     columns: dict[str, NDArray[Any]] = {"task": np.arange(len(rows), dtype=np.uint32), "state": index("state")}
-    columns |= {key: floats(key) for key in ("rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts")}
+    columns |= {
+        key: floats(key) for key in ("rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts")
+    }
     columns["failure"] = index("failure")
     columns["can"] = np.array([row["can"] for row in rows], dtype=np.uint8)
     return {"rows": columns}

@@ -23,12 +23,18 @@ N_COLUMNS = 400
 _RETURN = "rollout/ep_rew_mean"
 
 TABLE = (
-    Column(label="curve", unit="", definition="task, or group of tasks that differ by their seeds alone", source="points.line", kind="name"),
+    Column(
+        label="curve",
+        unit="",
+        definition="task, or group of tasks that differ by their seeds alone",
+        source="points.line",
+        kind="name",
+    ),
     Column(label="timesteps", unit="", definition="environment steps over all environments", source="points.x"),
     Column(label="value", unit="", definition="the metric; for a group, its mean over the seeds", source="points.y"),
     Column(label="lowest", unit="", definition="lowest of the group's seeds at this step", source="points.lo"),
     Column(label="highest", unit="", definition="highest of the group's seeds at this step", source="points.hi"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from drlnb.records.journal import Journal
 from drlnb.views import decimate, theme, words
 from drlnb.views.fold import Fold, fold_of
+from drlnb.views.lease_line import LeaseLine, Leases
 from drlnb.views.view import Column, View
 
 __all__ = ["gantt"]
@@ -23,33 +23,30 @@ MAX_BARS = 3000
 N_COLUMNS = 1200
 
 TABLE = (
-    Column(label="fence", unit="", definition="token of the lease, one higher at each grant", source="bars.token", kind="fence"),
+    Column(
+        label="fence",
+        unit="",
+        definition="token of the lease, one higher at each grant",
+        source="bars.token",
+        kind="fence",
+    ),
     Column(label="task", unit="", definition="task that held the slot", source="bars.series", kind="series"),
     Column(label="slot", unit="", definition="slot that was lent", source="bars.lane", kind="lane"),
     Column(label="granted", unit="s", definition="when it was lent, since the run's first event", source="bars.start"),
     Column(label="waited", unit="ms", definition="from request to grant", source="bars.waited", factor=1000.0),
     Column(label="held", unit="ms", definition="from grant to return", source="bars.held", factor=1000.0),
-    Column(label="computed", unit="ms", definition="seconds that the executor computed under it", source="bars.computed", factor=1000.0),
-    Column(label="leases", unit="", definition="leases that this bar stands for (1, unless they are narrower than a pixel)", source="bars.count"),
+    Column(
+        label="computed",
+        unit="ms",
+        definition="seconds that the executor computed under it",
+        source="bars.computed",
+        factor=1000.0,
+    ),
+    Column(
+        label="leases", unit="", definition="leases in this bar: 1, unless narrower than a pixel", source="bars.count"
+    ),
     Column(label="end", unit="", definition="how it ended", source="bars.reason", kind="name"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Leases:
-    """Every lease as arrays on the common line, an open one ending now; shape ``(n,)``."""
-
-    start: Floats
-    stop: Floats
-    waited: Floats
-    held: Floats
-    computed: Floats
-    token: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    series: NDArray[np.int64]
-    is_open: NDArray[np.bool_]
-    epoch: NDArray[np.float64]
-    reasons: tuple[str, ...]
+)
 
 
 def gantt(
@@ -82,7 +79,7 @@ def gantt(
     if window_s is not None and not window_s > 0:
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
     fold = fold_of(journal, until_s)
-    line = _Line(fold)
+    line = LeaseLine(fold)
     now = fold.now_s
     low = max(0.0, now - window_s) if window_s is not None else 0.0
     leases = line.leases(now)
@@ -103,122 +100,13 @@ def gantt(
     )
 
 
-class _Line:
-    """A fold's pool, with every time on the common line."""
-
-    def __init__(self, fold: Fold) -> None:
-        self.fold = fold
-        self.clocks = fold.clock_of()
-        self.zero = fold.zero_s
-        self.tasks = fold.task_names()
-        self.slots = tuple(fold.pool.slots)
-        short = [fold.pool.short(name) for name in fold.pool.tasks]
-        #: Number of a task in the pool -> its series.
-        self.series = np.array([self.tasks.index(name) for name in short], dtype=np.int64)
-        self.offsets = np.array([self.offset(name) for name in fold.pool.streams], dtype=np.float64)
-
-    @property
-    def ended(self) -> bool:
-        """Whether there were tasks, and all of them are over."""
-        tasks = [task.latest for task in self.fold.tasks.values()]
-        return bool(tasks) and all(one is not None and one.ended for one in tasks)
-
-    def offset(self, stream: str) -> float:
-        """Return what turns a stream's seconds into seconds since the run's first event."""
-        clock = self.clocks.get(stream)
-        return (clock.offset_s if clock else 0.0) - self.zero
-
-    def leases(self, now: float) -> _Leases:
-        grow = self.fold.pool.leases
-        stream = grow["stream"].astype(np.int64)
-        offset = self.offsets[stream] if len(stream) else np.zeros(0)
-        start, ended = grow["granted"] + offset, grow["ended"] + offset
-        is_open = np.isnan(ended)
-        stop = np.where(is_open, max(now, 0.0), ended)
-        held = np.where(np.isnan(grow["held"]), stop - start, grow["held"])
-        task = grow["task"].astype(np.int64)
-        epochs = np.array([_epoch(name) for name in self.fold.pool.streams], dtype=np.float64)
-        return _Leases(
-            start=start, stop=np.maximum(stop, start), waited=grow["waited"], held=held, computed=grow["computed"],
-            token=grow["token"].astype(np.int64), lane=grow["slot"].astype(np.int64),
-            series=self.series[task] if len(task) else task, is_open=is_open,
-            epoch=epochs[stream] if len(stream) else np.zeros(0), reasons=tuple(self.fold.pool.reasons),
-        )  # fmt: skip
-
-    def work(self, leases: _Leases) -> dict[str, NDArray[Any]]:
-        """Return what was computed when, cut to the lease that it was computed under."""
-        parts = [
-            (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["token"], one.work["epoch"])
-            for _, task in sorted(self.fold.tasks.items())
-            for _, one in sorted(task.attempts.items())
-        ]
-        if not parts or not len(leases.token):
-            return {name: np.zeros(0) for name in ("start", "stop", "lane", "series")}
-        stop, elapsed, token, epoch = (np.concatenate(column) for column in zip(*parts, strict=True))
-        order = np.lexsort((leases.token, leases.epoch))
-        keys, wanted = _keys(leases.epoch, leases.token, epoch, token)
-        at = np.clip(np.searchsorted(keys[order], wanted), 0, len(order) - 1)
-        row = order[at]
-        found = keys[row] == wanted
-        row, stop, elapsed = row[found], stop[found], elapsed[found]
-        first = np.maximum(stop - elapsed, leases.start[row])
-        last = np.minimum(stop, leases.stop[row])
-        seen = last > first
-        row, first, last = row[seen], first[seen], last[seen]
-        order = np.lexsort((first, leases.lane[row]))
-        row = row[order]
-        return {"start": first[order], "stop": last[order], "lane": leases.lane[row], "series": leases.series[row]}
-
-    def alive_s(self, low: float, high: float) -> float:
-        """Return slot-seconds that could be lent between two points."""
-        total = 0.0
-        for life in self.fold.pool.lives.values():
-            shift = self.offset(life.stream)
-            for up, down in life.up:
-                total += max(0.0, min(high, high if math.isnan(down) else down + shift) - max(low, up + shift))
-        return total
-
-    def n_alive(self) -> int:
-        """Return how many slots there are now."""
-        newest = self.fold.pool.streams[-1] if self.fold.pool.streams else ""
-        lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
-        return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
-
-    def waits(self, now: float) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        """Return the waits that ended, and those that go on."""
-        grow = self.fold.pool.waits
-        offset = self.offsets[grow["stream"].astype(np.int64)] if len(grow) else np.zeros(0)
-        series = self.series[grow["task"].astype(np.int64)] if len(grow) else np.zeros(0, dtype=np.int64)
-        done = {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
-        open_ = list(self.fold.pool.waiting.values())
-        start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)
-        asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
-        going = {"start": start, "stop": np.full(len(start), now), "series": asking}
-        return done, going
-
-
-def _epoch(stream: str) -> float:
-    digits = stream.rpartition("-e")[2]
-    return float(int(digits)) if digits.isdigit() else 0.0
-
-
-def _keys(epoch_a: Floats, token_a: NDArray[Any], epoch_b: Floats, token_b: Floats) -> tuple[Floats, Floats]:
-    """Return one number per fence for two lists of fences: equal fences have equal numbers.
-
-    Epochs in nanoseconds lose their last digits as floats; those of one run are hours or at least milliseconds apart.
-    """
-    epochs, index = np.unique(np.concatenate([epoch_a, epoch_b]), return_inverse=True)
-    del epochs
-    both = index.astype(np.float64) * 2.0**40 + np.concatenate([token_a, token_b]).astype(np.float64)
-    return both[: len(epoch_a)], both[len(epoch_a) :]
-
-
 def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:
-    return np.maximum(0.0, np.minimum(stop, high) - np.maximum(start, low))
+    shared: Floats = np.maximum(0.0, np.minimum(stop, high) - np.maximum(start, low))
+    return shared
 
 
 def _numbers(
-    line: _Line, leases: _Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float]
+    line: LeaseLine, leases: Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float]
 ) -> dict[str, tuple[str, float | None, str, str]]:
     low, high = span
     alive = line.alive_s(low, high)
@@ -228,23 +116,36 @@ def _numbers(
     seen = leases.stop >= low
     waits = np.concatenate([leases.waited[seen], high - going["start"]])
     busy = {(int(lane)) for lane in leases.lane[leases.is_open]}
+    shown = "in the time shown"
+    there = f"seconds that slots were there, {shown}"
+    longest = float(np.max(waits)) if len(waits) else None
     return {
         "slots": ("slots", float(line.n_alive()), "", "slots that can be lent now"),
         "busy": ("busy", float(len(busy)), "", "slots that are lent now"),
         "waiting": ("waiting", float(len(set(going["series"].tolist()))), "", "tasks that wait for a slot now"),
-        "held": ("held", _share(float(np.sum(held)), alive), "%", "seconds lent / seconds that slots were there, in the time shown"),
-        "computing": ("computing", _share(computing, alive), "%", "seconds computed / seconds that slots were there, in the time shown"),
-        "longest_wait_s": ("longest wait", float(np.max(waits)) if len(waits) else None, "s", "longest time from request to grant, of leases in the time shown and of requests that still wait"),
-        "utilisation": ("utilisation", _utilisation(line, leases), "%", "seconds computed / (slots x seconds from the first grant to the last release), over the whole run"),
-        "fairness": ("fairness", _fairness(held, leases.series, going["series"]), "x", "largest share of held seconds / smallest, over tasks, in the time shown"),
-    }  # fmt: skip
+        "held": ("held", _share(float(np.sum(held)), alive), "%", f"seconds lent / {there}"),
+        "computing": ("computing", _share(computing, alive), "%", f"seconds computed / {there}"),
+        "longest_wait_s": ("longest wait", longest, "s", f"longest wait for a slot, answered or not, {shown}"),
+        "utilisation": (
+            "utilisation",
+            _utilisation(line, leases),
+            "%",
+            "seconds computed / (slots x seconds from the first grant to the last release), over the whole run",
+        ),
+        "fairness": (
+            "fairness",
+            _fairness(held, leases.series, going["series"]),
+            "x",
+            f"largest share of held seconds / smallest, over tasks, {shown}",
+        ),
+    }
 
 
 def _share(part: float, whole: float) -> float | None:
     return min(1.0, part / whole) if whole > 0 else None
 
 
-def _utilisation(line: _Line, leases: _Leases) -> float | None:
+def _utilisation(line: LeaseLine, leases: Leases) -> float | None:
     ended = ~leases.is_open
     if not ended.any() or not line.slots:
         return None
@@ -270,11 +171,12 @@ def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_lease
         return f"no leases yet: {text}"
     if ended and not value("busy") and not waiting:
         text = f"{words.plural(n_leases, 'lease')} of {words.plural(int(value('slots')), 'slot')}"
-    return f"{text}; held {words.percent(numbers['held'][1])}, computing {words.percent(numbers['computing'][1])} of the time shown"
+    held, computing = (words.percent(numbers[key][1]) for key in ("held", "computing"))
+    return f"{text}; held {held}, computing {computing} of the time shown"
 
 
 def _drawn(
-    line: _Line, leases: _Leases, work: dict[str, NDArray[Any]], span: tuple[float, float], max_bars: int
+    line: LeaseLine, leases: Leases, work: dict[str, NDArray[Any]], span: tuple[float, float], max_bars: int
 ) -> tuple[dict[str, dict[str, NDArray[Any]]], list[str]]:
     low, now = span
     done, going = line.waits(now)
@@ -287,7 +189,10 @@ def _drawn(
     width = decimate.column_s(now - low, N_COLUMNS)
     if len(ended) > max_bars:
         bars = _merged(leases, ended, reason, width)
-        notes.append(f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: those narrower than {words.duration(width)} are merged")
+        notes.append(
+            f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: "
+            f"those narrower than {words.duration(width)} are merged"
+        )
         if len(bars["start"]) > max_bars:
             notes[-1] += f", and only the newest {max_bars:,} are shown"
             bars = {name: values[-max_bars:] for name, values in bars.items()}
@@ -306,7 +211,7 @@ def _drawn(
     }, notes  # fmt: skip
 
 
-def _bars(leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def _bars(leases: Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     return {
         "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
         "held": leases.held[rows], "computed": leases.computed[rows],
@@ -322,7 +227,7 @@ def _index(values: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def _merged(
-    leases: _Leases, rows: NDArray[np.int64], reason: NDArray[np.int64], width: float
+    leases: Leases, rows: NDArray[np.int64], reason: NDArray[np.int64], width: float
 ) -> dict[str, NDArray[Any]]:
     parts = []
     for lane in np.unique(leases.lane[rows]):
@@ -367,7 +272,7 @@ def _with_lane(waits: Mapping[str, NDArray[Any]], n_slots: int) -> dict[str, NDA
     }  # fmt: skip
 
 
-def _drains(line: _Line, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
+def _drains(line: LeaseLine, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
     found: list[tuple[float, float, int]] = []
     for life in line.fold.pool.lives.values():
         shift = line.offset(life.stream)
@@ -382,7 +287,7 @@ def _drains(line: _Line, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _facts(line: _Line, span: tuple[float, float], window_s: float | None, *, thin: bool) -> dict[str, Any]:
+def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *, thin: bool) -> dict[str, Any]:
     styles = theme.styles(line.tasks)
     lanes: list[dict[str, Any]] = [{"label": name, "kind": "slot"} for name in line.slots]
     lanes += [{"label": f"{s.letter} waits", "kind": "wait", "series": i} for i, s in enumerate(styles)]
@@ -398,7 +303,7 @@ def _facts(line: _Line, span: tuple[float, float], window_s: float | None, *, th
     }
 
 
-def _marks(line: _Line, span: tuple[float, float]) -> Sequence[dict[str, Any]]:
+def _marks(line: LeaseLine, span: tuple[float, float]) -> Sequence[dict[str, Any]]:
     found = [
         (t + line.offset(stream), f"{key.rpartition('.')[2]}: {value}", task)
         for stream, t, key, value, task in line.fold.pool.settings

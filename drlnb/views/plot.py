@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any
     rows
         Rows of the table twin, for a view that is a table.
     """
-    import plotly.graph_objects as go  # half a second, and only a figure needs it
+    go: Any = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
 
     fig = go.Figure()
     _BY_MODULE[header["module"]](fig, go, header, tables, rows)

@@ -15,6 +15,9 @@ __all__ = ["anatomy"]
 
 Floats = NDArray[np.float64]
 
+#: Said when the parts of a round add up to more than the round.
+_OVERLAP = "collecting went on while a slot was waited for: the parts add up to more than the round"
+
 TABLE = (
     Column(label="task", unit="", definition="task, with its letter", source="bars.lane", kind="lane"),
     Column(label="part", unit="", definition="what the time went into", source="bars.series", kind="series"),
@@ -49,7 +52,7 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
         module="timeline",
         origin=fold.origin,
         sentence=_sentence(found),
-        notes=("collecting went on while a slot was waited for: the parts add up to more than the round",) if overlapping else (),
+        notes=(_OVERLAP,) if overlapping else (),
         columns={"bars": bars},
         table=TABLE,
         facts={
@@ -58,7 +61,7 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
             "window_s": None,
             "thin": False,
             "lanes": [{"label": f"{theme.letter(names.index(name))} {name}", "kind": "task"} for name in found],
-            "series": [{"name": name, "letter": letter, "colour": colour, "hatch": ""} for name, letter, colour in theme.PHASES],
+            "series": [{"name": n, "letter": c, "colour": colour, "hatch": ""} for n, c, colour in theme.PHASES],
             "marks": [],
         },
     )  # fmt: skip
@@ -77,12 +80,21 @@ def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
 
     push = mean("round/push_s")
     control = mean("round/control_s") - push
-    parts = np.array([mean("round/collect_s"), mean("round/wait_lease_s"), mean("round/update_s"), push, max(0.0, control)])
-    return parts, int(known.sum()), float(np.mean(round_s[known])), control < -1e-3 * float(np.mean(round_s[known]))  # fmt: skip
+    parts = np.array([
+        mean("round/collect_s"),
+        mean("round/wait_lease_s"),
+        mean("round/update_s"),
+        push,
+        max(0.0, control),
+    ])
+    whole = float(np.mean(round_s[known]))
+    return parts, int(known.sum()), whole, control < -1e-3 * whole
 
 
 def _bars(found: dict[str, tuple[Floats, int, float, bool]]) -> dict[str, NDArray[Any]]:
-    columns: dict[str, list[float]] = {name: [] for name in ("start", "stop", "mean", "share", "count", "lane", "series")}
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("start", "stop", "mean", "share", "count", "lane", "series")
+    }
     for lane, (parts, n, round_s, _) in enumerate(found.values()):
         stops = np.cumsum(parts)
         for series, (part, stop) in enumerate(zip(parts, stops, strict=True)):

@@ -59,15 +59,17 @@ def ticks(low: float, high: float, most: float, *, clock: bool = False) -> tuple
     raw = (high - low) / max(1.0, most)
     step = float(next((s for s in _CLOCK if s >= raw), 0)) if clock and raw > 0.5 else 0.0
     if not step:
-        ten = 10.0 ** math.floor(math.log10(raw))
-        step = next(s for s in (1.0, 2.0, 5.0, 10.0) if raw / ten <= s * (1 + 1e-9)) * ten
+        ten = math.pow(10.0, math.floor(math.log10(raw)))
+        step = float(ten * next(s for s in (1.0, 2.0, 5.0, 10.0) if raw / ten <= s * (1 + 1e-9)))
     first = math.ceil(low / step - 1e-9)
-    return step, [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    return float(step), [i * float(step) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def _text(x: float, y: float, text: str, colour: str = _INK, anchor: str = "start", *, bold: bool = False) -> str:
     weight = ' font-weight="600"' if bold else ""
-    return f'<text x="{_n(x)}" y="{_n(y + 4)}" fill="{colour}" text-anchor="{anchor}"{weight}>{html.escape(text)}</text>'
+    return (
+        f'<text x="{_n(x)}" y="{_n(y + 4)}" fill="{colour}" text-anchor="{anchor}"{weight}>{html.escape(text)}</text>'
+    )
 
 
 def _n(value: float) -> str:
@@ -114,11 +116,17 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
 
     body = []
     for lane, (top, h) in zip(lanes, at, strict=True):
-        body += [_rect(left, top, width - _RIGHT - left, h, _SOFT), _text(left - 6, top + h / 2, lane["label"], _INK, "end")]
+        body += [
+            _rect(left, top, width - _RIGHT - left, h, _SOFT),
+            _text(left - 6, top + h / 2, lane["label"], _INK, "end"),
+        ]
     body += _axis(header, (low, high), x, bottom)
     body += _blocks(header, tables, at, x)
     for mark in header["marks"]:
-        body += [_line([(x(mark["t"]), _TOP - 6), (x(mark["t"]), bottom)], _INK, 1, "4 3"), _text(x(mark["t"]) + 3, 8, mark["label"])]
+        body += [
+            _line([(x(mark["t"]), _TOP - 6), (x(mark["t"]), bottom)], _INK, 1, "4 3"),
+            _text(x(mark["t"]) + 3, 8, mark["label"]),
+        ]
     if not any(len(columns["start"]) for columns in tables.values()):
         body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
     return body + _legend(header, width, bottom + _AXIS), int(bottom + _AXIS + 20)  # fmt: skip
@@ -129,7 +137,10 @@ def _axis(header: Header, span: tuple[float, float], x: Callable[[float], float]
     step, at = ticks(*span, (x(span[1]) - x(span[0])) / 90, clock=axis["kind"] == "clock")
     body = []
     for value in at:
-        body += [_line([(x(value), _TOP), (x(value), bottom)], _LINE), _text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle")]
+        body += [
+            _line([(x(value), _TOP), (x(value), bottom)], _LINE),
+            _text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"),
+        ]
     label = f"{axis['label']} ({axis['unit']})" if axis["unit"] else axis["label"]
     return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]  # fmt: skip
 
@@ -169,7 +180,11 @@ def _legend(header: Header, width: int, y: float) -> list[str]:
         size = 20 + 6.2 * len(series["name"]) + 14
         if x + size > width:
             break
-        body += [_rect(x, y, 14, 14, series["colour"]), _text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True), _text(x + 18, y + 7, series["name"])]
+        body += [
+            _rect(x, y, 14, 14, series["colour"]),
+            _text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True),
+            _text(x + 18, y + 7, series["name"]),
+        ]
         x += size
     return body  # fmt: skip
 
@@ -194,7 +209,10 @@ def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width:
     step, at = ticks(least, most, 5)
     body = [_text(left, 8, header["y"]["label"], _DIM)]
     for value in at:
-        body += [_line([(left, y(value)), (width - _RIGHT, y(value))], _LINE), _text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end")]
+        body += [
+            _line([(left, y(value)), (width - _RIGHT, y(value))], _LINE),
+            _text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"),
+        ]
     body += [part for part in _axis(header, (low, high), x, bottom) if not part.startswith("<path")]
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
@@ -239,7 +257,9 @@ def _table(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width:
     for i, row in enumerate(rows[:_ROWS]):
         y = 50 + i * 20
         body.append(_line([(8, y - 11), (width - 8, y - 11)], _LINE))
-        body += [_text(x, y, _short(value, step if k else first)) for k, (x, value) in enumerate(zip(at, row, strict=True))]
+        body += [
+            _text(x, y, _short(value, step if k else first)) for k, (x, value) in enumerate(zip(at, row, strict=True))
+        ]
     return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
 
 

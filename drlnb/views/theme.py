@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 __all__ = ["HATCHES", "PALETTE", "PHASES", "Style", "letter", "styles"]
 
-#: Okabe and Ito's colours, told apart by people with any colour vision; black is left out, since it is invisible on dark.
+#: Okabe and Ito's colours, told apart with any colour vision; without black, which is invisible on dark.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 
 #: Second mark after one turn through the colours: plain, rising, falling, crossed, level strokes.
