@@ -24,6 +24,8 @@ def child_environment(**extra: str) -> dict[str, str]:
     """Return the environment of a child: the worker's, one thread per library, no Dask configuration of its own."""
     environment = dict(os.environ)
     environment.update(dict.fromkeys(_ONE_THREAD, "1"))
+    # A nanny makes its worker give freed memory back at once; a child that computes would fault it in again each step.
+    environment.pop("MALLOC_TRIM_THRESHOLD_", None)
     environment.update({"PYTHONUNBUFFERED": "1", "SDL_VIDEODRIVER": "dummy"})
     environment.update(extra)
     return environment
