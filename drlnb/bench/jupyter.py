@@ -222,13 +222,16 @@ class LabServer:
         """End a kernel, as "Shut Down Kernel" does."""
         self.rest("DELETE", f"/api/kernels/{kernel}")
 
-    def processes(self) -> dict[int, tuple[float, str]]:
-        """Return every process below the server: pid -> (when it was made, its words)."""
+    def processes(self, name: str | None = None) -> dict[int, tuple[float, str]]:
+        """Return the processes below the server, or those of a notebook's kernel: pid -> (when it was made, words)."""
         found = {}
         with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    found[child.pid] = (child.create_time(), " ".join(child.cmdline()) or child.name())
+            for kernel in psutil.Process(self.pid).children():
+                if name is None or _serves(kernel, name):
+                    for process in (kernel, *kernel.children(recursive=True)):
+                        with contextlib.suppress(psutil.NoSuchProcess):
+                            words = " ".join(process.cmdline()) or process.name()
+                            found[process.pid] = (process.create_time(), words)
         return found
 
     # ------------------------------------------------------------------ the end
@@ -249,6 +252,13 @@ class LabServer:
         for pid in left_behind(below, 2.0):
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
+
+
+def _serves(process: psutil.Process, name: str) -> bool:
+    """Whether a process is the kernel of a notebook: the server names the notebook in the kernel's environment."""
+    with contextlib.suppress(psutil.Error):
+        return Path(process.environ().get("JPY_SESSION_NAME", "")).name == name
+    return False
 
 
 @contextlib.contextmanager

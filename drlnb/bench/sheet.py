@@ -4,6 +4,7 @@ import ast
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,14 +68,17 @@ class Sheet:
     page
         A Playwright page; what it asks for and what goes wrong on it is noted from here on.
     name
-        The notebook's file name, unique on the server.
+        The notebook's path below the server's folder; its last part is unique.
     """
 
     def __init__(self, lab: LabServer, page: Any, name: str) -> None:
         self.lab, self.page, self.name = lab, page, name
+        #: The notebook's file; its folder is where its kernel works.
+        self.path = lab.notebooks / name
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         #: Addresses outside this machine that the page asked for.
         self.external: list[str] = []
-        #: Exceptions that no script on the page caught.
+        #: Exceptions that no script on the page caught, and those that our modules caught and told.
         self.page_errors: list[str] = []
         #: (seconds of the monotonic clock, bytes) of each message that the server sent.
         self.received: list[tuple[float, int]] = []
@@ -82,12 +86,17 @@ class Sheet:
         self.patience_s = 15.0
         page.on("request", lambda request: self._note(request.url))
         page.on("pageerror", lambda error: self.page_errors.append(str(error)))
+        page.on("console", self._heard)
         page.on("websocket", self._follow)
 
     def _note(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https", "ws", "wss"} and parts.hostname not in _HOSTS:
             self.external.append(url)
+
+    def _heard(self, said: Any) -> None:
+        if said.type == "error" and said.text.startswith("drlnb"):
+            self.page_errors.append(said.text)
 
     def _follow(self, websocket: Any) -> None:
         self._note(websocket.url)
@@ -97,7 +106,7 @@ class Sheet:
     def open(self, cells: Sequence[str] | None = None) -> None:
         """Open the notebook and wait for its kernel; `cells` writes it first."""
         if cells is not None:
-            write_notebook(self.lab.notebooks / self.name, cells)
+            write_notebook(self.path, cells)
         self.page.goto(self.lab.url(self.name) + "&reset")
         self.wait_ready()
 
@@ -205,7 +214,7 @@ class Sheet:
     def screenshot(self, path: Path) -> Path:
         """Take a picture of the page."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=str(path), animations="disabled")
+        path.write_bytes(self.page.screenshot(animations="disabled"))  # Playwright would leave a thread for the file
         return path
 
     # ------------------------------------------------------------------ the end
@@ -218,8 +227,8 @@ class Sheet:
             Kernels that others had when this notebook was opened.
         """
         faults = [f"external request: {url}" for url in self.external]
-        faults += [f"page error: {text}" for text in self.page_errors]
-        processes = self.lab.processes()
+        faults += [f"page error: {text} ({n} times)" for text, n in Counter(self.page_errors).items()]
+        processes = self.lab.processes(self.name)
         kernel = self.lab.kernel_of(self.name)
         self.page.close()
         if kernel is not None:

@@ -63,15 +63,15 @@ def open_notebook(lab: LabServer, playwright, tmp_path: Path) -> OpenNotebook:
 
     @contextlib.contextmanager
     def opened(*, width: int = 1280, height: int = 900) -> Iterator[Sheet]:
-        before = lab.kernels()
+        before, n = lab.kernels(), next(_N)
         with chromium(playwright) as browser:
             context = browser.new_context(viewport={"width": width, "height": height})
-            sheet = Sheet(lab, context.new_page(), f"n{next(_N)}.ipynb")
+            sheet = Sheet(lab, context.new_page(), f"n{n}/n{n}.ipynb")
             try:
                 yield sheet
             except BaseException:
                 with contextlib.suppress(Exception):
-                    print("screenshot:", sheet.screenshot(tmp_path / f"{sheet.name}.png"))
+                    print("screenshot:", sheet.screenshot(tmp_path / f"{sheet.path.stem}.png"))
                 with contextlib.suppress(Exception):
                     sheet.close(kernels_before=before)
                 raise
@@ -87,7 +87,7 @@ def notebook(open_notebook: OpenNotebook, request: pytest.FixtureRequest, tmp_pa
     with open_notebook() as sheet:
         yield sheet
         if request.node.stash.get(FAILED, False):
-            print("screenshot:", sheet.screenshot(tmp_path / f"{sheet.name}.png"))
+            print("screenshot:", sheet.screenshot(tmp_path / f"{sheet.path.stem}.png"))
 
 
 @pytest.fixture

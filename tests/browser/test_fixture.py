@@ -47,20 +47,30 @@ def test_a_click_reaches_the_kernel_and_comes_back(notebook, page):
 
 def test_what_happens_on_the_page_turns_the_test_red(open_notebook):
     """Planted: the page asks another machine for a picture, and a script throws."""
-    said = r"external request: http://example\.invalid/x\.png; page error: .*planted"
-    with pytest.raises(AssertionError, match=said), open_notebook() as n:
-        n.open(["1"])
-        n.page.evaluate("() => { new Image().src = 'http://example.invalid/x.png' }")
-        n.page.evaluate("() => { setTimeout(() => { throw new Error('planted') }) }")
-        assert until(lambda: n.page.evaluate("() => 1") and n.page_errors and n.external, 5)
+
+    def plant():
+        with open_notebook() as n:
+            n.open(["1"])
+            n.page.evaluate("() => { new Image().src = 'http://example.invalid/x.png' }")
+            n.page.evaluate("() => { setTimeout(() => { throw new Error('planted') }) }")
+            assert until(lambda: n.page.evaluate("() => 1") and n.page_errors and n.external, 5)
+
+    with pytest.raises(
+        AssertionError, match=r"external request: http://example\.invalid/x\.png; page error: .*planted"
+    ):
+        plant()
 
 
 def test_what_is_left_turns_the_test_red(open_notebook, lab):
     """Planted: a kernel that no notebook of the test has, and a process that does not end with its kernel."""
-    said = r"kernel left: [^;]*; process left: .*signal\.pause"
-    with pytest.raises(AssertionError, match=said), open_notebook() as n:
-        n.patience_s = 1.0
-        n.open([STAYS])
-        n.run_all()
-        lab.rest("POST", "/api/kernels", {"name": "python3"})
+
+    def plant():
+        with open_notebook() as n:
+            n.patience_s = 1.0
+            n.open([STAYS])
+            n.run_all()
+            lab.rest("POST", "/api/kernels", {"name": "python3"})
+
+    with pytest.raises(AssertionError, match=r"kernel left: [^;]*; process left: .*signal\.pause"):
+        plant()
     assert lab.kernels() == set()

@@ -1,0 +1,40 @@
+"""Scene 1: what does a person see in the first minute?"""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from drlnb.bench.jupyter import until
+from tests.browser.scenes import Desk
+
+TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
+#: lab.md 9: the first picture, and all three tasks on the slot's lane.
+FIRST_S, THREE_S = 15.0, 30.0
+
+
+def test_first_minute(notebook, page, tmp_path):
+    """Run all of the tour: a picture within 15 s, A B C on one lane within 30 s, and the sentence says who is busy."""
+    if not TOUR.exists():
+        pytest.skip("no notebooks beside these tests")
+    shutil.copy(TOUR, notebook.path)
+    cells = [cell["id"] for cell in json.loads(TOUR.read_text(encoding="utf-8"))["cells"]]
+    notebook.open()
+    began = time.monotonic()
+    notebook.run_all(wait=False)
+    notebook.output(cells.index("train")).first.wait_for(state="attached", timeout=FIRST_S * 1e3)
+    desk = Desk(notebook, cells.index("train"))
+    desk.canvas.scroll_into_view_if_needed(timeout=FIRST_S * 1e3)
+    assert until(lambda: desk.painted() > 5, FIRST_S)
+    assert time.monotonic() - began <= FIRST_S
+    seen = until(lambda: {row[1] for row in desk.rows()} if "1 of 1 slots busy" in desk.sentence() else None, THREE_S)
+    assert until(lambda: len({row[1] for row in desk.rows()}) == 3, THREE_S), seen
+    assert until(lambda: "1 of 1 slots busy" in desk.sentence(), THREE_S)
+    assert time.monotonic() - began <= THREE_S
+    assert {row[2] for row in desk.rows()} == {"0/cpu0"}
+    notebook.screenshot(tmp_path / "first_minute.png")
+    notebook.wait_idle()
+    assert "checked: " in notebook.output(cells.index("check")).inner_text()
+    assert page.locator(".drlnb-msg[data-level=error]").count() == 0
