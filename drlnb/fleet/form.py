@@ -45,16 +45,22 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     for part in filter(None, (one.strip() for one in text.split(","))):
         found = _RANGE.fullmatch(part)
         if found is None:
-            raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {part!r}")
+            raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {_short(part)}")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last > _MOST_SEED:
-            raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {part!r}")
+            raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {_short(part)}")
         if last - first >= _MOST_TASKS or len(seeds) + last - first >= _MOST_TASKS:
-            raise ConfigError(f"at most {_MOST_TASKS} seeds at once, got {text.strip()!r}")
+            raise ConfigError(f"at most {_MOST_TASKS} seeds at once, got {_short(text)}")
         seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
     if not seeds:
         raise ConfigError("seeds are missing: write 0, or 0-4 for five tasks")
     return tuple(seeds)
+
+
+def _short(text: str) -> str:
+    """Quote what was typed, but not all of what a cat on the keyboard typed."""
+    word = text.strip()
+    return repr(word if len(word) <= 40 else f"{word[:40]}...")
 
 
 def _parse_count(text: str, what: str, most: int) -> int | None:
@@ -62,7 +68,7 @@ def _parse_count(text: str, what: str, most: int) -> int | None:
     if not plain:
         return None
     if not plain.isascii() or not plain.isdigit() or not 1 <= len(plain.lstrip("0")) <= 20 or int(plain) > most:
-        raise ConfigError(f"{what} must be a whole number from 1 to {most:,}, got {text.strip()!r}")
+        raise ConfigError(f"{what} must be a whole number from 1 to {most:,}, got {_short(text)}")
     return int(plain)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import ipywidgets
 
 from drlnb.widgets.frame import Panel
+from drlnb.widgets.live import live
 
 __all__ = ["Desk"]
 
@@ -43,6 +44,7 @@ class Desk:
         """Close every panel."""
         for panel in self.panels:
             panel.close()
+        live.registry.forget(self)
         self.box.layout.close()
         self.box.close()
 

@@ -1,4 +1,3 @@
-import gc
 import threading
 import time
 
@@ -45,7 +44,6 @@ def comms(monkeypatch):
     assert set(ipywidgets_widget._instances) <= before
     assert not live.hub.running
     assert len(live.registry) == 0
-    gc.collect()
 
 
 class PanelLink(FakeLink):

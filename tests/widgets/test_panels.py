@@ -1,0 +1,354 @@
+import asyncio
+import json
+import logging
+import threading
+import time
+from types import SimpleNamespace
+
+import ipywidgets
+import pytest
+from ipywidgets.widgets import widget as ipywidgets_widget
+
+from drlnb.fleet import faces
+from drlnb.records.errors import PeerError
+from drlnb.widgets.live import live
+from tests.fleet.conftest import ended, finished, header, opened, row
+from tests.widgets.conftest import clicked, said, shown, until
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Give a kernel whose loop a test runs by hand."""
+    loop = asyncio.new_event_loop()
+    made = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=loop))
+    monkeypatch.setattr(faces, "kernel", lambda: made)
+
+    def turn(seconds=0.02):
+        loop.run_until_complete(asyncio.sleep(seconds))
+
+    made.turn = turn
+    monkeypatch.setattr(live.hub, "_period_s", 0.005)
+    monkeypatch.setattr(live.pump, "_period_s", 0.001)
+    yield made
+    live.registry.close_all()
+    turn()
+    assert not live.pump.running
+    loop.close()
+
+
+def three_rounds(link, task="a"):
+    link.say(header(task), opened(task), *(finished(task, n) for n in (1, 2, 3)))
+    until(lambda: link.pages.empty())
+
+
+# ---------------------------------------------------------------------- without a kernel
+def test_without_a_kernel_nothing_moves_by_itself(run, link):
+    """No thread, no task; `refresh` folds, sends and writes."""
+    panel = run.panel("fleet")
+    assert not live.hub.running
+    three_rounds(link)
+    until(lambda: run.tasks["a"].n_timesteps == 300)
+    panel.refresh()
+    table = panel.pictures[0].widget
+    assert [one["kind"] for one in table.comm.custom] == ["snapshot"]
+    rounds = json.loads(table._header)["numbers"]
+    assert {one["key"]: one["value"] for one in rounds}["rounds"] == 3.0
+    assert panel.shell.widget._code == 'run.panel("fleet")'
+    assert json.loads(panel.shell.widget._header)["sentence"] == panel.view().sentence
+
+
+def test_asked_for_twice_it_is_the_same_panel(run):
+    """By run, name and settings; the desk, too."""
+    assert run.panel("leasing", window_s=30) is run.panel("leasing", window_s=30)
+    assert run.panel("leasing", window_s=30) is not run.panel("leasing")
+    assert run.panel() is run.panel()
+    assert run.panel().panels == (run.panel("fleet"), run.panel("leasing"))
+
+
+def test_closing_leaves_no_model(run, link):
+    """Panels, their children, layouts and styles are gone, twice is harmless, and the data still answers."""
+    before = set(ipywidgets_widget._instances)
+    desk = run.panel()
+    panel = run.panel("leasing", window_s=5)
+    assert set(ipywidgets_widget._instances) > before
+    for one in (panel, desk, panel, desk):
+        one.close()
+    assert set(ipywidgets_widget._instances) == before
+    assert panel.to_dict()["code"] == 'run.panel("leasing", window_s=5.0)'
+    assert run.panel("leasing", window_s=5) is not panel
+
+
+def test_a_model_that_the_user_closed_closes_the_panel(run):
+    """`Widget.close_all` leaves a panel that is made anew when it is asked for."""
+    panel = run.panel("leasing")
+    ipywidgets.Widget.close_all()
+    assert panel.closed
+    panel.refresh()
+    assert run.panel("leasing") is not panel
+    panel.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [
+        ("leases", {}, "there is no panel 'leases'; did you mean leasing? There are fleet, leasing"),
+        ("leasing", {"window": 3}, "panel leasing has no setting 'window'; did you mean window_s? There are window_s"),
+        ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or None for all, got -3"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_refused_with_the_right_ones(run, name, settings, text):
+    """The message names what there is; no model is left."""
+    before = set(ipywidgets_widget._instances)
+    with pytest.raises((TypeError, ValueError)) as error:
+        run.panel(name, **settings)
+    assert str(error.value) == text
+    assert set(ipywidgets_widget._instances) == before
+
+
+class Recorder:
+    """Something that writes down what is called on it."""
+
+    def __init__(self, real=None):
+        self.calls = []
+        self.real = real
+
+    def panel(self, *args, **kwargs):
+        self.calls.append(("panel", args, kwargs))
+        return self.real.panel(*args, **kwargs) if self.real else None
+
+    def set(self, *args, **kwargs):
+        self.calls.append(("set", args, kwargs))
+
+
+def test_the_copied_lines_give_an_equal_panel(run):
+    """Run in another cell, they open the panel with the same settings and the same picture."""
+    panel = run.panel("leasing")
+    panel._window.value = "2 min"
+    recorder = Recorder(run)
+    exec(panel.code(), {"run": recorder})
+    assert recorder.calls == [("panel", ("leasing",), {"window_s": 120.0})]
+    assert run.panel("leasing", window_s=120.0).view().digest() == panel.view().digest()
+
+
+def test_settings_change_by_code_and_show_in_the_controls(run):
+    """`set` checks, the pump writes the dropdown."""
+    panel = run.panel("leasing")
+    assert panel.set(window_s=45) is panel
+    panel.refresh()
+    assert panel._window.value == "45 s"
+    with pytest.raises(ValueError, match="got 0"):
+        panel.set(window_s=0)
+    assert panel.settings == {"window_s": 45.0}
+    panel.set(window_s=None)
+    panel.refresh()
+    assert panel._window.value == "all"
+
+
+def test_a_panel_can_be_written_to_a_file(run, tmp_path):
+    """One page, the picture as it is now."""
+    path = run.panel("leasing").to_html(tmp_path / "leases.html")
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "no leases yet" in text
+    assert "http" not in text.replace("http://www.w3.org/", "")
+
+
+# ---------------------------------------------------------------------- display
+def test_in_a_terminal_a_run_is_its_repr(run):
+    """No kernel, no model."""
+    before = set(ipywidgets_widget._instances)
+    assert run._repr_mimebundle_() == {"text/plain": repr(run)}
+    assert set(ipywidgets_widget._instances) == before
+
+
+def test_in_a_notebook_a_run_shows_its_desk_once(run, kernel):
+    """Widget view, HTML twin and text together; a second display makes no second model."""
+    data, _ = run._repr_mimebundle_()
+    models = set(ipywidgets_widget._instances)
+    again, _ = run._repr_mimebundle_()
+    assert set(ipywidgets_widget._instances) == models
+    view = "application/vnd.jupyter.widget-view+json"
+    assert data[view]["model_id"] == again[view]["model_id"]
+    assert "no leases yet" in data["text/html"]
+    assert data["text/plain"] == "<Desk of fleet, leasing>"
+
+
+def test_showing_never_raises(run, kernel, monkeypatch):
+    """A face that fails gives text."""
+    monkeypatch.setattr(faces, "face", lambda name: 1 / 0)
+    assert run._repr_mimebundle_()["text/plain"] == f"{run!r}\nno panel: ZeroDivisionError: division by zero"
+
+
+def test_a_picture_that_raises_gives_one_message(run, kernel, monkeypatch, caplog):
+    """The view of the panel is shown all the same."""
+    panel = run.panel("leasing")
+    monkeypatch.setattr(panel, "draw", lambda index: 1 / 0)
+    with caplog.at_level(logging.CRITICAL, "drlnb"):
+        data, _ = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "show panel: ZeroDivisionError: division by zero" in [m.text for m in panel.messages]
+
+
+# ---------------------------------------------------------------------- with a kernel
+def test_the_hub_sends_and_sets_no_trait(run, link, kernel):
+    """Deltas go out by the thread while the main loop stands still; traits are written on the loop alone."""
+    panel = run.panel("fleet")
+    table = panel.pictures[0].widget
+    shown(table)
+    until(lambda: [one["kind"] for one in table.comm.custom] == ["snapshot"])
+    three_rounds(link)
+    until(lambda: [one["kind"] for one in table.comm.custom][:2] == ["snapshot", "delta"])
+    link.say(finished("a", 4))
+    until(lambda: len(table.comm.custom) >= 3)
+    main = threading.current_thread().name
+    assert {thread for thread, kind, data in table.comm.sent if data.get("method") == "custom"} == {"drlnb-hub"}
+    assert all(thread == main for thread, _ in table.comm.updates)
+    said(table, {"kind": "hello", "seq": 0})
+    until(lambda: panel.pictures[0]._traits is not None)
+    kernel.turn()
+    assert [names for _, names in table.comm.updates if "_header" in names]
+    assert all(thread == main for thread, _ in table.comm.updates)
+    assert [one["seq"] for one in table.comm.custom] == list(range(1, 1 + len(table.comm.custom)))
+
+
+def test_a_hidden_panel_neither_folds_nor_sends(run, link, kernel):
+    """It is caught up when it is seen again, and keeps the last picture of the run for whoever comes later."""
+    panel = run.panel("fleet")
+    table = panel.pictures[0].widget
+    three_rounds(link)
+    time.sleep(0.03)
+    assert table.comm.custom == []
+    assert panel._fold.n_rows == 0
+    link.say(ended("a"), ended("b"))
+    run.settle(5)
+    until(lambda: panel.pictures[0]._traits is not None)
+    kernel.turn()
+    assert json.loads(table._header)["sentence"] == "2 tasks: 2 done"
+
+
+def test_a_hello_is_answered_with_the_whole_picture(run, link, kernel):
+    """Also before the page has counted its views."""
+    panel = run.panel("leasing")
+    timeline = panel.pictures[0].widget
+    said(timeline, {"kind": "hello", "seq": 0})
+    until(lambda: timeline.comm.custom)
+    assert timeline.comm.custom[0]["kind"] == "snapshot"
+    assert timeline.comm.custom[0]["header"]["name"] == "leasing.gantt"
+
+
+def test_a_click_returns_at_once_whatever_the_cluster_does(run, link, kernel):
+    """The callback only acknowledges; Dask is asked by another thread, and its answer ends the pending state."""
+    gate, threads = threading.Event(), []
+
+    def control(run_id, action, *, task=None, reason=""):
+        threads.append(threading.current_thread().name)
+        gate.wait(5)
+        link.asked.append((action, task))
+
+    link.control = control
+    panel = run.panel("fleet")
+    table = panel.pictures[0].widget
+    began = time.perf_counter()
+    clicked(table, "pause", task="a")
+    assert time.perf_counter() - began < 0.05
+    assert [one["kind"] for one in table.comm.custom] == ["ack"]
+    gate.set()
+    until(lambda: {"kind": "done", "id": "c1", "text": "pauses after this round"} in table.comm.custom)
+    assert (threads, link.asked) == (["drlnb-commands"], [("pause", "a")])
+
+
+def test_buttons_for_all_tasks_follow_their_state(run, link, kernel):
+    """Resume is off while nothing is paused, all are off at the end."""
+    panel = run.panel("fleet")
+
+    def enabled():
+        return {one["name"]: one["enabled"] for one in panel.facts()["buttons"]}
+
+    assert enabled() == {"pause": True, "resume": False, "stop": True}
+    link.say(opened("a"), row("a", "PhaseEntered", phase="paused", round=1))
+    until(lambda: run.tasks["a"].state == "paused")
+    assert enabled() == {"pause": True, "resume": True, "stop": True}
+    link.say(ended("a"), ended("b"))
+    run.settle(5)
+    assert enabled() == {"pause": False, "resume": False, "stop": False}
+    clicked(panel.shell.widget, "stop")
+    assert panel.shell.widget.comm.custom[-1]["text"] == "stop task: run r1 is done already"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "text"),
+    [
+        ("pause", {"task": "c"}, "pause task: this run has no task 'c'; there are a, b"),
+        ("fly", {}, "this panel has no command 'fly'"),
+    ],
+)
+def test_a_wrong_click_fails_in_words(run, name, args, text):
+    """A page cannot ask for what there is not."""
+    panel = run.panel("fleet")
+    clicked(panel.shell.widget, name, **args)
+    assert panel.shell.widget.comm.custom[-1] == {"kind": "failed", "id": "c1", "text": text}
+
+
+def test_a_link_that_is_lost_is_told_in_the_panel(run, link):
+    """One message, without a traceback: it is the world's fault."""
+    panel = run.panel("fleet")
+    link.control = lambda *args, **kwargs: (_ for _ in ()).throw(PeerError("scheduler", "is gone"))
+    clicked(panel.shell.widget, "pause")
+    until(lambda: len(panel.messages))
+    (message,) = panel.messages
+    assert (message.text, message.details) == ("pause task: scheduler: is gone", "")
+    panel.refresh()
+    assert json.loads(panel.shell.widget._messages)[0]["text"] == message.text
+
+
+def test_what_the_page_could_not_draw_is_a_message(run):
+    """With the script's stack as details."""
+    panel = run.panel("leasing")
+    said(panel.pictures[0].widget, {"kind": "js_error", "text": "offset is out of bounds", "details": "at draw"})
+    (message,) = panel.messages
+    assert (message.text, message.details) == ("drawing in the page: offset is out of bounds", "at draw")
+
+
+def test_apply_changes_one_setting(run, link):
+    """Moving the control asks nothing; Apply asks once, and is kept as code."""
+    panel = run.panel("leasing")
+    panel._hold.value = "last"
+    panel._task.value = "b"
+    assert link.asked == []
+    clicked(panel.shell.widget, "apply")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
+    assert link.asked == [("set", "leasing.hold", "last", "b")]
+    recorder = Recorder()
+    exec(panel.code(), {"run": recorder})
+    assert recorder.calls == [("panel", ("leasing",), {}), ("set", ("leasing.hold", "last"), {"task": "b"})]
+
+
+def test_apply_is_off_when_the_run_has_ended(run, link):
+    """The button says why, and a late click is refused."""
+    panel = run.panel("leasing")
+    link.say(ended("a"), ended("b"))
+    run.settle(5)
+    (button,) = panel.facts()["buttons"]
+    assert (button["enabled"], button["reason"]) == (False, "the run has ended")
+    clicked(panel.shell.widget, "apply", hold="round")
+    assert "the run has ended" in panel.shell.widget.comm.custom[-1]["text"]
+
+
+def test_a_defect_of_the_journal_is_told_once(run, link):
+    """The panel says what is missing and goes on."""
+    panel = run.panel("fleet")
+    link.say({"s": "task-a-a1", "k": "n", "r": "Defect", "text": "3 rows are missing"}, header("a"), opened("a"))
+    until(lambda: run.tasks["a"].doing == "starting" and run.notices)
+    panel.refresh()
+    panel.refresh()
+    assert [(m.level, m.text, m.n) for m in panel.messages] == [("warning", "3 rows are missing", 1)]
+
+
+def test_running_a_cell_five_times_makes_nothing_more(run, kernel):
+    """Threads and models are counted."""
+    run._repr_mimebundle_()
+    models, threads = len(ipywidgets_widget._instances), threading.active_count()
+    for _ in range(5):
+        run._repr_mimebundle_()
+        run.panel("leasing")
+    assert (len(ipywidgets_widget._instances), threading.active_count()) == (models, threads)
