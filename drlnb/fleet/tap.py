@@ -74,6 +74,8 @@ class Rows:
         """Take in rows; `gap`: some before them were missed."""
         with self._lock:
             self._whole = self._whole and not gap and len(self._recent) + len(rows) <= _MOST
+            if gap:
+                self._recent.clear()  # what is kept is one piece without a hole
             self._recent.extend(rows)
             for tap in self._taps:
                 tap._anew = tap._anew or gap

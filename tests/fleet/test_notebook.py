@@ -1,0 +1,281 @@
+"""What a cell that is run twice does, and what a run can be asked from elsewhere."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from drlnb.fleet import faces
+from drlnb.fleet import fleet as module
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.form import LaunchForm, known_envs
+from drlnb.fleet.frames import table_rows
+from drlnb.fleet.planners import CHOICES, planner_names
+from drlnb.fleet.task import Task
+from drlnb.fleet.training import Training
+from drlnb.records.errors import ConfigError, MissingExtra
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal, Stream, StreamOpened
+from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
+from drlnb.records.round import ExperienceArrived, MetricsRecorded
+from drlnb.runtime.rundir import RunDir
+from tests.fleet.conftest import FakeLink, ended
+
+
+class Handle:
+    """A cluster of our own that is not there."""
+
+    address, pid = "tcp://nowhere:1", 1
+
+    def stop(self):
+        pass
+
+
+class SettingLink(FakeLink):
+    def open_pool(self, n_slots, own_workers=None):
+        return SimpleNamespace(slots=("s",) * (n_slots or 2), nodes=("n",), notices=())
+
+    def set(self, run_id, key, value, *, task=None):
+        self.asked.append(("set", key, value, task))
+
+
+@pytest.fixture
+def link():
+    made = SettingLink()
+    made.known = []
+    return made
+
+
+@pytest.fixture
+def own(link, monkeypatch, tmp_path):
+    """Fleets of a notebook, on clusters that are not there."""
+    monkeypatch.chdir(tmp_path)
+    started = []
+    monkeypatch.setattr(
+        module, "_start_cluster", lambda n_workers: (started.append(n_workers) or Handle(), tmp_path / "x")
+    )
+    monkeypatch.setattr(module, "connect", lambda *args, **kwargs: link)
+    monkeypatch.setattr(module, "_current_client", lambda: None)
+    monkeypatch.setattr(faces, "kernel", lambda: "k")
+    yield started
+    for fleet in list(module._own.values()):
+        link.pages.put(([ended(name) for t in fleet.trainings for name in t.specs], False))
+        fleet.close(timeout_s=1.0)
+
+
+def task(seed=0):
+    return Task("CartPole-v1", total_timesteps=100, seed=seed)
+
+
+def test_a_cell_that_makes_a_fleet_may_be_run_twice(own, capsys):
+    """The fleet that is up is used, and one line says so."""
+    fleet = Fleet(slots=1)
+    again = Fleet(slots=1)
+    assert again is fleet
+    assert len(own) == 1
+    assert capsys.readouterr().err == "drlnb: using the fleet that is up already (1 slots at tcp://nowhere:1)\n"
+
+
+def test_an_idle_fleet_of_another_size_is_replaced(own):
+    """The cell with another number gives another fleet; the old one is closed."""
+    fleet = Fleet(slots=1)
+    other = Fleet(slots=3)
+    assert (fleet.closed, len(other.slots), len(own)) == (True, 3, 2)
+
+
+def test_a_fleet_that_trains_is_not_replaced(own):
+    """The sentence says what to do first."""
+    fleet = Fleet(slots=1)
+    fleet.train([task()])
+    with pytest.raises(ConfigError, match=r"a fleet with 1 slots is training in this notebook; close it first"):
+        Fleet(slots=3)
+
+
+def test_in_a_script_every_fleet_is_a_new_one(own, monkeypatch):
+    """Only cells are run twice."""
+    monkeypatch.setattr(faces, "kernel", lambda: None)
+    first, second = Fleet(slots=1), Fleet(slots=1)
+    assert first is not second
+    first.close()
+    second.close()
+
+
+def test_a_cell_that_trains_may_be_run_twice(own, capsys):
+    """The same tasks give the run that goes on; other tasks are another run."""
+    fleet = Fleet(slots=1)
+    run = fleet.train([task(0), task(1)])
+    assert fleet.train([task(0), task(1)]) is run
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"drlnb: <Training {run.run_id} running: ")
+    assert said.endswith("goes on at tcp://nowhere:1: attached (run.stop() ends it)")
+    assert fleet.train([task(2)]) is not run
+    assert fleet.train([task(0), task(1)], planners={"hold": "last"}) is not run
+    assert len(fleet.trainings) == 3
+
+
+def test_in_a_script_the_same_tasks_are_trained_again(own, monkeypatch):
+    """A loop over runs means what it says."""
+    fleet = Fleet(slots=1)
+    monkeypatch.setattr(faces, "kernel", lambda: None)
+    assert fleet.train([task()], out="a") is not fleet.train([task()], out="b")
+
+
+def test_attaching_gives_a_guest_that_writes_no_metrics(own, link, specs, tmp_path):
+    """Its own fleet gives the run itself; another one a second handle."""
+    fleet = Fleet(slots=1)
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs], "planners": {"hold": "last"}})
+    link.known = [{"run": "r1", "out": str(folder.path), "state": "running", "tasks": {}}]
+    run = fleet.attach("r1")
+    assert (list(run.specs), run.planners) == (["a", "b"], {"hold": "last"})
+    assert fleet.attach("r1") is run
+    run.pause("a")
+    assert link.asked[-1] == ("pause", "a")
+    with pytest.raises(ConfigError, match="tcp://nowhere:1 has no run 'r9'; it has r1"):
+        fleet.attach("r9")
+
+
+def test_a_guest_leaves_the_metrics_to_the_owner(link, specs, tmp_path):
+    """Two notebooks do not write one file."""
+    from tests.fleet.conftest import finished, opened
+
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": []})
+    guest = Training("r1", specs, folder, link, guest=True)
+    link.say(opened("a"), finished("a", 1), ended("a"), ended("b"), gap=True)
+    assert guest.settle(5)
+    assert list(folder.metrics.iterdir()) == []
+    guest.close()
+
+
+@pytest.fixture
+def run(link, specs, tmp_path):
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": []})
+    link.known = [{"run": "r1", "state": "running", "tasks": {}}]
+    made = Training("r1", specs, folder, link)
+    yield made
+    made.close()
+
+
+def test_a_setting_is_changed_for_one_task_or_all(run, link):
+    """The link hears of it once."""
+    run.set("leasing.hold", "last")
+    run.set("leasing.hold", "round", task="b")
+    assert link.asked == [("set", "leasing.hold", "last", None), ("set", "leasing.hold", "round", "b")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("warmup.rho", 3), "'warmup.rho' cannot be changed while tasks run; what can: leasing.hold"),
+        (("leasing.hold", "never"), "hold planner must be one of"),
+        (("leasing.hold", "last", "c"), "this run has no task 'c'; it has a, b"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_words(run, link, arguments, said):
+    """Nothing is sent."""
+    with pytest.raises(ConfigError, match=said):
+        run.set(*arguments)
+    assert link.asked == []
+
+
+def test_nothing_can_be_changed_in_a_run_that_has_ended(run, link):
+    """The sentence says how it ended."""
+    link.say(ended("a"), ended("b"))
+    run.settle(5)
+    with pytest.raises(ConfigError, match="run r1 is done: nothing is left to change"):
+        run.set("leasing.hold", "last")
+
+
+def test_every_choice_of_a_setting_is_a_planner():
+    """The panel's list and the planners agree, in both directions."""
+    assert [planner_names({"hold": name})["hold"] for name in CHOICES["leasing.hold"]] == list(CHOICES["leasing.hold"])
+    with pytest.raises(ConfigError) as error:
+        planner_names({"hold": "?"})
+    listed = str(error.value).partition("one of ")[2].partition(", got")[0].split(", ")
+    assert sorted(listed) == sorted(CHOICES["leasing.hold"])
+
+
+def stream(name, machine, *records):
+    opened = StreamOpened(stream=name, machine=machine, config={}, origin="measured", version="1")
+    return name, Stream(header=opened, records=records, torn=False, source=name)
+
+
+@pytest.fixture
+def journal():
+    fence, late = Fence(epoch=7, token=1), Fence(epoch=7, token=2)
+    granted = {"request_id": "r", "task": "r1/a", "attempt": 1, "round": 4, "slots": ("0/cpu0",)}
+    pool = stream(
+        "broker-e7", "pool",
+        LeaseReturned(t=1.0, fence=fence, clean=True, computed_s=0.0),
+        LeaseGranted(fence=fence, waited_s=0.5, **granted),
+        LeaseGranted(fence=late, waited_s=0.0, **granted),
+        LeaseReturned(t=3.0, fence=fence, clean=True, computed_s=1.5),
+        LeaseReleased(fence=fence, task="r1/a", slots=("0/cpu0",), held_s=2.0, computed_s=1.5, reason="done"),
+        LeaseExpired(fence=late, task="r1/a", slots=("0/cpu0",), held_s=9.0, silent_s=8.0),
+    )  # fmt: skip
+    task = stream(
+        "task-a-a1", "round",
+        ExperienceArrived(
+            t=1.0, collector=1, round=4, attempt=1, version=1, n_samples=8, n_bytes=9, key="k", collect_s=0.1,
+            episodes=((9.0, 9), (3.0, 3)),
+        ),
+        MetricsRecorded(round=4, n_timesteps=64, metrics={"round/time_s": 2.5, "train/loss": 0.25}),
+    )  # fmt: skip
+    return Journal(streams=dict([pool, task]))
+
+
+def test_tables_of_a_journal(journal):
+    """One row per round, ended lease and episode."""
+    first = {"task": "a", "attempt": 1, "round": 4, "n_timesteps": 64}
+    assert table_rows(journal, "metrics") == [first | {"round/time_s": 2.5, "train/loss": 0.25}]
+    assert table_rows(journal, "rounds") == [first | {"time_s": 2.5}]
+    leases = table_rows(journal, "leases")
+    keys = ("task", "fence", "granted_s", "ended_s", "held_s", "computed_s", "reason", "waited_s")
+    assert [tuple(row[key] for key in keys) for row in leases] == [
+        ("a", "7/1", 1.0, 3.0, 2.0, 1.5, "done", 0.5),
+        ("a", "7/2", 1.0, 3.0, 9.0, None, "expired", 0.0),
+    ]
+    assert [(row["return"], row["length"], row["collector"]) for row in table_rows(journal, "episodes")] == [
+        (9.0, 9, 1),
+        (3.0, 3, 1),
+    ]
+    with pytest.raises(ConfigError, match="table must be one of metrics, rounds, leases, episodes, got 'metric'"):
+        table_rows(journal, "metric")
+
+
+def test_a_frame_is_made_by_pandas(run, journal, monkeypatch):
+    """Its rows are those of the table."""
+    monkeypatch.setattr(run, "journal", lambda: journal)
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
+    assert run.frame("rounds") == ({"task": "a", "attempt": 1, "round": 4, "n_timesteps": 64, "time_s": 2.5},)
+
+
+def test_without_pandas_the_pip_line_is_told(run, journal, monkeypatch):
+    """It is no base dependency."""
+    monkeypatch.setattr(run, "journal", lambda: journal)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"frame\(\) needs pandas; install it with: pip install pandas"):
+        run.frame()
+
+
+def test_a_form_gives_tasks_and_the_line_that_makes_the_same():
+    """One task per seed; empty steps mean the tuned budget."""
+    form = LaunchForm(env=" CartPole-v1 ", seeds="0-1", total_timesteps="1_000")
+    assert form.problems(n_slots=2) == {}
+    assert [(t.spec.seed, t.spec.total_timesteps, t.spec.group) for t in form.tasks()] == [
+        (0, 1000, "CartPole-v1"),
+        (1, 1000, "CartPole-v1"),
+    ]
+    assert LaunchForm(env="CartPole-v1").tasks()[0].spec.total_timesteps == Task("CartPole-v1").spec.total_timesteps
+    made = eval(form.code().removeprefix("run = fleet.train(").removesuffix(")"), {"drlnb": SimpleNamespace(Task=Task)})
+    assert [t.spec for t in made] == [t.spec for t in form.tasks()]
+    assert form.settings() == {"env": " CartPole-v1 ", "seeds": "0-1", "total_timesteps": "1_000"}
+
+
+def test_a_form_knows_environments_and_leaves_modules_alone():
+    """A module is imported when the environment is tried, not while somebody types."""
+    assert "CartPole-v1" in known_envs()
+    assert LaunchForm(env="drlnb_nowhere.deep:Thing-v0").problems(1) == {}
+    assert LaunchForm(env="CartPole-v1", algo="sac").problems(1) == {"algo": "algorithm must be one of ppo, got 'sac'"}
