@@ -93,7 +93,7 @@ class LeaseLine:
         stop, elapsed, token, epoch = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((leases.token, leases.epoch))
         keys, wanted = _keys(leases.epoch, leases.token, epoch, token)
-        at = np.clip(np.searchsorted(keys[order], wanted), 0, len(order) - 1)
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
         row = order[at]
         found = keys[row] == wanted
         row, stop, elapsed = row[found], stop[found], elapsed[found]

@@ -107,7 +107,7 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
     for weight in weights:
         at.append((y, max(2.0, weight * unit - min(4.0, weight * unit * 0.2))))
         y += weight * unit
-    low, high = header["span"]
+    low, high = (float(edge) for edge in header["span"])
     high = high if high > low else low + 1.0
     bottom = max(y, _TOP + 40.0)
 

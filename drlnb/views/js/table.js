@@ -13,8 +13,8 @@ function spark(values) {
 }
 const TABLE_CSS = `.drlnb-bar{display:inline-block;vertical-align:middle;width:56px;height:6px;margin-right:6px;border-radius:3px;background:var(--drlnb-line);overflow:hidden}.drlnb-bar i{display:block;height:100%;background:var(--drlnb-accent)}
 .drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true] td{background:var(--drlnb-soft)}
-.drlnb-acts{display:flex;gap:4px;flex-wrap:wrap}.drlnb-note{font-size:12px;white-space:normal}.drlnb-why{white-space:pre-wrap;max-height:180px;overflow:auto;margin:2px 0;font-size:12px}
-@container (max-width:620px){.drlnb-minor{display:none}}.drlnb-box{container-type:inline-size;overflow-x:auto}`;
+.drlnb-acts{display:flex;gap:4px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-why{white-space:pre-wrap;max-height:180px;overflow:auto;margin:2px 0;font-size:12px}
+@container (max-width:860px){.drlnb-minor{display:none}}.drlnb-box{container-type:inline-size;overflow-x:auto}`;
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "table"), rows = new Map();

@@ -1,0 +1,173 @@
+"""Journal rows become columns: in any cutting, in any interleaving, on one clock."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drlnb.records.journal import Journal, line_of, stream_of
+from drlnb.views import fleet, learning, leasing, rounds
+from drlnb.views.fold import Fold, fold_of, rows_of
+from tests.views.journals import Run, runs, two_tasks
+
+VIEWS = {"gantt": leasing.gantt, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy}
+
+
+def digests(source):
+    return {name: view(source).digest() for name, view in VIEWS.items()}
+
+
+@settings(max_examples=8)
+@given(run=runs(), cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_pieces_give_what_all_at_once_gives(run, cuts):
+    """However the rows are cut, the pictures are equal."""
+    rows = list(rows_of(run.journal()))
+    pieces, at = Fold(), 0
+    for cut in [*sorted(cuts), len(rows)]:
+        pieces.feed(rows[at:cut])
+        at = max(at, cut)
+    assert digests(pieces) == digests(run.journal())
+
+
+@settings(max_examples=8)
+@given(run=runs(), data=st.data())
+def test_streams_may_come_interleaved(run, data):
+    """Only the order within a stream counts, as rows arrive live and as files hold them."""
+    queues = {}
+    for row in rows_of(run.journal()):
+        queues.setdefault(row["s"], []).append(row)
+    rows = []
+    while queues:
+        name = data.draw(st.sampled_from(sorted(queues)))
+        rows.append(queues[name].pop(0))
+        if not queues[name]:
+            del queues[name]
+    fold = Fold()
+    fold.feed(rows)
+    assert digests(fold) == digests(run.journal())
+
+
+@settings(max_examples=8)
+@given(run=runs())
+def test_rows_survive_json(run):
+    """Rows that travelled as JSON lines give the same pictures."""
+    fold = Fold()
+    fold.feed(json.loads(json.dumps(row)) for row in rows_of(run.journal()))
+    assert digests(fold) == digests(run.journal())
+
+
+@settings(max_examples=8)
+@given(run=runs(), share=st.floats(0, 1))
+def test_until_is_the_fold_of_the_prefix(run, share):
+    """What is shown as of a second is what the rows up to it show."""
+    whole = fold_of(run.journal())
+    clocks, end = whole.clock_of(), whole.now_s * share
+    over, prefix = set(), []
+    for row in rows_of(run.journal()):
+        stream = row["s"]
+        if "t" in row and row["t"] + clocks[stream].offset_s > whole.zero_s + end:
+            over.add(stream)
+        if stream not in over:
+            prefix.append(row)
+    fold = Fold(clocks=clocks, tasks=whole.task_names())
+    fold.feed(prefix)
+    assert {name: view(run.journal(), until_s=end).digest() for name, view in VIEWS.items()} == digests(fold)
+
+
+def test_a_fold_has_forgotten_its_rows():
+    """A prefix of a fold is refused: its rows are gone."""
+    with pytest.raises(ValueError, match="until_s needs a Journal"):
+        leasing.gantt(fold_of(two_tasks().journal()), until_s=1.0)
+
+
+def test_clocks_by_hand():
+    """Granted at 4 and received at 7 says at least -3; asked at 2 (4.9) and at 6.1 (9) says at most -2.9."""
+    fold = Fold()
+    fence = {"fence": [1, 1]}
+    fold.feed([
+        {"s": "broker-e1", "r": "SlotRequested", "t": 2.0, "request_id": "r/a/1/0-1", "task": "r/a", "attempt": 1, "round": 0, "node": "n"},
+        {"s": "task-a-a1", "r": "PhaseEntered", "phase": "waiting", "round": 0, "t": 4.9},
+        {"s": "task-a-a1", "r": "RequestSlot", "request_id": "a/1/0-1", "round": 0},
+        {"s": "broker-e1", "r": "LeaseGranted", "t": 4.0, "fence": fence, "request_id": "r/a/1/0-1", "task": "r/a", "attempt": 1, "round": 0, "slots": ["s"], "waited_s": 2.0},
+        {"s": "task-a-a1", "r": "LeaseReceived", "t": 7.0, "request_id": "a/1/0-1", "fence": fence, "slots": ["s"], "waited_s": 2.0},
+    ])  # fmt: skip
+    clock = fold.clock_of()["task-a-a1"]
+    assert clock.offset_s == pytest.approx(-2.95)
+    assert clock.error_s == pytest.approx(0.05)
+    assert fold.clock_note() == ("clocks of the streams agree within 50 ms",)
+
+
+def test_clock_related_settles_it():
+    """A measured relation wins over the bounds, and its error is shown."""
+    fold = Fold()
+    fold.feed([
+        {"s": "broker-e1", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
+        {"s": "task-a-a1", "r": "DeadlinePassed", "t": 1.0, "name": "x"},
+        {"s": "task-a-a1", "r": "ClockRelated", "clock": "broker-e1", "offset_s": 2.5, "error_s": 0.002},
+    ])  # fmt: skip
+    assert fold.clock_of()["task-a-a1"].offset_s == 2.5
+    assert fold.clock_note() == ("clocks of the streams agree within 2 ms",)
+
+
+def test_two_pools_stand_on_one_line_by_their_epochs():
+    """A broker that was started 3 s later counts its seconds from there."""
+    fold = Fold()
+    fold.feed({"s": f"broker-e{e}", "r": "DeadlinePassed", "t": 1.0, "name": "reap"} for e in (5_000_000_000, 8_000_000_000))
+    assert fold.clock_of()["broker-e8000000000"].offset_s == 3.0
+    assert fold.now_s == 3.0
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_nothing_yet(view):
+    """An empty journal is a labelled picture in every form, not an error."""
+    empty = view(Journal(streams={}))
+    assert "yet" in empty.sentence
+    assert {"text/plain", "text/html", "application/vnd.plotly.v1+json"} == set(empty._repr_mimebundle_())
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_every_prefix_is_a_picture(view):
+    """After each single row there is a picture."""
+    fold = Fold()
+    for row in rows_of(two_tasks().journal()):
+        fold.feed([row])
+        assert view(fold).digest()
+
+
+def test_a_torn_stream_is_read_up_to_the_tear():
+    """A last line without its end is left out, and what stands before it is drawn."""
+    whole = two_tasks().journal()
+    streams = {}
+    for name, stream in whole.streams.items():
+        lines = [line_of(stream.header), *(line_of(record) for record in stream.records)]
+        streams[name] = stream_of([*lines, '{"k":"e","r":"Slo'], source=name)
+    assert all(stream.torn for stream in streams.values())
+    assert digests(Journal(streams=streams)) == digests(whole)
+
+
+def test_feed_says_what_changed():
+    """A panel that shows no leases need not draw when only leases changed."""
+    fold = Fold()
+    rows = list(rows_of(Run().slot().journal()))
+    delta = fold.feed(rows)
+    assert (delta.n_rows, delta.changed) == (2, {"slots"})
+
+
+def test_one_emulated_stream_makes_the_run_emulated():
+    """The weakest word of all streams stands on the picture."""
+    run = two_tasks()
+    run.origin = "emulated"
+    run.task("c")
+    assert leasing.gantt(run.journal()).origin == "emulated"
+
+
+def test_names_of_tasks_keep_their_place_under_append():
+    """Colours and letters are given by first appearance; what comes later changes no earlier one."""
+    rows, fold, before = list(rows_of(two_tasks().journal())), Fold(), ()
+    for row in [row for row in rows if row["s"].startswith("broker")]:
+        fold.feed([row])
+        now = fold.task_names()
+        assert now[: len(before)] == before
+        before = now
+    assert before == ("a", "b")
