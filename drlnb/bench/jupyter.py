@@ -257,7 +257,7 @@ class LabServer:
 def _serves(process: psutil.Process, name: str) -> bool:
     """Whether a process is the kernel of a notebook: the server names the notebook in the kernel's environment."""
     with contextlib.suppress(psutil.Error):
-        return Path(process.environ().get("JPY_SESSION_NAME", "")).name == name
+        return process.environ().get("JPY_SESSION_NAME", "").endswith(f"/{name}")
     return False
 
 
