@@ -92,11 +92,20 @@ class RunFaces:
         return face("panel")(self, name, **settings)
 
     def report(self, path: str | Path, **options: Any) -> Any:
-        """Write the run as one HTML file that needs no network.
+        """Write the run as it is now as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            The file.
+        **options
+            ``notes`` (text, or section -> text), ``theme``.
 
         Raises
         ------
         MissingFace
             If no reports are installed.
         """
-        return face("report")(self, path, **options)
+        run: Any = self
+        here = any((run.out / "journal").glob("*.jsonl"))
+        return face("report")(run.out if here else run.journal(), path, **options)

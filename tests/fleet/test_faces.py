@@ -42,7 +42,8 @@ def test_a_face_that_cannot_be_loaded_is_told(installed, value):
 
 def test_the_faces_of_this_package_are_installed():
     """The names in pyproject.toml can be loaded."""
-    assert [faces.face(name).__name__ for name in ("desk", "launcher", "panel")] == ["desk", "launcher", "panel"]
+    named = {name: faces.face(name).__name__ for name in ("desk", "launcher", "panel", "report")}
+    assert named == {"desk": "desk", "launcher": "launcher", "panel": "panel", "report": "build"}
 
 
 def test_without_ipython_there_is_no_kernel(monkeypatch):

@@ -279,3 +279,20 @@ def test_a_form_knows_environments_and_leaves_modules_alone():
     assert "CartPole-v1" in known_envs()
     assert LaunchForm(env="drlnb_nowhere.deep:Thing-v0").problems(1) == {}
     assert LaunchForm(env="CartPole-v1", algo="sac").problems(1) == {"algo": "algorithm must be one of ppo, got 'sac'"}
+
+
+def test_a_report_is_made_of_the_directory_or_of_what_was_streamed(run, monkeypatch):
+    """Options are handed on; a journal on another machine's disk is no obstacle."""
+    calls = []
+    monkeypatch.setattr(faces, "face", lambda name: lambda *args, **options: calls.append((name, *args, options)))
+    monkeypatch.setattr(run, "journal", lambda: "streamed")
+    run.report("x.html", theme="dark")
+    (run.out / "journal" / "task-a-a1.jsonl").write_text("", encoding="utf-8")
+    run.report("y.html")
+    assert calls == [("report", "streamed", "x.html", {"theme": "dark"}), ("report", run.out, "y.html", {})]
+
+
+def test_a_panel_is_asked_of_its_face(run, monkeypatch):
+    """Name and settings are handed on."""
+    monkeypatch.setattr(faces, "face", lambda name: lambda *args, **settings: (name, *args, settings))
+    assert run.panel("leasing", window_s=3) == ("panel", run, "leasing", {"window_s": 3})
