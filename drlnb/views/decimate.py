@@ -102,7 +102,7 @@ def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> M
     breaks = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
     first = np.flatnonzero(np.concatenate([[True], breaks])) if len(start) else np.zeros(0, dtype=np.int64)
     rows: list[tuple[float, float, int, int, int]] = []
-    for low, high in zip(first, np.append(first[1:], len(start)), strict=True):
+    for low, high in zip(first, np.append(first, len(start))[1:], strict=True):
         if high - low == 1:
             rows.append((float(start[low]), float(stop[low]), int(series[low]), 1, int(low)))
             continue

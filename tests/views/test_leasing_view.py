@@ -1,0 +1,160 @@
+"""The lease Gantt: numbers worked by hand, equal in every form, honest when bars merge."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from drlnb.records import leasing as words_of_leasing
+from drlnb.records.common import SettingChanged
+from drlnb.views import leasing, payload
+from tests.views.journals import Run, runs, two_tasks
+
+
+def test_numbers_by_hand():
+    """a holds 0..2 and computes 1, b holds 2..8 and computes 3, of one slot that is there for 10 s."""
+    view = leasing.gantt(two_tasks().journal())
+    assert view.value("held") == pytest.approx(0.8)
+    assert view.value("computing") == pytest.approx(0.4)
+    assert view.value("utilisation") == pytest.approx(4 / 8)
+    assert view.value("fairness") == pytest.approx(3.0)
+    assert view.value("longest_wait_s") == pytest.approx(1.0)
+    assert view.sentence == "0 of 1 slots busy; held 80 %, computing 40 % of the time shown"
+
+
+def test_a_window_counts_what_lies_in_it():
+    """Of the last 4 s (6..10), b held 2 and computed 2."""
+    view = leasing.gantt(two_tasks().journal(), window_s=4.0)
+    assert view.value("held") == pytest.approx(0.5)
+    assert view.value("computing") == pytest.approx(0.5)
+    assert [row[1] for row in view.rows()] == ["b"]
+
+
+def test_sentence_of_the_first_minute():
+    """While a holds the only slot, b waits: the sentence of the tour."""
+    run = Run().slot().task("a").task("b")
+    run.grant("a", 0.0, 0.0, run.ask("a", 0.0))
+    run.ask("b", 0.5)
+    view = leasing.gantt(run.journal())
+    assert view.sentence == "1 of 1 slots busy, 1 task waiting; held 100 %, computing 0 % of the time shown"
+    assert len(view.columns["open"]["start"]) == len(view.columns["waiting"]["start"]) == 1
+    assert view.value("longest_wait_s") == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [(Run(), "no leases yet: no slots yet"), (Run().slot(), "no leases yet: 0 of 1 slots busy")],
+)
+def test_sentences_before_the_first_lease(run, sentence):
+    """Nothing to show is said in words."""
+    assert leasing.gantt(run.journal()).sentence == sentence
+
+
+def test_table_row_is_the_journals():
+    """Fence, task, slot, granted, waited, held and computed in ms, as the records say."""
+    view = leasing.gantt(two_tasks().journal())
+    assert view.rows()[1] == ["#2", "b", "n0/cpu0", 2.0, 1000.0, 6000.0, 3000.0, 1, "returned"]
+
+
+def test_a_drain_is_drawn_and_ends():
+    """An expired lease's slot is hatched until it is free again."""
+    run = two_tasks()
+    fence = run.grant("a", 11.0, 10.0, run.ask("a", 10.0, 5))
+    run.say(run.pool, SettingChanged(t=12.0, key="x", value=0, task=None),
+            words_of_leasing.LeaseExpired(fence=fence, task="run/a", slots=("n0/cpu0",), held_s=1.0, silent_s=1.0),
+            words_of_leasing.SlotDrained(slot="n0/cpu0", reason="expired"),
+            words_of_leasing.ExecutorIdled(t=13.0, slot="n0/cpu0"), words_of_leasing.SlotFreed(slot="n0/cpu0"))  # fmt: skip
+    view = leasing.gantt(run.journal())
+    drains = view.columns["drains"]
+    assert (drains["start"].tolist(), drains["stop"].tolist()) == ([12.0], [13.0])
+    assert view.rows()[-1][-1] == "expired"
+
+
+def test_a_changed_setting_is_a_mark():
+    """A person's change stands in the picture at its time."""
+    marks = leasing.gantt(two_tasks().journal()).facts["marks"]
+    assert {"t": 10.0, "label": "hold: yield", "task": ""} in marks
+
+
+def test_a_slot_that_is_gone_counts_no_more():
+    """Seconds without a slot are in no share."""
+    run = two_tasks()
+    run.say(run.pool, words_of_leasing.SlotFailed(t=10.0, slot="n0/cpu0", reason="lost"),
+            SettingChanged(t=20.0, key="x", value=0, task=None))  # fmt: skip
+    view = leasing.gantt(run.journal())
+    assert view.value("held") == pytest.approx(0.8)
+    assert view.value("slots") == 0
+
+
+def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
+    """Times travel relative to the first: nothing melts together late in a long run."""
+    run = Run(start=1e6).slot(t=100.0).task("a")
+    run.lease("a", 100.0, 100.0, 100.001).lease("a", 100.002, 100.002, 100.003, n=1)
+    header, buffers = leasing.gantt(run.journal(), window_s=1.0).payload()
+    bars = payload.decode(header, buffers)["bars"]
+    assert bars["start"][1] - bars["stop"][0] == pytest.approx(0.001, rel=0.02)
+
+
+@settings(max_examples=10)
+@given(run=runs())
+def test_every_form_carries_equal_numbers(run):
+    """Payload, figure, table and SVG draw the same bars and say the same origin."""
+    view = leasing.gantt(run.journal())
+    header, buffers = view.payload()
+    bars = payload.decode(header, buffers)["bars"]
+    figure = json.loads(view.figure().to_json())
+    traces = [trace for trace in figure["data"] if trace["meta"] == "bars"]
+    plotted = sorted((base, width) for trace in traces for base, width in zip(trace["base"], trace["x"], strict=True))
+    drawn = sorted(zip(bars["start"], bars["stop"] - bars["start"], strict=True))
+    assert np.allclose(np.array(plotted), np.array(drawn), atol=1e-4)
+    assert [row[3] for row in view.rows()] == pytest.approx(bars["start"].tolist(), abs=1e-4)
+    assert [row[5] for row in view.rows()] == pytest.approx((bars["held"] * 1000).tolist(), rel=1e-5)
+    assert len(re.findall(r"M[^M]*z", view.svg())) >= len(bars["start"])
+    for form in (header["origin"], figure["layout"]["meta"]["origin"], view.svg(), view.csv(), view.json(), view.html()):
+        assert run.origin in form
+
+
+@settings(max_examples=10)
+@given(run=runs())
+def test_shares_stay_between_nothing_and_all(run):
+    """Held and computing are shares; nobody computes more than is held."""
+    view = leasing.gantt(run.journal())
+    held, computing = view.value("held"), view.value("computing")
+    assert held is None or 0.0 <= computing <= held + 1e-6 <= 1.0 + 2e-6
+
+
+@settings(max_examples=10)
+@given(run=runs())
+def test_work_lies_within_its_lease(run):
+    """Bars of a lane do not overlap, and what was computed lies inside one of them."""
+    columns = leasing.gantt(run.journal()).columns
+    for lane in np.unique(columns["bars"]["lane"]):
+        mine = columns["bars"]["lane"] == lane
+        start, stop = columns["bars"]["start"][mine], columns["bars"]["stop"][mine]
+        assert np.all(start[1:] >= stop[:-1] - 1e-6)
+    for start, stop in zip(columns["work"]["start"], columns["work"]["stop"], strict=True):
+        assert np.any((columns["bars"]["start"] <= start + 1e-6) & (start < stop))
+
+
+def test_too_many_bars_merge_and_say_so():
+    """400 leases in 40 bars: the width of each task is kept, and a note tells the number."""
+    run = Run().slot().task("a").task("b")
+    for n in range(400):
+        run.lease("ab"[n % 2], n * 0.01, n * 0.01, n * 0.01 + 0.001 * (1 + n % 2), n=n)
+    run.say(run.pool, SettingChanged(t=4000.0, key="x", value=0, task=None))
+    view = leasing.gantt(run.journal(), max_bars=40)
+    bars = view.columns["bars"]
+    assert len(bars["start"]) <= 40
+    assert bars["count"].sum() == 400
+    widths = [float((bars["stop"] - bars["start"])[bars["series"] == one].sum()) for one in (0, 1)]
+    assert widths == pytest.approx([0.2, 0.4])
+    assert view.notes[0] == f"400 leases are drawn as {len(bars['start'])} bars: those narrower than 4.0 s are merged"
+
+
+@pytest.mark.parametrize("window_s", [0.0, -1.0, float("nan")])
+def test_a_window_must_be_above_nothing(window_s):
+    """The message has limit and value."""
+    with pytest.raises(ValueError, match=f"window_s must be > 0 s, got {window_s}"):
+        leasing.gantt(two_tasks().journal(), window_s=window_s)

@@ -1,0 +1,101 @@
+"""What travels to JavaScript: aligned columns, nulls for what is not a number, deltas that add up."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drlnb.views import fleet, leasing, payload
+from drlnb.views.fold import Fold, rows_of
+from drlnb.views.payload import Wire
+from tests.views.journals import runs, two_tasks
+
+
+def apply(tables, layout, tails):
+    """Do what common.js does with a delta."""
+    new = dict(tables)
+    for one in layout:
+        old = tables.get(one["table"], {})
+        new[one["table"]] = {
+            name: np.concatenate([old.get(name, tails[one["table"]][name][:0])[one["drop"] : one["drop"] + one["keep"]], tails[one["table"]][name]])
+            for name, _ in one["columns"]
+        }
+    return new
+
+
+@settings(max_examples=10)
+@given(run=runs(), step=st.integers(1, 40), window_s=st.sampled_from([None, 2.0]))
+def test_deltas_add_up_to_the_snapshot(run, step, window_s):
+    """Whatever was told in pieces is what a page that comes late is told at once."""
+    rows, fold, wire, header, tables = list(rows_of(run.journal())), Fold(), Wire(), {}, {}
+    for view_of in (lambda f: leasing.gantt(f, window_s), lambda f: fleet.tasks(f, live=True)):
+        fold, wire, header, tables = Fold(), Wire(), {}, {}
+        for at in range(0, len(rows), step):
+            fold.feed(rows[at : at + step])
+            message = wire.delta(view_of(fold))
+            if message is None:
+                continue
+            content, buffers = message
+            assert content["seq"] == wire.seq
+            if content["kind"] == "snapshot":
+                header, tables = content["header"], payload.decode(content["header"], buffers)
+            else:
+                header = {**header, **content["header"]}
+                tables = apply(tables, content["layout"], payload.decode(content, buffers))
+        whole, buffers = view_of(fold).payload()
+        assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {k: v for k, v in header.items() if k not in {"t0", "layout"}}
+        for name, columns in payload.decode(whole, buffers).items():
+            for column, values in columns.items():
+                assert np.allclose(values, tables[name][column], equal_nan=True, atol=1e-5), (name, column)
+
+
+def test_nothing_new_is_no_message():
+    """A picture that did not change costs nothing on the wire."""
+    wire, view = Wire(), leasing.gantt(two_tasks().journal())
+    assert wire.delta(view)[0]["kind"] == "snapshot"
+    assert wire.delta(view) is None
+    assert wire.beat() == ({"kind": "beat", "seq": 1}, [])
+
+
+def test_a_delta_brings_the_new_rows_alone():
+    """One more lease is one more row, not all of them again."""
+    run, wire = two_tasks(), Wire()
+    wire.snapshot(leasing.gantt(run.journal()))
+    run.lease("a", 11.0, 11.0, 12.0, n=9)
+    content, _ = wire.delta(leasing.gantt(run.journal()))
+    bars = next(one for one in content["layout"] if one["table"] == "bars")
+    assert (bars["drop"], bars["keep"], bars["n"]) == (0, 2, 1)
+    assert "lanes" not in content["header"]
+
+
+def test_traits_carry_the_number_of_the_latest_message():
+    """JavaScript tells by it whether a synced snapshot is older than what messages told."""
+    wire, view = Wire(), leasing.gantt(two_tasks().journal())
+    wire.snapshot(view)
+    traits = wire.traits(view)
+    assert json.loads(traits["_header"])["seq"] == 1
+    assert traits["_snapshot"] == view.payload()[1][0]
+
+
+@given(value=st.recursive(st.floats() | st.integers() | st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=8))
+def test_headers_hold_no_nan(value):
+    """What is not finite is null: JSON has no word for it."""
+    assert "NaN" not in payload.header_json({"a": value}).replace('"NaN"', "")
+    json.loads(payload.header_json({"a": value}), parse_constant=pytest.fail)
+
+
+def test_columns_begin_at_multiples_of_four():
+    """A typed array over the buffer needs that; the odd bytes are padding."""
+    tables = {"x": {"a": np.array([1, 2, 3], dtype=np.uint8), "b": np.array([0.5, math.nan, 2.0])}}
+    header, buffers = payload.encode({}, tables)
+    assert len(buffers[0]) == 4 + 12
+    assert payload.decode(header, buffers)["x"]["b"][2] == 2.0
+
+
+def test_a_column_may_not_be_called_n():
+    """JavaScript keeps the number of rows under that name."""
+    with pytest.raises(ValueError, match="'n'"):
+        payload.encode({}, {"bars": {"n": np.zeros(1)}})
