@@ -1,0 +1,170 @@
+"""``drlnb lab``: open JupyterLab with the notebooks of this version, in this environment."""
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import drlnb
+from drlnb.cli.parser import UsageError, nearest
+from drlnb.records.errors import ConfigError, MissingExtra
+
+__all__ = ["lab_words", "notebook_for", "run"]
+
+#: Where an installed version's notebooks go, in the folder in which the command is given.
+_COPIES = "drlnb-notebooks"
+#: How kernels name "the interpreter that runs Jupyter".
+_SAME = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prepare the notebook and become JupyterLab, so that Ctrl-C and signals reach it as they are.
+
+    Parameters
+    ----------
+    arguments
+        ``dir``, ``notebook``, ``port``, ``no_browser``, ``fresh`` and ``words``: what follows ``--``, for JupyterLab.
+
+    Returns
+    -------
+    int
+        Only if JupyterLab could not be started.
+
+    Raises
+    ------
+    UsageError
+        If there is no such notebook, the port is none, or JupyterLab would refuse to run as root.
+    ConfigError
+        If the folder cannot be written.
+    MissingExtra
+        If JupyterLab is not installed.
+    """
+    words = [word for word in arguments.words or () if word != "--"]
+    _refuse(arguments.port, words)
+    notebook, notice = notebook_for(arguments.notebook, arguments.dir, fresh=arguments.fresh)
+    for line in (notice, _other_interpreter()):
+        if line:
+            print(f"drlnb: {line}", file=sys.stderr)
+    print(f"opening {notebook} in JupyterLab; Ctrl-C twice ends it", flush=True)
+    _become(lab_words(notebook, port=arguments.port, browser=not arguments.no_browser, words=words))
+
+
+def lab_words(notebook: Path, *, port: int | None, browser: bool, words: Sequence[str] = ()) -> list[str]:
+    """Return the command line of JupyterLab: this interpreter, the loopback address, its token kept."""
+    line = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={notebook.parent}"]
+    line.append(f"--LabApp.default_url=/lab/tree/{notebook.name}")
+    if port is not None:
+        line += [f"--port={port}", "--ServerApp.port_retries=0"]
+    if not browser:
+        line.append("--no-browser")
+    return [*line, *words]
+
+
+def _refuse(port: int | None, words: Sequence[str]) -> None:
+    if port is not None and not 1 <= port <= 65535:
+        raise UsageError(f"--port must be in 1..65535, got {port}")
+    if find_spec("jupyterlab") is None:
+        raise MissingExtra("drlnb lab needs JupyterLab; install it with: pip install jupyterlab")
+    if os.geteuid() == 0 and "--allow-root" not in words:
+        raise UsageError("JupyterLab does not run as root unless it is told so; add: -- --allow-root")
+
+
+# ---------------------------------------------------------------------- the notebook
+def notebook_for(name: str, folder: str | Path | None = None, *, fresh: bool = False) -> tuple[Path, str]:
+    """Return where the notebook lies that shall be opened, and what to say about it.
+
+    In a checkout that is ``notebooks/`` itself; otherwise the notebooks are copied to `folder`, and a file that its
+    user has changed stays as it is.
+
+    Parameters
+    ----------
+    name
+        Such as ``00_tour``.
+    folder
+        None: ``notebooks/`` of a checkout, or ``./drlnb-notebooks``.
+    fresh
+        Copy it under the next free name, such as ``00_tour-2.ipynb``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such notebook.
+    ConfigError
+        If the folder cannot be written.
+    """
+    checkout = Path(drlnb.__file__).resolve().parents[1] / "notebooks"
+    name = name.removesuffix(".ipynb")
+    with contextlib.ExitStack() as stack:
+        packed = files("drlnb.cli") / "notebooks"
+        source = checkout if checkout.is_dir() else stack.enter_context(as_file(packed))
+        known = sorted(path.stem for path in source.glob("*.ipynb")) if source.is_dir() else []
+        if name not in known:
+            hint = nearest(name, known) if known else "; this installation has none"
+            raise UsageError(f"no notebook {name!r}{hint}")
+        target = Path(folder) if folder is not None else checkout if source == checkout else Path(_COPIES)
+        try:
+            return _placed(source, target.resolve(), name, fresh=fresh)
+        except OSError as error:
+            raise ConfigError(f"{target} cannot be written: {error.strerror}") from None
+
+
+def _placed(source: Path, target: Path, name: str, *, fresh: bool) -> tuple[Path, str]:
+    """Copy what is missing; return the notebook's path and a notice."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.ipynb"):
+        if not (target / path.name).exists():
+            shutil.copyfile(path, target / path.name)
+    found = target / f"{name}.ipynb"
+    if fresh:
+        copy = _next_free(found)
+        shutil.copyfile(source / found.name, copy)
+        return copy, ""
+    if found.read_bytes() != (source / found.name).read_bytes():
+        return found, f"{found.name} was changed since it was copied and is opened as it is; --fresh opens a new copy"
+    return found, ""
+
+
+def _next_free(path: Path) -> Path:
+    n = 2
+    while (other := path.with_stem(f"{path.stem}-{n}")).exists():
+        n += 1
+    return other
+
+
+# ---------------------------------------------------------------------- the process
+def _environment() -> dict[str, str]:
+    """Return the environment: kernels of this interpreter come before a user's or the system's of the same name."""
+    return {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1"}
+
+
+def _other_interpreter() -> str:
+    """Say if the kernel ``python3`` is another interpreter than this one, where drlnb may not be installed."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    before = os.environ.get("JUPYTER_PREFER_ENV_PATH")
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    try:
+        words = KernelSpecManager().get_kernel_spec("python3").argv
+    except NoSuchKernel:
+        return "there is no kernel python3; make one with: python -m ipykernel install --sys-prefix"
+    finally:
+        if before is None:
+            del os.environ["JUPYTER_PREFER_ENV_PATH"]
+        else:
+            os.environ["JUPYTER_PREFER_ENV_PATH"] = before
+    if words[0] in _SAME or Path(words[0]).resolve() == Path(sys.executable).resolve():
+        return ""
+    return f"the kernel python3 runs {words[0]}, not {sys.executable}: drlnb may be missing there"
+
+
+def _become(words: Sequence[str]) -> NoReturn:
+    """Replace this process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(words[0], list(words), _environment())

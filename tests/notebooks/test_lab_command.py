@@ -1,0 +1,89 @@
+"""What does ``drlnb lab`` open, and what does it refuse?"""
+
+import argparse
+import sys
+
+import pytest
+
+from drlnb.cli import lab
+from drlnb.cli.parser import UsageError
+from drlnb.records.errors import ConfigError
+
+
+class Became(Exception):
+    """The process would have become another one."""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return what the process would have become: (words, environment)."""
+    found = []
+
+    def become(path, words, environment):
+        assert path == words[0]
+        found.append((words, environment))
+        raise Became
+
+    monkeypatch.setattr(lab.os, "execve", become)
+    monkeypatch.setattr(lab.os, "geteuid", lambda: 1000)
+    return found
+
+
+def arguments(**given):
+    plain = {"dir": None, "notebook": "00_tour", "port": None, "no_browser": False, "fresh": False, "words": []}
+    return argparse.Namespace(**{**plain, **given})
+
+
+def test_a_checkout_opens_its_own_notebook_on_the_loopback_address(root, started):
+    """It takes this interpreter, the loopback address, a chosen port or none but that, no word about the token."""
+    with pytest.raises(Became):
+        lab.run(arguments(port=8899, no_browser=True, words=["--", "--debug"]))
+    ((words, environment),) = started
+    assert words[:4] == [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
+    assert f"--ServerApp.root_dir={root / 'notebooks'}" in words
+    assert "--LabApp.default_url=/lab/tree/00_tour.ipynb" in words
+    assert words[-4:] == ["--port=8899", "--ServerApp.port_retries=0", "--no-browser", "--debug"]
+    assert environment["JUPYTER_PREFER_ENV_PATH"] == "1"
+    assert not any("token" in word for word in words)
+
+
+def test_another_folder_gets_copies_that_are_never_overwritten(root, tmp_path):
+    """The first time it is copied; what its user changed stays, and is said; --fresh takes the next free name."""
+    path, notice = lab.notebook_for("00_tour", tmp_path / "new")
+    assert (path, notice) == (tmp_path / "new" / "00_tour.ipynb", "")
+    assert path.read_bytes() == (root / "notebooks" / "00_tour.ipynb").read_bytes()
+    path.write_text("mine", encoding="utf-8")
+    again, notice = lab.notebook_for("00_tour.ipynb", tmp_path / "new")
+    assert again.read_text(encoding="utf-8") == "mine"
+    assert notice == "00_tour.ipynb was changed since it was copied and is opened as it is; --fresh opens a new copy"
+    assert [lab.notebook_for("00_tour", tmp_path / "new", fresh=True)[0].name for _ in range(2)] == [
+        "00_tour-2.ipynb",
+        "00_tour-3.ipynb",
+    ]
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+def test_wrong_words_are_refused(root, tmp_path, started, monkeypatch):
+    """A wrong name is answered with the near one, a wrong port with the limits; nothing is started."""
+    with pytest.raises(UsageError, match="no notebook '00_tur'; did you mean 00_tour"):
+        lab.run(arguments(notebook="00_tur"))
+    with pytest.raises(UsageError, match=r"--port must be in 1\.\.65535, got 70000"):
+        lab.run(arguments(port=70000))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file cannot be written"):
+        lab.run(arguments(dir=tmp_path / "file"))
+    monkeypatch.setattr(lab.os, "geteuid", lambda: 0)
+    with pytest.raises(UsageError, match="add: -- --allow-root"):
+        lab.run(arguments())
+    assert started == []
+
+
+def test_another_interpreter_is_told(root, tmp_path, monkeypatch):
+    """A kernel python3 of another interpreter is named, with both paths."""
+    spec = type("Spec", (), {"argv": ["/opt/other/bin/python", "-m", "ipykernel_launcher"]})
+    monkeypatch.setattr("jupyter_client.kernelspec.KernelSpecManager.get_kernel_spec", lambda self, name: spec)
+    assert lab._other_interpreter() == (
+        f"the kernel python3 runs /opt/other/bin/python, not {sys.executable}: drlnb may be missing there"
+    )
+    spec.argv[0] = "python"
+    assert lab._other_interpreter() == ""
