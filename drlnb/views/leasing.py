@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
+#: Newest changed settings that are marked: more labels could not be read.
+_MARKS = 40
 #: Pixel columns that merged bars are made for: a wide screen.
 N_COLUMNS = 1200
 
@@ -317,6 +319,6 @@ def _marks(line: LeaseLine, span: tuple[float, float]) -> Sequence[dict[str, Any
     letters = {style.name: style.letter for style in theme.styles(line.tasks)}
     return [
         {"t": t, "label": f"{letters.get(task or '', '')} {label}".strip(), "task": task or ""}
-        for t, label, task in sorted(found, key=lambda one: (one[0], one[1]))
+        for t, label, task in sorted(found, key=lambda one: (one[0], one[1]))[-_MARKS:]
         if t >= span[0]
     ]

@@ -100,8 +100,8 @@ class PoolFold:
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
-        name = task.rpartition("/")[2]
-        return name if sum(other.rpartition("/")[2] == name for other in self.tasks) == 1 else task
+        name = _without_run(task)
+        return name if sum(_without_run(other) == name for other in self.tasks) == 1 else task
 
     # -- rows --------------------------------------------------------------------------------------------------------
     def _task(self, row: Row) -> int:
@@ -206,6 +206,11 @@ class PoolFold:
     def _setting(self, row: Row, t: float, stream: int) -> Changed:
         self.settings.append((self.streams[stream], t, str(row["key"]), row["value"], row.get("task")))
         return ("settings",)
+
+
+def _without_run(task: str) -> str:
+    run, mark, name = task.partition("/")
+    return name if mark else run
 
 
 def _request_key(request: str) -> str:

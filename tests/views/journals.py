@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from drlnb.records import leasing, round
-from drlnb.records.common import SettingChanged
+from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 
@@ -35,7 +35,10 @@ class Run:
         self.streams[stream][1].extend(records)
 
     def slot(self, name="n0/cpu0", t=0.0):
-        self.say(self.pool, leasing.SlotAdded(t=self.start + t, slot=name, node=name.split("/")[0], device="cpu", executor_epoch=1))
+        self.say(
+            self.pool,
+            leasing.SlotAdded(t=self.start + t, slot=name, node=name.split("/")[0], device="cpu", executor_epoch=1),
+        )
         return self
 
     def task(self, name, attempt=1, n_rounds=0, total=1000):
@@ -55,14 +58,20 @@ class Run:
         if f"task-{task}-a1" in self.streams:
             self.say(f"task-{task}-a1", leasing.HoldPlanned(round=n, action="request", planner="round", reason=""))
             self.say(f"task-{task}-a1", round.RequestSlot(request_id=request, round=n))
-        self.say(self.pool, leasing.SlotRequested(t=self.start + t, request_id=request, task=f"run/{task}", attempt=1, round=n, node="n0"))
+        self.say(
+            self.pool,
+            leasing.SlotRequested(
+                t=self.start + t, request_id=request, task=f"run/{task}", attempt=1, round=n, node="n0"
+            ),
+        )
         return request
 
     def grant(self, task, t, asked, request, slot="n0/cpu0"):
         """Grant at `t`, in answer to a tick of the pool."""
         self.token += 1
         fence = Fence(epoch=EPOCH, token=self.token)
-        self.say(self.pool, SettingChanged(t=self.start + t, key="pool.tick", value=0, task=None)) if t > asked else None
+        if t > asked:
+            self.say(self.pool, DeadlinePassed(t=self.start + t, name="tick"))
         self.say(self.pool, leasing.LeaseGranted(
             fence=fence, request_id=request, task=f"run/{task}", attempt=1, round=0, slots=(slot,), waited_s=t - asked
         ))  # fmt: skip
@@ -73,7 +82,10 @@ class Run:
         return fence
 
     def work(self, task, fence, stop, elapsed):
-        self.say(f"task-{task}-a1", round.GradientComputed(t=self.own(task, stop), collector=0, round=0, fence=fence, elapsed_s=elapsed))
+        self.say(
+            f"task-{task}-a1",
+            round.GradientComputed(t=self.own(task, stop), collector=0, round=0, fence=fence, elapsed_s=elapsed),
+        )
 
     def give_back(self, task, fence, t, granted, computed, slot="n0/cpu0"):
         if f"task-{task}-a1" in self.streams:
@@ -131,6 +143,17 @@ def runs(draw):
         wait, hold, share = draw(st.floats(0, 3)), draw(st.floats(0.001, 2)), draw(st.floats(0, 1))
         run.lease(task, t[slot], t[slot] + wait, t[slot] + wait + hold, computed=share * hold, slot=slot, n=n)
         t[slot] += wait + hold
-        run.metrics(task, t[slot], n + 1, 10 * (n + 1), rollout__ep_rew_mean=draw(st.floats(-9, 9)), round__time_s=hold + wait,
-                    round__wait_lease_s=wait, round__collect_s=wait, round__update_s=hold, round__push_s=0.0, round__control_s=0.0)
+        run.metrics(
+            task,
+            t[slot],
+            n + 1,
+            10 * (n + 1),
+            rollout__ep_rew_mean=draw(st.floats(-9, 9)),
+            round__time_s=hold + wait,
+            round__wait_lease_s=wait,
+            round__collect_s=wait,
+            round__update_s=hold,
+            round__push_s=0.0,
+            round__control_s=0.0,
+        )
     return run

@@ -113,7 +113,9 @@ def test_clock_related_settles_it():
 def test_two_pools_stand_on_one_line_by_their_epochs():
     """A broker that was started 3 s later counts its seconds from there."""
     fold = Fold()
-    fold.feed({"s": f"broker-e{e}", "r": "DeadlinePassed", "t": 1.0, "name": "reap"} for e in (5_000_000_000, 8_000_000_000))
+    fold.feed(
+        {"s": f"broker-e{e}", "r": "DeadlinePassed", "t": 1.0, "name": "reap"} for e in (5_000_000_000, 8_000_000_000)
+    )
     assert fold.clock_of()["broker-e8000000000"].offset_s == 3.0
     assert fold.now_s == 3.0
 

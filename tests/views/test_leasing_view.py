@@ -14,7 +14,7 @@ from tests.views.journals import Run, runs, two_tasks
 
 
 def test_numbers_by_hand():
-    """a holds 0..2 and computes 1, b holds 2..8 and computes 3, of one slot that is there for 10 s."""
+    """A holds 0..2 and computes 1, b holds 2..8 and computes 3, of one slot that is there for 10 s."""
     view = leasing.gantt(two_tasks().journal())
     assert view.value("held") == pytest.approx(0.8)
     assert view.value("computing") == pytest.approx(0.4)
@@ -112,7 +112,14 @@ def test_every_form_carries_equal_numbers(run):
     assert [row[3] for row in view.rows()] == pytest.approx(bars["start"].tolist(), abs=1e-4)
     assert [row[5] for row in view.rows()] == pytest.approx((bars["held"] * 1000).tolist(), rel=1e-5)
     assert len(re.findall(r"M[^M]*z", view.svg())) >= len(bars["start"])
-    for form in (header["origin"], figure["layout"]["meta"]["origin"], view.svg(), view.csv(), view.json(), view.html()):
+    for form in (
+        header["origin"],
+        figure["layout"]["meta"]["origin"],
+        view.svg(),
+        view.csv(),
+        view.json(),
+        view.html(),
+    ):
         assert run.origin in form
 
 

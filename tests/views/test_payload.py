@@ -20,7 +20,10 @@ def apply(tables, layout, tails):
     for one in layout:
         old = tables.get(one["table"], {})
         new[one["table"]] = {
-            name: np.concatenate([old.get(name, tails[one["table"]][name][:0])[one["drop"] : one["drop"] + one["keep"]], tails[one["table"]][name]])
+            name: np.concatenate([
+                old.get(name, tails[one["table"]][name][:0])[one["drop"] : one["drop"] + one["keep"]],
+                tails[one["table"]][name],
+            ])
             for name, _ in one["columns"]
         }
     return new
@@ -46,7 +49,9 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
                 header = {**header, **content["header"]}
                 tables = apply(tables, content["layout"], payload.decode(content, buffers))
         whole, buffers = view_of(fold).payload()
-        assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {k: v for k, v in header.items() if k not in {"t0", "layout"}}
+        assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {
+            k: v for k, v in header.items() if k not in {"t0", "layout"}
+        }
         for name, columns in payload.decode(whole, buffers).items():
             for column, values in columns.items():
                 assert np.allclose(values, tables[name][column], equal_nan=True, atol=1e-5), (name, column)
@@ -80,7 +85,13 @@ def test_traits_carry_the_number_of_the_latest_message():
     assert traits["_snapshot"] == view.payload()[1][0]
 
 
-@given(value=st.recursive(st.floats() | st.integers() | st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3), max_leaves=8))
+@given(
+    value=st.recursive(
+        st.floats() | st.integers() | st.none() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3),
+        max_leaves=8,
+    )
+)
 def test_headers_hold_no_nan(value):
     """What is not finite is null: JSON has no word for it."""
     assert "NaN" not in payload.header_json({"a": value}).replace('"NaN"', "")

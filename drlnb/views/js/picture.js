@@ -83,7 +83,7 @@ function tickStep(span, most, clock) {
 function ticks(low, high, most, clock = false) {
   if (!(high > low)) return { step: 1, at: [low] };
   const step = tickStep(high - low, most, clock), at = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) at.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) at.push(i * step || 0);
   return { step, at };
 }
 const tickText = (v, step, kind) => (kind === "clock" ? axisSeconds(v, step) : Math.abs(v) >= 1e6 ? `${number(v / 1e6)}M` : Math.abs(v) >= 1e4 ? `${number(v / 1e3)}k` : number(v, 4));

@@ -1,0 +1,179 @@
+"""One file, nothing from outside, nothing of the author's machine, no half file."""
+
+import getpass
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from drlnb.cli import report as command
+from drlnb.records import round
+from drlnb.records.errors import ConfigError, InputError, JournalError
+from drlnb.records.journal import line_of
+from drlnb.report import build, verify
+from drlnb.report.build import scrub
+from drlnb.report.page import CSP
+from tests.views.journals import Run, two_tasks
+
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+
+
+def write_run(directory, run, spec=None):
+    (directory / "journal").mkdir()
+    for name, (header, records) in run.streams.items():
+        text = "".join(line_of(record) for record in (header, *records))
+        (directory / "journal" / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    if spec is not None:
+        (directory / "run.json").write_text(json.dumps(spec), encoding="utf-8")
+    return directory
+
+
+def data_of(page):
+    blocks = re.findall(r'<script type="application/json" data-drlnb="view-(\w+)">(.*?)</script>', page, re.DOTALL)
+    return {name: json.loads(text, parse_constant=pytest.fail) for name, text in blocks}
+
+
+def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
+    """The policy stands before the scripts, every section is there, and the numbers are the views'."""
+    target = tmp_path / "out.html"
+    made = build(two_tasks().journal(), target)
+    text = target.read_text(encoding="utf-8")
+    assert (made.path, made.n_bytes, made.n_external_urls) == (target, len(text.encode()), 0)
+    assert text.index(CSP) < text.index("<script")
+    assert list(data_of(text)) == ["tasks", "leases", "learning", "rounds"]
+    assert "held 80 %, computing 40 %" in text
+    assert data_of(text)["leases"]["header"]["origin"] == "measured"
+    assert text.count("<noscript><svg") == 4
+    assert verify(target).offline
+
+
+def test_four_tasks_of_400_rounds_stay_below_500_kb(tmp_path):
+    """The bar of the first look."""
+    run = Run().slot()
+    t = 0.0
+    for name in "abcd":
+        run.task(name, total=4000)
+    for n in range(400):
+        for name in "abcd":
+            run.lease(name, t, t + 0.1, t + 0.4, computed=0.25, n=n)
+            run.metrics(name, t + 0.4, n + 1, 10 * n, rollout__ep_rew_mean=float(n), round__time_s=1.0, round__collect_s=0.5,
+                        round__wait_lease_s=0.1, round__update_s=0.3, round__push_s=0.0, round__control_s=0.1)  # fmt: skip
+            t += 0.5
+    assert build(run.journal(), tmp_path / "big.html").n_bytes <= 500_000
+
+
+def test_text_of_users_stays_text(tmp_path):
+    """Names, errors and notes cannot end a script or make an element."""
+    run = Run().slot().task(EVIL)
+    run.lease(EVIL, 0.0, 0.0, 1.0)
+    run.say(
+        f"task-{EVIL}-a1", round.TaskFailed(t=2.0, reason=EVIL, detail=EVIL), round.EndTask(state="failed", reason=EVIL)
+    )
+    build(run.journal(), tmp_path / "out.html", notes=EVIL)
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "<script>" not in text
+    assert text.lower().count("</script>") == len(re.findall(r"<script[ >]", text))
+    assert EVIL in data_of(text)["leases"]["header"]["series"][0]["name"]
+
+
+def test_nothing_of_the_authors_machine(tmp_path):
+    """No path, user, host or address, whatever the journal holds."""
+    host, user = "gpu-box.lab.example", "ann"
+    run = Run().slot(f"tcp://{host}:4000/cpu0").task("a")
+    run.lease("a", 0.0, 0.0, 1.0, slot=f"tcp://{host}:4000/cpu0")
+    run.say("task-a-a1", round.TaskFailed(t=2.0, reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000", detail=""),
+            round.EndTask(state="failed", reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000"))  # fmt: skip
+    spec = {"run": "r", "tasks": [{"name": "a", "env": f"/home/{user}/mine.py:Env-v0", "hyperparameters": {}}]}
+    directory = write_run(tmp_path, run, spec)
+    build(directory, tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    words = [host, f"/home/{user}", "10.0.0.7", str(tmp_path), socket.gethostname(), f"/{getpass.getuser()}/"]
+    assert [word for word in words if word in text] == []
+    assert "node 0 cpu0" in text
+
+
+@pytest.mark.parametrize("text", ["3/4 of it", "rollout/ep_rew_mean", "n0/cpu0", "lin_0.001"])
+def test_what_is_no_path_stays(text):
+    """Metrics, slots and fractions are no paths."""
+    assert scrub(text) == text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_theme_can_be_fixed(tmp_path, theme):
+    """The page begins in it."""
+    build(two_tasks().journal(), tmp_path / "out.html", theme=theme)
+    assert f'<html lang="en" data-theme="{theme}">' in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"theme": "pink"}, "theme must be one of auto, light, dark, got 'pink'"),
+        ({"notes": {"x": "y"}}, "unknown sections: x"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(tmp_path, options, said):
+    """The message has the value, and there is no file."""
+    with pytest.raises(ConfigError, match=said):
+        build(two_tasks().journal(), tmp_path / "out.html", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_go_to_their_sections(tmp_path):
+    """Paragraphs are apart by empty lines."""
+    build(two_tasks().journal(), tmp_path / "out.html", notes={"leases": "One.\n\nTwo."})
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "<h2>Who held a slot when</h2><p>One.</p><p>Two.</p>" in text
+
+
+def test_a_file_that_cannot_be_written_is_said_with_its_reason(tmp_path):
+    """Path and reason, and no half file."""
+    with pytest.raises(ConfigError, match=r"nowhere/out.html: No such file or directory"):
+        build(two_tasks().journal(), tmp_path / "nowhere" / "out.html")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match="folder"):
+        build(two_tasks().journal(), tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_failed_write_keeps_the_former_report(tmp_path, monkeypatch):
+    """The disk is full: the old file stays whole, and no half one lies beside it."""
+    target = tmp_path / "out.html"
+    target.write_text("former", encoding="utf-8")
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        build(two_tasks().journal(), target)
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["former"]
+
+
+def test_a_torn_journal_is_reported_as_far_as_it_can_be_read(tmp_path):
+    """The page says that something was cut off."""
+    build(two_tasks().journal(torn=True), tmp_path / "out.html")
+    assert "the last line of 3 streams was cut off" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_the_command(tmp_path, capsys):
+    """Prints path, bytes, and how many addresses it could ask."""
+    directory = write_run(tmp_path, two_tasks(), {"run": "r1", "tasks": []})
+
+    class Arguments:
+        dir, out = directory, None
+
+    assert command.run(Arguments) == 0
+    n_bytes = (directory / "report.html").stat().st_size
+    assert capsys.readouterr().out == f"{directory / 'report.html'}: {n_bytes:,} bytes, 0 external URLs\n"
+
+
+@pytest.mark.parametrize("name", ["", "missing"])
+def test_no_journal_is_the_callers_fault(tmp_path, name):
+    """One line, exit code 2."""
+    with pytest.raises(JournalError) as caught:
+        build(tmp_path / name, tmp_path / "out.html")
+    assert isinstance(caught.value, InputError)

@@ -1,0 +1,45 @@
+"""A gate never seen red: what is planted is found, what is only shown is not."""
+
+import pytest
+
+from drlnb.report import build, verify
+from tests.views.journals import two_tasks
+
+PLANTS = [
+    '<script src="https://cdn.plot.ly/plotly-3.min.js"></script>',
+    '<script>import("https://esm.sh/d3")</script>',
+    '<script type="module">fetch(`https://example.org/x`)</script>',
+    '<link rel="stylesheet" href="//fonts.example.org/a.css">',
+    "<style>@import url(https://fonts.example.org/a.css);</style>",
+    '<img src="http://example.org/a.png">',
+    '<img srcset="https://example.org/a.png 2x">',
+    '<p style="background:url(https://example.org/a.png)">',
+    '<img src="local.png">',
+    "<script>new WebSocket('wss://example.org')</script>",
+]
+
+
+@pytest.fixture
+def page(tmp_path):
+    """A report's text."""
+    build(two_tasks().journal(), tmp_path / "out.html", notes="see https://example.org for more")
+    return (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_a_clean_page_is_green(page):
+    """An address that is only text on the page is no request."""
+    assert verify(page).offline
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_is_planted_is_found(page, plant):
+    """Each of them would leave the page, or break without its neighbours."""
+    found = verify(page.replace("</main>", f"{plant}</main>"))
+    assert found.n_external_urls == 1
+    assert not found.offline
+
+
+def test_a_page_without_the_policy_is_red(page):
+    """The policy must be there, word for word, before the first script."""
+    assert not verify(page.replace("default-src 'none'", "default-src *")).has_csp
+    assert not verify(page.replace("<head>", "<head><script>1</script>", 1)).has_csp

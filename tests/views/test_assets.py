@@ -1,0 +1,69 @@
+"""The JavaScript: small, whole, without network or markup from text; its own tests run where node is."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from drlnb.views import assets
+
+FOLDER = Path(assets.__file__).parent / "js"
+FILES = sorted(FOLDER.glob("*.js"))
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not on the PATH")
+
+
+def test_all_of_it_is_small():
+    """80 KB in all, 12 KB for what every module carries, 400 lines each."""
+    assert sum(path.stat().st_size for path in FILES) <= 80 * 1024
+    assert (FOLDER / "common.js").stat().st_size <= 12 * 1024
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 400 for path in FILES)
+
+
+def test_every_file_is_part_of_a_module():
+    """No text lies there unused, and none is missing."""
+    assert {path.stem for path in FILES} == {part for parts in assets.MODULES.values() for part in parts}
+
+
+@pytest.mark.parametrize("name", assets.MODULES)
+def test_a_module_stands_alone(name):
+    """One default export, no import: a blob cannot import its neighbours."""
+    text = assets.module(name)
+    assert text.count("export default ") == 1
+    assert not re.search(r"^\s*import\b|\bimport\(", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_text_never_becomes_markup(path):
+    """What users wrote enters the page as text; nothing is fetched; no dialog is opened."""
+    text = path.read_text(encoding="utf-8")
+    forbidden = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "XMLHttpRequest",
+                 "WebSocket", "window.confirm", "alert(", "@import", "https://")  # fmt: skip
+    assert [word for word in forbidden if word in text] == []
+
+
+def test_unknown_names_are_refused():
+    """The message has the known ones."""
+    with pytest.raises(ValueError, match="timeline, chart, table, shell, got 'x'"):
+        assets.module("x")
+
+
+@needs_node
+@pytest.mark.parametrize("name", assets.MODULES)
+def test_a_module_is_javascript(name, tmp_path):
+    """Node reads it."""
+    path = tmp_path / f"{name}.mjs"
+    path.write_text(assets.module(name), encoding="utf-8")
+    done = subprocess.run([str(NODE), "--check", str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_node
+def test_the_tests_in_javascript():
+    """Words, payload, hello and gaps, as JavaScript does them."""
+    path = Path(__file__).parent / "js" / "words.test.mjs"
+    done = subprocess.run([str(NODE), str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "# fail 0" in done.stdout or "ℹ fail 0" in done.stdout, done.stdout

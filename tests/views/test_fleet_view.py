@@ -1,0 +1,122 @@
+"""The table of tasks: states, progress, guesses worked by hand."""
+
+import math
+
+import pytest
+
+from drlnb.records import round
+from drlnb.records.warmup import CollectorRestartPlanned
+from drlnb.views import fleet
+from tests.views.journals import Run
+
+
+def row_of(view, name):
+    return next(row for row in view.rows() if row[0] == name)
+
+
+def test_eta_by_hand():
+    """12 rounds: the median of the last ten (five of 2 s, five of 4 s) is 3 s; 88 rounds are left."""
+    run = Run().slot().task("a", total=1000)  # 1000 steps in rounds of 10
+    for n, seconds in enumerate([100.0, 100.0] + [2.0] * 5 + [4.0] * 5, 1):
+        run.metrics("a", float(n), n, 10 * n, round__time_s=seconds)
+    row = row_of(fleet.tasks(run.journal()), "a")
+    assert row[2:5] == [12.0, 100.0, 264.0]
+
+
+def test_no_eta_before_three_rounds():
+    """Two rounds are too few for a guess."""
+    run = Run().task("a").metrics("a", 1.0, 1, 10, round__time_s=1.0).metrics("a", 2.0, 2, 20, round__time_s=1.0)
+    assert row_of(fleet.tasks(run.journal()), "a")[4] is None
+
+
+def test_waits_by_hand():
+    """Of 0, 1, 2, 3, 4 s, half wait less than 2 s, and 95 % less than 3.8 s."""
+    run = Run().task("a")
+    for n in range(5):
+        run.metrics("a", float(n), n + 1, 10 * n, round__wait_lease_s=float(n))
+    assert row_of(fleet.tasks(run.journal()), "a")[6:8] == [2.0, pytest.approx(3.8)]
+
+
+def test_only_the_last_hundred_waits_count():
+    """An early long wait is forgotten."""
+    assert fleet.wait_quantiles([1000.0] + [1.0] * 100) == (1.0, 1.0)
+    assert fleet.wait_quantiles([]) == (None, None)
+
+
+def test_a_resumed_task_goes_on_from_its_checkpoint():
+    """Rounds that the second attempt did not go on from are lost; the death counts as a restart."""
+    run = (
+        Run().task("a").metrics("a", 1.0, 1, 10, x=1.0).metrics("a", 2.0, 2, 20, x=2.0).metrics("a", 3.0, 3, 30, x=3.0)
+    )
+    run.task("a", attempt=2, n_rounds=2).metrics("a", 4.0, 3, 30, attempt=2, x=33.0)
+    view = fleet.tasks(run.journal())
+    assert row_of(view, "a")[2] == 3.0
+    assert row_of(view, "a")[8:] == [2.0, None, 1.0]
+
+
+def test_specs_name_seeds_and_tasks_that_wait_for_their_start():
+    """A task that no row has named is queued, with its seed and rounds."""
+    specs = [
+        {"name": "a", "seed": 3},
+        {"name": "z", "seed": 4, "n_envs": 2, "total_timesteps": 100, "hyperparameters": {"n_steps": 5}},
+    ]
+    view = fleet.tasks(Run().task("a").journal(), specs)
+    assert row_of(view, "a")[9] == 3.0
+    assert row_of(view, "z")[1:4] == ["queued", 0.0, 10.0]
+    assert view.sentence == "2 tasks: 1 starting, 1 queued"
+
+
+@pytest.mark.parametrize(
+    ("phase", "said", "can"),
+    [
+        ("waiting", "waiting for a slot", {"pause", "stop"}),
+        ("paused", "paused", {"resume", "stop"}),
+        ("computing", "computing", {"pause", "stop"}),
+    ],
+)
+def test_states_and_buttons(phase, said, can):
+    """A row says what the task does, and which buttons make sense."""
+    run = Run().task("a")
+    run.say("task-a-a1", round.PhaseEntered(phase=phase, round=1))
+    view = fleet.tasks(run.journal(), live=True)
+    assert row_of(view, "a")[1] == said
+    bits = int(view.columns["rows"]["can"][0])
+    assert {a["name"] for i, a in enumerate(fleet.ACTIONS) if bits & 1 << i} == can
+
+
+def test_a_recording_has_no_buttons():
+    """What cannot be steered offers nothing."""
+    view = fleet.tasks(Run().task("a").journal())
+    assert view.facts["actions"] == []
+    assert view.columns["rows"]["can"].tolist() == [0]
+
+
+def test_a_failed_task_tells_why():
+    """The original traceback comes with the row, as text."""
+    run = Run().task("a")
+    run.say("task-a-a1", round.TaskFailed(t=1.0, reason="env broke", detail="Traceback: <b>boom</b>"),
+            round.EndTask(state="failed", reason="env broke"))  # fmt: skip
+    view = fleet.tasks(run.journal())
+    assert view.sentence == "1 task: 1 failed"
+    assert view.names[int(view.columns["rows"]["failure"][0])] == "env broke\nTraceback: <b>boom</b>"
+
+
+def test_restarts_count_collectors_and_executors():
+    """Whatever was started again is counted."""
+    run = Run().task("a")
+    run.say("task-a-a1", CollectorRestartPlanned(collector=0, node="n", after_s=1.0, n_restarts=1))
+    assert row_of(fleet.tasks(run.journal()), "a")[10] == 1.0
+
+
+def test_sparkline_holds_forty_points():
+    """However long the run, the little line stays little and ends at the latest return."""
+    run = Run().task("a")
+    for n in range(300):
+        run.metrics("a", float(n), n + 1, 10 * n, rollout__ep_rew_mean=float(n) if n else math.nan)
+    spark = fleet.tasks(run.journal()).columns["spark"]
+    assert (len(spark["value"]), spark["value"][-1]) == (40, 299.0)
+
+
+def test_no_tasks_yet():
+    """An empty run is said in words."""
+    assert fleet.tasks(Run().journal()).sentence == "no tasks yet"
