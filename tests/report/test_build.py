@@ -58,8 +58,19 @@ def test_four_tasks_of_400_rounds_stay_below_500_kb(tmp_path):
     for n in range(400):
         for name in "abcd":
             run.lease(name, t, t + 0.1, t + 0.4, computed=0.25, n=n)
-            run.metrics(name, t + 0.4, n + 1, 10 * n, rollout__ep_rew_mean=float(n), round__time_s=1.0, round__collect_s=0.5,
-                        round__wait_lease_s=0.1, round__update_s=0.3, round__push_s=0.0, round__control_s=0.1)  # fmt: skip
+            run.metrics(
+                name,
+                t + 0.4,
+                n + 1,
+                10 * n,
+                rollout__ep_rew_mean=float(n),
+                round__time_s=1.0,
+                round__collect_s=0.5,
+                round__wait_lease_s=0.1,
+                round__update_s=0.3,
+                round__push_s=0.0,
+                round__control_s=0.1,
+            )
             t += 0.5
     assert build(run.journal(), tmp_path / "big.html").n_bytes <= 500_000
 
@@ -84,8 +95,11 @@ def test_nothing_of_the_authors_machine(tmp_path):
     host, user = "gpu-box.lab.example", "ann"
     run = Run().slot(f"tcp://{host}:4000/cpu0").task("a")
     run.lease("a", 0.0, 0.0, 1.0, slot=f"tcp://{host}:4000/cpu0")
-    run.say("task-a-a1", round.TaskFailed(t=2.0, reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000", detail=""),
-            round.EndTask(state="failed", reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000"))  # fmt: skip
+    run.say(
+        "task-a-a1",
+        round.TaskFailed(t=2.0, reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000", detail=""),
+        round.EndTask(state="failed", reason=f"File /home/{user}/lab/env.py broke at 10.0.0.7:4000"),
+    )
     spec = {"run": "r", "tasks": [{"name": "a", "env": f"/home/{user}/mine.py:Env-v0", "hyperparameters": {}}]}
     directory = write_run(tmp_path, run, spec)
     build(directory, tmp_path / "out.html")

@@ -21,11 +21,27 @@ def test_the_report_draws_itself(tmp_path):
     """Modules, data and policy fit together: canvases have a size, the table has its rows."""
     build(two_tasks().journal(), tmp_path / "out.html")
     done = subprocess.run(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}",
-         "--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", (tmp_path / "out.html").as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-sync",
+            "--disable-background-networking",
+            "--disable-component-update",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=3000",
+            "--dump-dom",
+            (tmp_path / "out.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     page = html.unescape(done.stdout)
     assert 'data-drawn="yes"' in page
     assert len(re.findall(r"<canvas[^>]*style=\"height: \d+px", page)) == 3

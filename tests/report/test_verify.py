@@ -21,7 +21,7 @@ PLANTS = [
 
 @pytest.fixture
 def page(tmp_path):
-    """A report's text."""
+    """Return a report's text."""
     build(two_tasks().journal(), tmp_path / "out.html", notes="see https://example.org for more")
     return (tmp_path / "out.html").read_text(encoding="utf-8")
 

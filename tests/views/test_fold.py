@@ -86,12 +86,40 @@ def test_clocks_by_hand():
     fold = Fold()
     fence = {"fence": [1, 1]}
     fold.feed([
-        {"s": "broker-e1", "r": "SlotRequested", "t": 2.0, "request_id": "r/a/1/0-1", "task": "r/a", "attempt": 1, "round": 0, "node": "n"},
+        {
+            "s": "broker-e1",
+            "r": "SlotRequested",
+            "t": 2.0,
+            "request_id": "r/a/1/0-1",
+            "task": "r/a",
+            "attempt": 1,
+            "round": 0,
+            "node": "n",
+        },
         {"s": "task-a-a1", "r": "PhaseEntered", "phase": "waiting", "round": 0, "t": 4.9},
         {"s": "task-a-a1", "r": "RequestSlot", "request_id": "a/1/0-1", "round": 0},
-        {"s": "broker-e1", "r": "LeaseGranted", "t": 4.0, "fence": fence, "request_id": "r/a/1/0-1", "task": "r/a", "attempt": 1, "round": 0, "slots": ["s"], "waited_s": 2.0},
-        {"s": "task-a-a1", "r": "LeaseReceived", "t": 7.0, "request_id": "a/1/0-1", "fence": fence, "slots": ["s"], "waited_s": 2.0},
-    ])  # fmt: skip
+        {
+            "s": "broker-e1",
+            "r": "LeaseGranted",
+            "t": 4.0,
+            "fence": fence,
+            "request_id": "r/a/1/0-1",
+            "task": "r/a",
+            "attempt": 1,
+            "round": 0,
+            "slots": ["s"],
+            "waited_s": 2.0,
+        },
+        {
+            "s": "task-a-a1",
+            "r": "LeaseReceived",
+            "t": 7.0,
+            "request_id": "a/1/0-1",
+            "fence": fence,
+            "slots": ["s"],
+            "waited_s": 2.0,
+        },
+    ])
     clock = fold.clock_of()["task-a-a1"]
     assert clock.offset_s == pytest.approx(-2.95)
     assert clock.error_s == pytest.approx(0.05)
@@ -105,7 +133,7 @@ def test_clock_related_settles_it():
         {"s": "broker-e1", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
         {"s": "task-a-a1", "r": "DeadlinePassed", "t": 1.0, "name": "x"},
         {"s": "task-a-a1", "r": "ClockRelated", "clock": "broker-e1", "offset_s": 2.5, "error_s": 0.002},
-    ])  # fmt: skip
+    ])
     assert fold.clock_of()["task-a-a1"].offset_s == 2.5
     assert fold.clock_note() == ("clocks of the streams agree within 2 ms",)
 

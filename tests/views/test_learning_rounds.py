@@ -87,9 +87,17 @@ def test_sentences():
 
 def parts(run, task, n, collect, wait, update, push, control):
     return run.metrics(
-        task, n, n, n, round__time_s=collect + wait + update + control, round__collect_s=collect, round__wait_lease_s=wait,
-        round__update_s=update, round__push_s=push, round__control_s=control,
-    )  # fmt: skip
+        task,
+        n,
+        n,
+        n,
+        round__time_s=collect + wait + update + control,
+        round__collect_s=collect,
+        round__wait_lease_s=wait,
+        round__update_s=update,
+        round__push_s=push,
+        round__control_s=control,
+    )
 
 
 def test_anatomy_by_hand():

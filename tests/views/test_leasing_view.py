@@ -62,10 +62,14 @@ def test_a_drain_is_drawn_and_ends():
     """An expired lease's slot is hatched until it is free again."""
     run = two_tasks()
     fence = run.grant("a", 11.0, 10.0, run.ask("a", 10.0, 5))
-    run.say(run.pool, SettingChanged(t=12.0, key="x", value=0, task=None),
-            words_of_leasing.LeaseExpired(fence=fence, task="run/a", slots=("n0/cpu0",), held_s=1.0, silent_s=1.0),
-            words_of_leasing.SlotDrained(slot="n0/cpu0", reason="expired"),
-            words_of_leasing.ExecutorIdled(t=13.0, slot="n0/cpu0"), words_of_leasing.SlotFreed(slot="n0/cpu0"))  # fmt: skip
+    run.say(
+        run.pool,
+        SettingChanged(t=12.0, key="x", value=0, task=None),
+        words_of_leasing.LeaseExpired(fence=fence, task="run/a", slots=("n0/cpu0",), held_s=1.0, silent_s=1.0),
+        words_of_leasing.SlotDrained(slot="n0/cpu0", reason="expired"),
+        words_of_leasing.ExecutorIdled(t=13.0, slot="n0/cpu0"),
+        words_of_leasing.SlotFreed(slot="n0/cpu0"),
+    )
     view = leasing.gantt(run.journal())
     drains = view.columns["drains"]
     assert (drains["start"].tolist(), drains["stop"].tolist()) == ([12.0], [13.0])
@@ -81,8 +85,11 @@ def test_a_changed_setting_is_a_mark():
 def test_a_slot_that_is_gone_counts_no_more():
     """Seconds without a slot are in no share."""
     run = two_tasks()
-    run.say(run.pool, words_of_leasing.SlotFailed(t=10.0, slot="n0/cpu0", reason="lost"),
-            SettingChanged(t=20.0, key="x", value=0, task=None))  # fmt: skip
+    run.say(
+        run.pool,
+        words_of_leasing.SlotFailed(t=10.0, slot="n0/cpu0", reason="lost"),
+        SettingChanged(t=20.0, key="x", value=0, task=None),
+    )
     view = leasing.gantt(run.journal())
     assert view.value("held") == pytest.approx(0.8)
     assert view.value("slots") == 0
