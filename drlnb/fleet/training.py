@@ -23,8 +23,8 @@ from drlnb.runtime.rundir import RunDir
 
 __all__ = ["Training"]
 
-#: Longest wait of one question for rows, in seconds: how late a hang-up is noticed.
-_POLL_S = 2.0
+#: Longest wait of one question for rows, in seconds: how late a hang-up is noticed; and for the rows after the end.
+_POLL_S, _LAST_S = 2.0, 0.5
 #: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
 #: pause between them in seconds.
 _PATIENCE, _PAUSE_S = 15, 1.0
@@ -331,6 +331,13 @@ class Training(RunFaces):
                     if n_failures >= _PATIENCE:
                         self._give_up(f"the cluster at {self._link.address} is gone ({error})")
                     self._closing.wait(_PAUSE_S)
+            for _ in range(20 if self._board.ended else 0):  # the pool takes the last leases back
+                rows = []
+                with contextlib.suppress(OSError, RuntimeError, ValueError):
+                    since, rows, gap = self._link.rows(self.run_id, since, _LAST_S)
+                    self._take(rows, gap)
+                if not rows or self._closing.is_set():
+                    break
         except Exception as error:  # noqa: BLE001 - a defect of ours: it must end the waiting, and be told
             self._give_up(f"watching the run failed: {type(error).__name__}: {error}")
         finally:

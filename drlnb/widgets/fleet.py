@@ -139,6 +139,7 @@ class LauncherPanel(TasksPanel):
         for name, field in self._fields.items():
             field.value = getattr(first, name)
             field.layout.width = "300px" if name == "env" else "200px"
+            field.style.description_width = "90px"  # as wide as the longest word
             field.add_class(f"drlnb-t-{name}")
             field.observe(self._typed, "value")
         self.commands.add("start", Command(what="start", run=self._start, check=self._can_start))
@@ -196,7 +197,7 @@ class LauncherPanel(TasksPanel):
 
     def _start(self, args: Args) -> str:
         del args
-        form = self.form()
+        form, known = self.form(), self.fleet.trainings
         try:
             training = self.fleet.train(form.tasks())
         except Exception as error:
@@ -207,7 +208,8 @@ class LauncherPanel(TasksPanel):
             self._look()
             self.touch()
         self.launched(training)
-        return f'started; in Python: run = fleet.attach("{training.run_id}")'
+        what = "these tasks train already" if training in known else "started"
+        return f'{what}; in Python: run = fleet.attach("{training.run_id}")'
 
     def _probe(self, args: Args) -> str:
         env = str(args.get("env") or self.form().env).strip()

@@ -248,7 +248,7 @@ class Panel:
         return Sheet({
             "name": self.NAME,
             "sentence": self.sentence(),
-            "origin": self._fold.origin,
+            "origin": self._fold.origin if self._fold.n_rows else "",
             "chips": ["CPU slots"] if self._on_cpu() else [],
             "notes": [],
             "buttons": [],

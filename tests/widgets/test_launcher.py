@@ -92,6 +92,15 @@ def test_start_trains_what_the_form_says(fleet, run):
     assert panel.view().value("tasks") == 2
 
 
+def test_tasks_that_train_already_are_shown(fleet, run):
+    """The fleet gave the run that goes on: the answer says so."""
+    fleet.trainings = (run,)
+    panel = launcher(fleet, env="CartPole-v1")
+    clicked(panel.shell.widget, "start")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
+    assert panel.shell.widget.comm.custom[-1]["text"].startswith("these tasks train already; in Python: run = ")
+
+
 def test_start_is_off_while_it_starts(fleet):
     """A second click meanwhile starts nothing."""
     gate = threading.Event()
