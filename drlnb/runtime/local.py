@@ -136,6 +136,9 @@ async def _supervise(n_workers: int, root: Path) -> None:
         "distributed.scheduler.worker-ttl": "60s",
         "distributed.worker.memory.terminate": False,
         "distributed.admin.tick.limit": "60s",
+        # Dask would sample every thread 100 times a second: threads of ours that wait, on loops that should sleep.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "100ms",
     })
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
