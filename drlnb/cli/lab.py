@@ -9,18 +9,31 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import drlnb
 from drlnb.cli.parser import UsageError, nearest
 from drlnb.records.errors import ConfigError, MissingExtra
 
-__all__ = ["lab_words", "notebook_for", "run"]
+__all__ = ["add_parser", "lab_words", "notebook_for", "run"]
 
 #: Where an installed version's notebooks go, in the folder in which the command is given.
 _COPIES = "drlnb-notebooks"
 #: How kernels name "the interpreter that runs Jupyter".
 _SAME = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+
+
+def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help="open JupyterLab with this version's notebooks")
+    parser.add_argument("--dir", metavar="DIR", type=Path, help="folder of the notebooks")
+    parser.add_argument("--notebook", metavar="NAME", default="00_tour", help="which one to open (default: 00_tour)")
+    parser.add_argument("--port", metavar="N", type=int, help="JupyterLab's port (default: the next free one)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument("--fresh", action="store_true", help="write a new copy beside one that was changed")
+    parser.add_argument("words", metavar="-- LAB ARGS", nargs="*", help="what follows -- is for JupyterLab")
+    parser.set_defaults(run=run, parser=parser)
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:

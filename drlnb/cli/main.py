@@ -24,8 +24,10 @@ _COMMANDS = {
     "resume": "drlnb.cli.resume",
     "runs": "drlnb.cli.runs",
     "replay": "drlnb.cli.replay",
+    "report": "drlnb.cli.report",
     "simulate": "drlnb.cli.simulate",
     "bench": "drlnb.cli.bench",
+    "lab": "drlnb.cli.lab",
     "doctor": "drlnb.cli.doctor",
 }
 
