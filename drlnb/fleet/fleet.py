@@ -2,17 +2,15 @@
 
 import atexit
 import contextlib
-import shutil
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet import faces
+from drlnb.fleet.cluster import current_client, start_cluster, sweep
 from drlnb.fleet.existing import check
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
 from drlnb.fleet.link import connect
@@ -77,7 +75,7 @@ class Fleet:
         if n_workers is not None and (not isinstance(n_workers, int) or isinstance(n_workers, bool) or n_workers < 1):
             raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
         if client is None:
-            client = _current_client()
+            client = current_client()
         if client is not None and n_workers is not None:
             raise ConfigError("n_workers is for a cluster of our own, not for one that is there already")
         self.name = name or "fleet"
@@ -86,9 +84,9 @@ class Fleet:
         self._handle: Any = None
         self._root: Path | None = None
         if client is None:
-            self._handle, self._root = _start_cluster(n_workers or 1)
+            self._handle, self._root = start_cluster(n_workers or 1)
             self._n_workers = n_workers or 1
-        self._finalizer = weakref.finalize(self, _sweep, self._handle, self._root)
+        self._finalizer = weakref.finalize(self, sweep, self._handle, self._root)
         try:
             if self._handle is None:
                 self._link = connect(client)
@@ -318,43 +316,6 @@ def _n_slots(slots: int | str) -> int | None:
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
         raise ConfigError(f"slots must be 'auto' or a whole number >= 1, got {slots!r}")
     return slots
-
-
-def _current_client() -> Any:
-    """Return the Dask client of this process, None if there is none (or Dask is not even imported)."""
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import Client
-
-    with contextlib.suppress(ValueError):
-        return Client.current()
-    return None
-
-
-def _start_cluster(n_workers: int) -> tuple[Any, Path]:
-    """Start a cluster of our own; return its handle and its scratch folder.
-
-    A thread starts it, so that Ctrl-C meanwhile cannot lose the handle of a process that is there already.
-    """
-    from drlnb.runtime.local import start_local
-
-    root = Path(tempfile.mkdtemp(prefix="drlnb-"))
-    with ThreadPoolExecutor(1, thread_name_prefix="drlnb-start") as starter:
-        started = starter.submit(start_local, n_workers=n_workers, root=root)
-        try:
-            return started.result(), root
-        except KeyboardInterrupt:
-            started.result().kill()
-            shutil.rmtree(root, ignore_errors=True)
-            raise
-
-
-def _sweep(handle: Any, root: Path | None) -> None:
-    """Stop an own cluster, if there is one, and remove its scratch folder."""
-    if handle is not None:
-        handle.stop()
-    if root is not None:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def _close_at_exit(fleet: Fleet) -> Any:

@@ -52,10 +52,10 @@ def own(link, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     started = []
     monkeypatch.setattr(
-        module, "_start_cluster", lambda n_workers: (started.append(n_workers) or Handle(), tmp_path / "x")
+        module, "start_cluster", lambda n_workers: (started.append(n_workers) or Handle(), tmp_path / "x")
     )
     monkeypatch.setattr(module, "connect", lambda *args, **kwargs: link)
-    monkeypatch.setattr(module, "_current_client", lambda: None)
+    monkeypatch.setattr(module, "current_client", lambda: None)
     monkeypatch.setattr(faces, "kernel", lambda: "k")
     yield started
     for fleet in list(module._own.values()):
