@@ -131,7 +131,7 @@ class Fleet:
 
     def _serves(self, n_workers: int | None, slots: int | str) -> bool:
         """Whether this fleet is what was asked for; an idle one that is not is closed."""
-        if n_workers in {None, self._n_workers} and slots in {"auto", len(self.slots)}:
+        if n_workers in (None, self._n_workers) and slots in ("auto", len(self.slots)):
             return True
         if any(not training.ended for training in self._trainings):
             raise ConfigError(

@@ -1,5 +1,4 @@
 import asyncio
-import gc
 import threading
 
 from drlnb.widgets.hub import Hub
@@ -53,7 +52,6 @@ def test_the_hub_holds_its_panels_weakly():
     hub.add(a)
     thread = hub._thread
     del a
-    gc.collect()
     until(lambda: not thread.is_alive())
     hub.stop()
 
@@ -115,7 +113,6 @@ def test_the_pump_holds_its_panels_weakly():
         await asyncio.sleep(0.005)
         assert pump.running
         del a
-        gc.collect()
         await asyncio.sleep(0.02)
         assert not pump.running
 
