@@ -130,6 +130,11 @@ def simulate_train(
     pool, tasks = run_tasks(
         range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate, **shape
     )
+    return _result(pool, tasks, n_slots=n_slots, shape=shape)
+
+
+def _result(pool: Pool, tasks: Sequence[Any], *, n_slots: int, shape: Mapping[str, Any]) -> Result:
+    """Compare a run with each of its tasks alone."""
     duties, inflations = [], []
     for i, task in enumerate(tasks):
         alone_pool, (alone,) = run_tasks([i], n_slots=1, hold="round", **shape)
@@ -143,8 +148,8 @@ def simulate_train(
         utilisation_frac=load.computed_s / (n_slots * load.span_s),
         held_frac=load.held_s / (n_slots * load.span_s),
         bound_frac=bound(duties, n_slots),
-        expected=expected_load(n_tasks, n_slots, sum(duties) / n_tasks),
-        inflation=sum(inflations) / n_tasks,
+        expected=expected_load(len(tasks), n_slots, sum(duties) / len(tasks)),
+        inflation=sum(inflations) / len(tasks),
         duty_frac=tuple(duties),
         n_grants=load.n_grants,
         makespan_s=load.last_t,

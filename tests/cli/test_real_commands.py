@@ -24,7 +24,12 @@ class Command:
         self.out = (cwd / "stdout.txt").open("w+")
         self.err = (cwd / "stderr.txt").open("w+")
         self.process = subprocess.Popen(
-            [*DRLNB, *words], cwd=cwd, stdout=self.out, stderr=self.err, stdin=subprocess.DEVNULL, start_new_session=True
+            [*DRLNB, *words],
+            cwd=cwd,
+            stdout=self.out,
+            stderr=self.err,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self.family = {}
 

@@ -9,12 +9,10 @@ import drlnb
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
 from drlnb.records.journal import Journal
 from drlnb.records.round import EvaluationFinished
-from tests.runtime.live import wait_until
 from tests.runtime.laws import check_laws
+from tests.runtime.live import wait_until
 
 pytestmark = pytest.mark.cluster
-
-
 
 
 @pytest.fixture

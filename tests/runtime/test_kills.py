@@ -10,8 +10,8 @@ from distributed import Client
 from drlnb.records import leasing, placement, warmup
 from drlnb.records import round as words
 from drlnb.runtime import install
-from tests.runtime.live import titled, wait_until
 from tests.runtime.laws import check_laws
+from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -7,8 +7,8 @@ import pytest
 from drlnb.records import leasing
 from drlnb.records import round as words
 from drlnb.records.journal import Journal
-from tests.runtime.live import titled
 from tests.runtime.laws import check_laws
+from tests.runtime.live import titled
 
 pytestmark = pytest.mark.cluster
 
