@@ -11,11 +11,12 @@ WATCH = """root => {
   new MutationObserver(() => { window.drawn += 1; })
     .observe(root.querySelector('[data-testid=timeline] [data-testid=numbers]'), {childList: true});
 }"""
-CLICK = """button => new Promise(resolve => {
+CLICK = """button => new Promise((resolve, reject) => {
   const began = performance.now(), place = button.parentElement;
   new MutationObserver((_, me) => {
     if (place.querySelector('[data-state=pending]')) { me.disconnect(); resolve(performance.now() - began); }
   }).observe(place, {attributes: true, childList: true, subtree: true});
+  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
   button.click();
 })"""
 ASKED = "sum(len(s.of(__import__('drlnb').records.round.PauseAsked)) for s in run.journal().streams.values())"
