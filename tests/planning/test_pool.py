@@ -239,3 +239,12 @@ def test_check_finds_each_broken_law(pool, spoil, law):
     pool.restore(snapshot)
     with pytest.raises(AssertionError, match=law):
         pool.check()
+
+
+def test_a_pool_has_slots_while_one_of_them_lives(pool):
+    """A pool has no slots before the first is added and after the last has failed."""
+    assert not CheckedPool(LeasingSettings(), epoch=1).has_slots
+    pool.handle(slot_failed("n0/cpu0", t=1.0))
+    assert pool.has_slots
+    pool.handle(slot_failed("n1/cpu0", t=2.0))
+    assert not pool.has_slots
