@@ -66,9 +66,6 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="leave out the baseline of reclaim: it takes 30-40 s by its rules"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
-    parser.add_argument(
-        "--live", action="store_true", help="as in other benches; every row here starts real processes anyway"
-    )
     return parser
 
 

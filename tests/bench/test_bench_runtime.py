@@ -72,7 +72,7 @@ def fake_groups(monkeypatch):
 def test_chosen_rows_are_measured_with_the_effort_asked_for(fake_groups, tmp_path, capsys):
     """One group asked for is one group measured; its row is printed and written."""
     path = tmp_path / "rows.json"
-    words_ = ["--rows", "good", "--repeats", "7", "--steps", "9", "--quick", "--live", "--json", str(path)]
+    words_ = ["--rows", "good", "--repeats", "7", "--steps", "9", "--quick", "--json", str(path)]
     assert runtime.main(words_) == 0
     assert fake_groups == [runtime.Effort(repeats=7, steps=9, quick=True)]
     assert [row["id"] for row in json.loads(path.read_text())["rows"]] == ["good"]
