@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from drlnb.bench import deaths, messages, runtime, training
+from drlnb.bench import deaths, groups, messages, runtime, training
 from drlnb.bench.report import Bar, Row
 from drlnb.bench.stage import survivors, virtual_devices
 from drlnb.records import round as words
@@ -38,7 +38,7 @@ FENCE = Fence(epoch=1, token=1)
 )
 def test_wrong_words_are_refused_before_anything_starts(monkeypatch, argv, message):
     """Each is the person's to mend, and is told with the value that they gave."""
-    monkeypatch.setattr(runtime, "_measure", lambda *_: pytest.fail("a row was measured"))
+    monkeypatch.setattr(groups, "measure", lambda *_: pytest.fail("a row was measured"))
     with pytest.raises(ConfigError, match=message):
         runtime.main(argv)
 

@@ -1,0 +1,132 @@
+"""How does a bench go through its rows?  Chosen groups in order, each printed and written as soon as it is measured."""
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NoReturn
+
+from drlnb.bench.report import Report, Row, busy_notice, load, row_lines
+from drlnb.records.errors import ConfigError
+
+__all__ = ["BenchParser", "Groups", "chosen", "go_through", "measure", "say", "summary"]
+
+#: Row group -> (module, function); the function is called with the bench's effort and returns rows.
+Groups = Mapping[str, tuple[str, str]]
+
+
+class BenchParser(argparse.ArgumentParser):
+    """Raises instead of ending the process, and has the options that every bench has.
+
+    Parameters
+    ----------
+    name
+        Of the bench.
+    description
+        What it measures, in one sentence.
+    groups
+        What ``--rows`` may name.
+    """
+
+    def __init__(self, name: str, description: str, groups: Groups) -> None:
+        super().__init__(prog=f"drlnb bench {name}", description=description)
+        self.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, too")
+        self.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(groups)}")
+        self.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse found.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
+        raise ConfigError(f"{self.prog.removeprefix('drlnb ')}: {message}")
+
+
+def chosen(text: str | None, groups: Groups) -> list[str]:
+    """Return the groups that were asked for, in the order in which they are measured.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, or there is none.
+    """
+    if text is None:
+        return list(groups)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    problems = []
+    for name in names:
+        if name not in groups:
+            near = get_close_matches(name, groups, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            problems.append(f"unknown row {name!r}{hint}; known: {', '.join(groups)}")
+    if not names:
+        problems.append(f"--rows names no row; known: {', '.join(groups)}")
+    if problems:
+        raise ConfigError(problems)
+    return [name for name in groups if name in names]
+
+
+def go_through(report: Report, groups: Groups, names: Sequence[str], effort: object, path: Path | None) -> None:
+    """Measure groups, print their rows, and write the report after each.
+
+    Parameters
+    ----------
+    report
+        Gets the rows.
+    groups
+        Of the bench.
+    names
+        Those to measure.
+    effort
+        What their functions are called with.
+    path
+        JSON file, or None.
+    """
+    if path is not None:
+        report.write(path)
+    say(report.header())
+    for name in names:
+        began = time.monotonic()
+        rows = measure(groups[name], name, effort)
+        report.rows += rows
+        for line in [line for row in rows for line in row_lines(row)]:
+            say(line)
+        say(f"    ({name}: {time.monotonic() - began:.0f} s, load {load():.2f})")
+        if path is not None:
+            report.write(path)
+    say(summary(report))
+
+
+def measure(where: tuple[str, str], name: str, effort: object) -> tuple[Row, ...]:
+    """Return a group's rows; one that cannot be measured says why instead of taking the others along."""
+    module, function = where
+    group: Callable[[object], tuple[Row, ...]] = getattr(importlib.import_module(module), function)
+    try:
+        return group(effort)
+    except (OSError, RuntimeError, ValueError, TimeoutError) as error:
+        text = str(error).strip() or type(error).__name__
+        return (Row(id=name, what="could not be measured", not_measured=f"{type(error).__name__}: {text}"),)
+
+
+def summary(report: Report) -> str:
+    """Return how many bars hold, which are missed, and whether the machine was busy."""
+    barred = [row for row in report.rows if row.bar is not None]
+    held = sum(row.holds is True for row in barred)
+    missed = [row.id for row in barred if row.holds is False]
+    text = f"{held} of {len(barred)} bars hold"
+    if missed:
+        text += f"; missed: {', '.join(missed)}"
+    notice = busy_notice(report.machine["load_1min"])
+    return f"{text}\n{notice}" if notice else text
+
+
+def say(text: str) -> None:
+    """Print a line now."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
