@@ -7,7 +7,7 @@ import numpy as np
 
 from drlnb.records.errors import CheckpointError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.actors import NumpyActor
+from drlnb.rl.algorithms import make_actor
 from drlnb.runtime import checkpoint
 
 __all__ = ["Model", "load_model"]
@@ -26,7 +26,7 @@ class Model:
 
     def __init__(self, spec: TaskSpec, parameters: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
         self.spec = spec
-        self._actor = NumpyActor(spec)
+        self._actor = make_actor(spec)
         self._actor.load(parameters)
 
     def __repr__(self) -> str:

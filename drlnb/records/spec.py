@@ -7,7 +7,7 @@ from typing import Any, Self
 
 __all__ = ["ALGORITHMS", "TaskSpec"]
 
-#: Algorithms that this version can run.
+#: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.TABLE`.
 ALGORITHMS = ("ppo",)
 
 

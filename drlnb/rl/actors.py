@@ -4,38 +4,79 @@ For the handful of rows that one collector steps, numpy's forward pass takes a t
 process starts ten times faster when it never imports torch.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.layout import HEADER_BYTES, layout_of
+from drlnb.rl.heads import bounds
+from drlnb.rl.layout import HEADER_BYTES, Layout, layout_of
 from drlnb.rl.normalise import Moments, normalise
 from drlnb.rl.seeding import EXPLORE, generator
 
-__all__ = ["NumpyActor", "bounds"]
-
-_LOG_2PI = float(np.log(2.0 * np.pi))
+__all__ = ["Actor", "Network", "NumpyActor", "NumpyMlp"]
 
 
-def bounds(space: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the flat lower and upper bounds of a plain box space, float64; None becomes infinity.
+class Network(Protocol):
+    """Computes an actor's outputs from observations."""
 
-    The lists hold one number per element, or one for all.
+    def load(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Take over published tensors, float32 by name; they are not changed afterwards."""
+
+    def forward(self, obs: np.ndarray) -> np.ndarray:
+        """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``, normalised if the task is."""
+
+
+class NumpyMlp:
+    """A tower of dense layers, in numpy.
+
+    Parameters
+    ----------
+    activation
+        ``tanh`` or ``relu``.
     """
-    size = int(np.prod(space["shape"]))
-    low = np.array([-np.inf if v is None else v for v in space["low"]], np.float64)
-    high = np.array([np.inf if v is None else v for v in space["high"]], np.float64)
-    return np.broadcast_to(low, (size,)), np.broadcast_to(high, (size,))
+
+    def __init__(self, activation: str) -> None:
+        self._relu = activation == "relu"
+        self._layers: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def load(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Take over weights and biases, named ``*.weight`` and ``*.bias``, in the order of the layers."""
+        self._layers = [
+            (np.ascontiguousarray(tensor.T), tensors[name.removesuffix("weight") + "bias"])
+            for name, tensor in tensors.items()
+            if name.endswith("weight")
+        ]
+
+    def forward(self, obs: np.ndarray) -> np.ndarray:
+        """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""
+        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+        for weight, bias in self._layers[:-1]:
+            x = x @ weight
+            x += bias
+            if self._relu:
+                np.maximum(x, 0.0, out=x)
+            else:
+                np.tanh(x, out=x)
+        weight, bias = self._layers[-1]
+        outputs: np.ndarray = x @ weight
+        outputs += bias
+        return outputs
 
 
-class NumpyActor:
-    """The policy of one task, in numpy.
+class Actor:
+    """The acting side of one task: parameters in, actions out.
+
+    An algorithm that acts in another way overrides :meth:`at`, :meth:`choose`, :meth:`log_prob`, :meth:`sample` and
+    :meth:`extras`; one with another network hands its layout over.
 
     Parameters
     ----------
     spec
         The task, with its spaces filled in.
+    layout
+        Of the parameters; None: policy and value function, :func:`drlnb.rl.layout.layout_of`.
 
     Raises
     ------
@@ -43,17 +84,18 @@ class NumpyActor:
         If the spec holds no spaces.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
-        self.layout = layout_of(spec)
+    def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
+        self.layout = layout or layout_of(spec)
+        self.head = self.layout.head
         self._obs_shape = tuple((spec.observation_space or {})["shape"])
-        action_space = dict(spec.action_space or {})
-        self._start = int(action_space.get("start", 0))
-        self._action_shape = tuple(action_space.get("shape", ()))
-        self._action_dtype = np.dtype(action_space.get("dtype", "int64"))
-        if not self.layout.discrete:
-            self._low, self._high = bounds(action_space)
-        self._relu = self.layout.activation == "relu"
-        self._towers: list[tuple[np.ndarray, np.ndarray]] = []
+        space = dict(spec.action_space or {})
+        self._start = np.asarray(space.get("start", 0))
+        self._action_shape = tuple(space.get("shape", ()))
+        self._action_dtype = np.dtype(space.get("dtype", "int64"))
+        if self.head.kind == "box":
+            self._low, self._high = bounds(space)
+        self._network: Network = NumpyMlp(self.layout.activation)
+        self._std = self._log_std = None
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:
@@ -78,75 +120,62 @@ class NumpyActor:
             obs = Moments(statistics[0], statistics[4 : 4 + layout.obs_width], statistics[4 + layout.obs_width :])
             self._mean, self._var = obs.mean, obs.var
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
-        self._towers = [
-            (np.ascontiguousarray(tensor.T), tensors[name.replace("weight", "bias")])
-            for name, tensor in tensors.items()  # in the order of the layers: tower first, head last
-            if name.endswith("weight")
-        ]
-        if not layout.discrete:
-            self._log_std = tensors["log_std"]
-            self._std = np.exp(self._log_std)
+        self._log_std = tensors.pop("log_std", None)
+        self._std = None if self._log_std is None else np.exp(self._log_std)
+        self._network.load(tensors)
 
-    def forward(self, obs: np.ndarray) -> np.ndarray:
-        """Return logits or means, float32, shape ``(B, action_width)``, of raw observations ``(B, *obs)``."""
-        x = obs.reshape(len(obs), -1)
-        x = normalise(x, self._mean, self._var) if self.layout.norm_obs else x.astype(np.float32, copy=False)
-        for weight, bias in self._towers[:-1]:
-            x = x @ weight
-            x += bias
-            if self._relu:
-                np.maximum(x, 0.0, out=x)
-            else:
-                np.tanh(x, out=x)
-        weight, bias = self._towers[-1]
-        outputs: np.ndarray = x @ weight
-        outputs += bias
-        return outputs
-
-    def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Return actions for network outputs ``(B, p)`` and noise ``(B, p)``: Gumbel or standard normal."""
-        discrete = self.layout.discrete
-        actions: np.ndarray = (outputs + noise).argmax(axis=-1) if discrete else outputs + self._std * noise
-        return actions
-
-    def log_prob(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Return log-probabilities, float32, shape ``(...)``, of unclipped actions under outputs ``(..., p)``."""
-        log_p: np.ndarray
-        if self.layout.discrete:
-            shifted = outputs - outputs.max(axis=-1, keepdims=True)
-            chosen = np.take_along_axis(shifted, actions[..., None], axis=-1)[..., 0]
-            log_p = chosen - np.log(np.exp(shifted).sum(axis=-1))
-        else:
-            z = (actions - outputs) / self._std
-            constant = self._log_std.sum() + np.float32(0.5 * _LOG_2PI * self.layout.action_width)
-            log_p = np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
-        return log_p
-
-    def act(self, obs: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return unclipped actions and their log-probabilities.
+    def at(self, progress_remaining: float, round: int) -> None:
+        """Hear where training stands before a round is collected; nothing depends on it here.
 
         Parameters
         ----------
-        obs
-            Raw observations, shape ``(B, *obs)``.
-        noise
-            float32, shape ``(B, action_width)``: Gumbel for discrete actions, else standard normal.
-
-        Returns
-        -------
-        tuple of ndarray
-            Discrete actions from 0, shape ``(B,)``, or float32 ``(B, d)``; log-probabilities ``(B,)`` float32.
+        progress_remaining
+            Which fraction of the budget was left when the round began, in ``[0, 1]``.
+        round
+            Number of the round, at least 0.
         """
-        outputs = self.forward(obs)
-        actions = self.choose(outputs, noise)
-        return actions, self.log_prob(outputs, actions)
+
+    def forward(self, obs: np.ndarray) -> np.ndarray:
+        """Return outputs, float32, shape ``(B, width)``, of raw observations ``(B, *obs)``."""
+        if self.layout.norm_obs:
+            obs = normalise(obs.reshape(len(obs), -1), self._mean, self._var).reshape(obs.shape)
+        return self._network.forward(obs)
+
+    def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return a collector's actions for outputs and noise ``(R, width)``: row i is the task's environment i."""
+        return self.head.choose(outputs, noise, self._std)
+
+    def log_prob(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return log-probabilities, float32, shape ``(..., R)``, of a collector's unclipped actions.
+
+        `outputs` have the shape ``(..., R, width)``; row i is the task's environment i.
+        """
+        return self.head.log_prob(outputs, actions, self._log_std)
+
+    def sample(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return actions outside a collector, where rows belong to no environment; noise 0: the most likely ones."""
+        return self.head.choose(outputs, noise, self._std)
+
+    def extras(self, rows: Any) -> dict[str, np.ndarray]:
+        """Return arrays that ride in the fragment beside the samples; none here.
+
+        Parameters
+        ----------
+        rows
+            Index of the collector's environments among the task's: a slice or a list.
+        """
+        return {}
 
     def to_env(self, actions: np.ndarray) -> Any:
-        """Return what the environments take: whole numbers from the space's start, or clipped arrays."""
-        if self.layout.discrete:
+        """Return what the environments take: whole numbers from the space's start, or arrays of its shape."""
+        kind = self.head.kind
+        if kind == "discrete":
             return (actions + self._start).tolist()
-        clipped = np.clip(actions, self._low, self._high).astype(self._action_dtype)
-        return clipped.reshape(len(actions), *self._action_shape)
+        if kind == "box":
+            actions = np.clip(actions, self._low, self._high)
+        elif kind == "multidiscrete":
+            actions = actions + self._start
+        return actions.astype(self._action_dtype).reshape(len(actions), *self._action_shape)
 
     def predict(self, obs: Any, deterministic: bool = False) -> tuple[Any, None]:
         """Return the action for one observation or a batch of them, in Stable-Baselines3's manner.
@@ -166,13 +195,10 @@ class NumpyActor:
         rows = np.asarray(obs)
         single = rows.shape == self._obs_shape
         outputs = self.forward(rows[None] if single else rows)
-        shape = outputs.shape
-        noise: np.ndarray
-        if deterministic:
-            noise = np.zeros(shape, np.float32)
-        elif self.layout.discrete:
-            noise = self._rng.gumbel(size=shape).astype(np.float32)
-        else:
-            noise = self._rng.standard_normal(shape, np.float32)
-        actions = np.asarray(self.to_env(self.choose(outputs, noise)))
+        noise = np.zeros(outputs.shape, np.float32) if deterministic else self.head.draw(self._rng, outputs.shape)
+        actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
+
+
+#: The name of earlier versions.
+NumpyActor = Actor

@@ -19,10 +19,12 @@ import numpy as np
 
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.actors import NumpyActor
+from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import make_env
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments
+from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 from drlnb.rl.snapshots import freeze, restorable, thaw
 
@@ -66,7 +68,7 @@ class Collector:
             raise ValueError(f"env_indices must ascend within [0, {spec.n_envs}), got {indices}")
         self.spec = spec
         self.env_indices = indices
-        self.actor = NumpyActor(spec)
+        self.actor = make_actor(spec)
         layout = self.actor.layout
         self._norm_obs, self._norm_reward = layout.norm_obs, layout.norm_reward
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
@@ -89,7 +91,9 @@ class Collector:
             raise EnvError(f"{self.spec.env}: environment {self.env_indices[column]} raised in reset") from error
         self._discounted[column], self._returns[column], self._lengths[column] = 0.0, 0.0, 0
 
-    def collect(self, parameters: np.ndarray, *, version: int, round: int, n_steps: int) -> Fragment:
+    def collect(
+        self, parameters: np.ndarray, *, version: int, round: int, n_steps: int, n_timesteps: int | None = None
+    ) -> Fragment:
         """Step every environment `n_steps` times with one version of the policy.
 
         Parameters
@@ -102,6 +106,9 @@ class Collector:
             Number of the round, at least 0; part of the noise's key.
         n_steps
             Steps per environment, at least 1.
+        n_timesteps
+            Environment steps of the task before this round; acting that depends on progress reads it.  None: all
+            rounds had `n_steps`.
 
         Returns
         -------
@@ -117,12 +124,13 @@ class Collector:
         """
         started = time.perf_counter()
         self.actor.load(parameters)
-        layout, n = self.actor.layout, len(self.env_indices)
-        noise = np.zeros((n_steps, self.spec.n_envs, layout.action_width), np.float32)
+        done = round * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
+        self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
+        head, n = self.actor.head, len(self.env_indices)
+        noise = np.zeros((n_steps, self.spec.n_envs, head.width), np.float32)
         for column, index in enumerate(self.env_indices):
-            shape = (n_steps, layout.action_width)
-            noise[:, index] = self._noise.block(column, round, shape, gumbel=layout.discrete)
-        run = _Run(n_steps, n, self._current, layout.action_width, layout.discrete)
+            noise[:, index] = self._noise.block(column, round, (n_steps, head.width), noise=head.noise)
+        run = _Run(n_steps, n, self._current, head)
         for t in range(n_steps):
             self._step(t, run, noise[t])
         arrays = self._arrays(run)
@@ -188,7 +196,7 @@ class Collector:
         if self._norm_reward:
             flat = np.array(run.discounted).reshape(n_steps, n, 1)
             arrays["return_moments"] = np.stack([_packed(Moments.of(flat[:, column])) for column in range(n)])
-        return arrays
+        return arrays | self.actor.extras(self._rows)
 
     def _check_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name in ("reward", "obs", "last_obs", "final_obs"):
@@ -266,12 +274,11 @@ class Collector:
 class _Run:
     """What one call of collect gathers; rows of arrays are steps."""
 
-    def __init__(self, n_steps: int, n: int, current: np.ndarray, width: int, discrete: bool) -> None:
+    def __init__(self, n_steps: int, n: int, current: np.ndarray, head: Head) -> None:
         rows = len(current)
         self.obs = np.empty((n_steps, n, *current.shape[1:]), current.dtype)
-        self.outputs = np.empty((n_steps, rows, width), np.float32)
-        shape, dtype = ((n_steps, rows), np.int64) if discrete else ((n_steps, rows, width), np.float32)
-        self.actions = np.empty(shape, dtype)
+        self.outputs = np.empty((n_steps, rows, head.width), np.float32)
+        self.actions = np.empty((n_steps, rows, *head.action_shape), head.action_dtype)
         self.rewards: list[float] = []
         self.discounted: list[float] = []
         self.terminated = np.zeros((n_steps, n), np.bool_)

@@ -21,6 +21,7 @@ __all__ = ["describe", "make_env", "probe"]
 _PROBE_STEPS = 5
 #: Uniform bounds of spaces with more elements than this (images) are told as one number.
 _LONG = 64
+_ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
 
 
 def make_env(env: str) -> gymnasium.Env:
@@ -72,7 +73,8 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
     dict
         ``{"kind": "box", "shape", "dtype", "low", "high"}`` with flat bounds, None where unbounded, one number for
         all elements of a large space with equal bounds; ``{"kind": "discrete", "n"}`` with ``"start"`` unless 0;
-        for other spaces ``{"kind": <class name>, "text"}``.
+        ``{"kind": "multidiscrete", "nvec", "shape", "dtype"}`` with a flat ``nvec``, and ``"start"`` unless 0;
+        ``{"kind": "multibinary", "shape", "dtype"}``; for other spaces ``{"kind": <class name>, "text"}``.
 
     Examples
     --------
@@ -85,6 +87,13 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
     if isinstance(space, gymnasium.spaces.Box):
         low, high = _bounds(space.low), _bounds(space.high)
         return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        nvec, start = np.asarray(space.nvec), np.asarray(space.start)
+        more = {"start": start.ravel().tolist()} if start.any() else {}
+        plain = {"kind": "multidiscrete", "nvec": nvec.ravel().tolist(), "shape": list(nvec.shape)}
+        return {**plain, "dtype": space.dtype.name, **more}
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return {"kind": "multibinary", "shape": list(space.shape), "dtype": space.dtype.name}
     return {"kind": type(space).__name__.lower(), "text": str(space)}
 
 
@@ -98,8 +107,9 @@ def _check_spaces(env: str, made: gymnasium.Env) -> None:
     if isinstance(action, gymnasium.spaces.Box):
         if not np.issubdtype(action.dtype, np.floating):
             raise UnsupportedSpace(f"{env}: action space {action} is not supported, a Box of actions must hold floats")
-    elif not isinstance(action, gymnasium.spaces.Discrete):
-        raise UnsupportedSpace(f"{env}: action space {action} is not supported, PPO takes Discrete and Box (floats)")
+    elif not isinstance(action, _ACTIONS):
+        known = "Discrete, MultiDiscrete, MultiBinary and Box (floats)"
+        raise UnsupportedSpace(f"{env}: action space {action} is not supported, actions may be {known}")
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.actors import NumpyActor
+from drlnb.rl.actors import Actor
+from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import make_env
 from drlnb.rl.seeding import EVAL, generator, reset_seed
 
@@ -74,7 +75,7 @@ def evaluate(
     """
     if n_episodes < 1:
         raise ValueError(f"n_episodes must be >= 1, got {n_episodes}")
-    actor = NumpyActor(spec)
+    actor = make_actor(spec)
     actor.load(parameters)
     key = spec.seed if seed is None else seed
     envs = [make_env(spec.env) for _ in range(min(n_episodes, _MOST_ENVS))]
@@ -85,21 +86,20 @@ def evaluate(
             env.close()
 
 
-def _play(actor: NumpyActor, envs: list[gymnasium.Env], seed: int, n_episodes: int, deterministic: bool) -> Evaluation:
+def _play(actor: Actor, envs: list[gymnasium.Env], seed: int, n_episodes: int, deterministic: bool) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
     playing = dict(enumerate(range(len(envs))))  # environment -> its episode
     obs = [env.reset(seed=reset_seed(seed, EVAL, k))[0] for k, env in enumerate(envs)]
     rngs = [generator(seed, EVAL, k, 1) for k in range(n_episodes)]
-    width = actor.layout.action_width
+    width = actor.head.width
     while playing:
         columns = list(playing)
         outputs = actor.forward(np.stack([obs[column] for column in columns]))
         noise = np.zeros((len(columns), width), np.float32)
         if not deterministic:
             for row, column in enumerate(columns):
-                rng = rngs[playing[column]]
-                noise[row] = rng.gumbel(size=width) if actor.layout.discrete else rng.standard_normal(width)
-        actions = actor.to_env(actor.choose(outputs, noise))
+                noise[row] = actor.head.draw(rngs[playing[column]], (width,))
+        actions = actor.to_env(actor.sample(outputs, noise))
         for column, action in zip(columns, actions, strict=True):
             obs[column], reward, terminated, truncated, _ = envs[column].step(action)
             episode = playing[column]

@@ -7,7 +7,7 @@ and the policy's part of the vector.  Actors need no more.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,8 +16,23 @@ import numpy as np
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.heads import Head
 
-__all__ = ["HEADER_BYTES", "Entry", "Layout", "layout_of", "network_shape", "normalised"]
+__all__ = [
+    "HEADER_BYTES",
+    "Entry",
+    "Layout",
+    "Shapes",
+    "assemble",
+    "layout_of",
+    "mlp_tower",
+    "network_shape",
+    "normalised",
+]
+
+#: Names and shapes of tensors, in their order in the flat vector.
+Shapes = Sequence[tuple[str, tuple[int, ...]]]
+
 
 #: Bytes before the statistics: 32 of SHA-256, the rest reserved; one cache line, so that what follows stays aligned.
 HEADER_BYTES = 64
@@ -54,10 +69,9 @@ class Layout:
     n_total: int
     #: Numbers per observation, after flattening.
     obs_width: int
-    #: Number of actions (discrete) or dimensions (box).
-    action_width: int
-    discrete: bool
-    #: ``tanh`` or ``relu``.
+    #: What the policy's outputs mean.
+    head: Head
+    #: Name of the activation of MLP towers, ``tanh`` or ``relu``.
     activation: str
     norm_obs: bool
     norm_reward: bool
@@ -78,6 +92,16 @@ class Layout:
     def published_bytes(self) -> int:
         """Size of the published buffer."""
         return self.policy_offset + 4 * self.n_policy
+
+    @property
+    def action_width(self) -> int:
+        """Outputs of the policy network: logits or means."""
+        return self.head.width
+
+    @property
+    def discrete(self) -> bool:
+        """The action is one choice among a few."""
+        return self.head.kind == "discrete"
 
     def __getitem__(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.name == name)
@@ -134,16 +158,23 @@ def network_shape(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, .
     return tuple(towers[0]), tuple(towers[1]), activation
 
 
-def _tower(prefix: str, head: str, widths: tuple[int, ...], n_in: int, n_out: int) -> list[tuple[str, tuple[int, ...]]]:
-    shapes: list[tuple[str, tuple[int, ...]]] = []
-    for number, width in enumerate(widths):
-        shapes += [(f"{prefix}.{number}.weight", (width, n_in)), (f"{prefix}.{number}.bias", (width,))]
-        n_in = width
-    return [*shapes, (f"{head}.weight", (n_out, n_in)), (f"{head}.bias", (n_out,))]
+def assemble(
+    spec: TaskSpec, policy: Shapes, rest: Shapes, *, activation: str = "tanh", head: Head | None = None
+) -> Layout:
+    """Lay tensors out one after the other, the published ones first.
 
-
-def layout_of(spec: TaskSpec) -> Layout:
-    """Derive the layout from a task's spaces and settings.
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    policy
+        Names and shapes of the tensors that actors need.
+    rest
+        Those of the tensors that only the learner needs.
+    activation
+        Name of the towers' activation.
+    head
+        What the policy's outputs mean; None: the head of the action space.
 
     Raises
     ------
@@ -152,30 +183,51 @@ def layout_of(spec: TaskSpec) -> Layout:
     """
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
-    discrete = spec.action_space["kind"] == "discrete"
-    obs_width = prod(spec.observation_space["shape"])
-    action_width = int(spec.action_space["n"]) if discrete else prod(spec.action_space["shape"])
-    pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))
-    policy = _tower("pi", "action", pi, obs_width, action_width)
-    if not discrete:
-        policy.append(("log_std", (action_width,)))
+    head = head or Head.of(spec.action_space)
     entries: list[Entry] = []
     start = n_policy = 0
-    for name, shape in policy + _tower("vf", "value", vf, obs_width, 1):
-        entries.append(Entry(name, shape, start))
+    for name, shape in (*policy, *rest):
+        entries.append(Entry(name, tuple(shape), start))
         start += -(-prod(shape) // _ALIGN) * _ALIGN
         n_policy = start if len(entries) <= len(policy) else n_policy
     norm_obs, norm_reward = normalised(spec.hyperparameters.get("normalize"))
-    told = [[(e.name, e.shape, e.start) for e in entries], discrete, activation, norm_obs, norm_reward]
+    told = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
     return Layout(
         entries=tuple(entries),
         n_policy=n_policy,
         n_total=start,
-        obs_width=obs_width,
-        action_width=action_width,
-        discrete=discrete,
+        obs_width=prod(spec.observation_space["shape"]),
+        head=head,
         activation=activation,
         norm_obs=norm_obs,
         norm_reward=norm_reward,
         sha=hashlib.sha256(json.dumps(told).encode()).digest(),
     )
+
+
+def mlp_tower(prefix: str, head: str, widths: Sequence[int], n_in: int, n_out: int) -> Shapes:
+    """Return names and shapes of a tower's tensors: ``prefix.0.weight``, ..., ``head.weight``, ``head.bias``."""
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    for number, width in enumerate(widths):
+        shapes += [(f"{prefix}.{number}.weight", (width, n_in)), (f"{prefix}.{number}.bias", (width,))]
+        n_in = width
+    return [*shapes, (f"{head}.weight", (n_out, n_in)), (f"{head}.bias", (n_out,))]
+
+
+def layout_of(spec: TaskSpec) -> Layout:
+    """Derive the layout of a policy and a value function from a task's spaces and settings.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.probe`.
+    """
+    if spec.observation_space is None or spec.action_space is None:
+        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    head = Head.of(spec.action_space)
+    obs_width = prod(spec.observation_space["shape"])
+    pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))
+    policy = [*mlp_tower("pi", "action", pi, obs_width, head.width)]
+    if head.kind == "box":
+        policy.append(("log_std", (head.width,)))
+    return assemble(spec, policy, mlp_tower("vf", "value", vf, obs_width, 1), activation=activation, head=head)

@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms import make_learner
 from drlnb.rl.fragments import Fragment
 
 __all__ = ["Learner", "make_learner"]
@@ -78,25 +78,3 @@ class Learner(Protocol):
         ValueError
             If the state was made for another layout.
         """
-
-
-def make_learner(spec: TaskSpec, *, device: str = "cpu") -> Learner:
-    """Return the learner of a task's algorithm.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    ConfigError
-        If a hyper-parameter is wrong.
-    """
-    from drlnb.rl.ppo import PpoLearner  # torch loads here, not with the protocol
-
-    return PpoLearner(spec, device=device)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms import make_learner, round_steps
 from drlnb.rl.collect import Collector, split_envs
-from drlnb.rl.learner import make_learner
-from drlnb.rl.ppo_settings import PpoSettings
 
 __all__ = ["LocalResult", "train_local"]
 
@@ -55,7 +54,7 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] |
     NonFinite
         If an update is refused.
     """
-    n_steps = PpoSettings.from_mapping(spec.hyperparameters).n_steps
+    n_steps = round_steps(spec)
     learner = make_learner(spec)
     collectors = [Collector(spec, env_indices=share) for share in split_envs(spec.n_envs, spec.n_collectors)]
     episodes: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -66,7 +65,10 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] |
         parameters = learner.published()
         while done < spec.total_timesteps:
             started = time.perf_counter()
-            fragments = [c.collect(parameters, version=number, round=number, n_steps=n_steps) for c in collectors]
+            fragments = [
+                c.collect(parameters, version=number, round=number, n_steps=n_steps, n_timesteps=done)
+                for c in collectors
+            ]
             collected = time.perf_counter()
             done += sum(fragment.header["n_samples"] for fragment in fragments)
             learner.begin(number, done)

@@ -3,111 +3,18 @@
 Names and defaults are Stable-Baselines3's (2.9); the field comments are the help texts.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from math import isfinite
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from drlnb.records.errors import ConfigError
-from drlnb.rl.layout import network_shape
-from drlnb.rl.schedules import parse_schedule
+from drlnb.rl import checks
+from drlnb.rl.checks import Check, Settings
 
-__all__ = ["PpoSettings", "check_value"]
-
-_POLICY_KEYS = {"net_arch", "activation_fn", "ortho_init", "log_std_init"}
-_NORMALIZE_KEYS = {"norm_obs", "norm_reward"}
-
-
-def _whole(value: Any) -> str | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return None if good else "must be a whole number >= 1"
-
-
-def _number(low: float, high: float, text: str, *, open_low: bool = False) -> Callable[[Any], str | None]:
-    def check(value: Any) -> str | None:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        return None if good and low <= value <= high and not (open_low and value == low) else text
-
-    return check
-
-
-def _schedule(value: Any) -> str | None:
-    try:
-        parse_schedule(value)
-    except ValueError:
-        return "must be a number >= 0 or lin_NUMBER"
-    return None
-
-
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else "must be true or false"
-
-
-def _optional(check: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
-    def checked(value: Any) -> str | None:
-        problem = None if value is None else check(value)
-        return problem and f"{problem}, or none"
-
-    return checked
-
-
-def _policy(value: Any) -> str | None:
-    return None if value == "MlpPolicy" else "must be MlpPolicy (the only policy so far)"
-
-
-def _keys(value: Any, known: set[str]) -> str | None:
-    unknown = sorted(set(value) - known)
-    return f"takes the keys {', '.join(sorted(known))}, not {', '.join(unknown)}" if unknown else None
-
-
-def _policy_kwargs(value: Any) -> str | None:
-    if not isinstance(value, Mapping):
-        return "must be a mapping"
-    try:
-        network_shape(value)
-    except (ConfigError, AttributeError, TypeError) as error:
-        return f"is wrong: {error}"
-    return _keys(value, _POLICY_KEYS)
-
-
-def _normalize(value: Any) -> str | None:
-    if isinstance(value, Mapping):
-        return _keys(value, _NORMALIZE_KEYS) or next((p for p in map(_flag, value.values()) if p), None)
-    return _flag(value) and "must be true, false or {norm_obs, norm_reward}"
-
-
-_FRACTION = _number(0.0, 1.0, "must be a number in [0, 1]")
-_POSITIVE = _number(0.0, float("inf"), "must be a number > 0", open_low=True)
-_WEIGHT = _number(0.0, float("inf"), "must be a number >= 0")
-
-_CHECKS: dict[str, Callable[[Any], str | None]] = {
-    "policy": _policy,
-    "learning_rate": _schedule,
-    "n_steps": _whole,
-    "batch_size": _whole,
-    "n_epochs": _whole,
-    "gamma": _FRACTION,
-    "gae_lambda": _FRACTION,
-    "clip_range": _schedule,
-    "clip_range_vf": _optional(_schedule),
-    "normalize_advantage": _flag,
-    "ent_coef": _WEIGHT,
-    "vf_coef": _WEIGHT,
-    "max_grad_norm": _POSITIVE,
-    "target_kl": _optional(_POSITIVE),
-    "normalize": _normalize,
-    "policy_kwargs": _policy_kwargs,
-}
-
-
-def check_value(name: str, value: Any) -> str | None:
-    """Return what is wrong with one setting's value, with the value, or None."""
-    problem = _CHECKS[name](value)
-    return problem and f"{name} {problem}, got {value!r}"
+__all__ = ["PpoSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PpoSettings:
+class PpoSettings(Settings):
     """PPO's settings, complete.
 
     Raises
@@ -115,6 +22,37 @@ class PpoSettings:
     ConfigError
         If values are wrong; the message names all of them.
     """
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        **checks.CHECKED,
+        "n_steps": checks.whole,
+        "batch_size": checks.whole,
+        "n_epochs": checks.whole,
+        "gae_lambda": checks.FRACTION,
+        "clip_range": checks.schedule,
+        "clip_range_vf": checks.optional(checks.schedule),
+        "normalize_advantage": checks.flag,
+        "ent_coef": checks.WEIGHT,
+        "vf_coef": checks.WEIGHT,
+        "target_kl": checks.optional(checks.POSITIVE),
+    }
+    #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
+    ALIASES: ClassVar[Mapping[str, str]] = {
+        "num_envs": "n_envs",
+        "num_steps": "n_steps",
+        "update_epochs": "n_epochs",
+        "clip_coef": "clip_range",
+        "norm_adv": "normalize_advantage",
+    }
+    CONVERTED: ClassVar[frozenset[str]] = frozenset({"anneal_lr", "num_minibatches"})
+    UNSUPPORTED: ClassVar[Mapping[str, str]] = {
+        **checks.NEVER,
+        "use_sde": "state-dependent exploration is not built yet",
+        "sde_sample_freq": "state-dependent exploration is not built yet",
+        "rollout_buffer_class": "samples travel as fragments, there is no buffer class",
+        "rollout_buffer_kwargs": "samples travel as fragments, there is no buffer class",
+    }
+    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "ent_coef", "clip_range", "target_kl", "n_epochs"})
 
     #: Network family; only ``MlpPolicy`` so far.
     policy: str = "MlpPolicy"
@@ -149,25 +87,33 @@ class PpoSettings:
     #: ``net_arch``, ``activation_fn`` (tanh, relu), ``ortho_init``, ``log_std_init``.
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        problems = [check_value(f.name, getattr(self, f.name)) for f in fields(self)]
-        if any(problems):
-            raise ConfigError([problem for problem in problems if problem])
+    @classmethod
+    def convert(cls, values: dict[str, Any], n_envs: int) -> list[str]:
+        """Turn CleanRL's counts and flags into ours, in place; return problems."""
+        problems = []
+        if "num_minibatches" in values:
+            n, n_steps = values.pop("num_minibatches"), values["n_steps"]
+            problem = checks.whole(n)
+            if problem:
+                problems.append(f"num_minibatches {problem}, got {n!r}")
+            elif isinstance(n_steps, int) and n_steps * n_envs >= n:
+                values["batch_size"] = n_steps * n_envs // n
+            else:
+                problems.append(f"num_minibatches = {n} must be <= n_steps * n_envs = {n_steps} * {n_envs}")
+        anneal = values.pop("anneal_lr", False)
+        if not isinstance(anneal, bool):
+            problems.append(f"anneal_lr must be true or false, got {anneal!r}")
+        elif anneal and isinstance(values["learning_rate"], int | float):
+            values["learning_rate"] = f"lin_{values['learning_rate']}"
+        return problems
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Build the settings from plain data; what is missing gets its default.
-
-        Raises
-        ------
-        ConfigError
-            If a key is unknown or a value is wrong.
-        """
-        unknown = sorted(mapping.keys() - {f.name for f in fields(cls)})
-        if unknown:
-            raise ConfigError([f"unknown hyper-parameter {name!r}" for name in unknown])
-        return cls(**mapping)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return all settings as a mapping of plain data."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
+        """Return what is wrong between batch, steps and environments."""
+        batch, steps, problems = values["batch_size"], values["n_steps"], []
+        if batch > steps * n_envs:
+            total = f"{steps} * {n_envs} = {steps * n_envs}"
+            problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")
+        if values["normalize_advantage"] and batch == 1:
+            problems.append("batch_size must be >= 2 with normalize_advantage (one sample has no spread), got 1")
+        return problems

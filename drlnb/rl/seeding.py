@@ -7,6 +7,8 @@ needs counters only.
 
 import numpy as np
 
+from drlnb.rl.heads import Noise
+
 __all__ = ["ACT", "ENV", "EVAL", "EXPLORE", "INIT", "REPLAY", "SHUFFLE", "NoiseStreams", "generator", "reset_seed"]
 
 #: Streams; numbers are part of the meaning of a seed: append only.
@@ -76,7 +78,7 @@ class NoiseStreams:
             "uinteger": 0,
         }
 
-    def block(self, position: int, round: int, shape: tuple[int, int], *, gumbel: bool) -> np.ndarray:
+    def block(self, position: int, round: int, shape: tuple[int, int], *, noise: Noise) -> np.ndarray:
         """Return the noise of one environment for one round.
 
         Parameters
@@ -86,9 +88,9 @@ class NoiseStreams:
         round
             Number of the round, at least 0.
         shape
-            Steps of the round and width: actions (Gumbel) or action dimensions (normal).
-        gumbel
-            Gumbel(0, 1) instead of standard normal deviates.
+            Steps of the round and width: one number per output of the policy.
+        noise
+            Gumbel(0, 1), logistic(0, 1) or standard normal deviates.
 
         Returns
         -------
@@ -96,6 +98,12 @@ class NoiseStreams:
             float32, of `shape`, dimensionless.
         """
         self._rewind(position, round)
-        if gumbel:
-            return -np.log(np.maximum(self._rng.standard_exponential(shape), _LEAST)).astype(np.float32)
+        if noise == "gumbel":
+            return -np.log(self._exponential(shape)).astype(np.float32)
+        if noise == "logistic":  # the difference of two Gumbel deviates; drawn in pairs, so that rows come in order
+            pairs = np.log(self._exponential((*shape, 2)))
+            return (pairs[..., 0] - pairs[..., 1]).astype(np.float32)
         return self._rng.standard_normal(shape).astype(np.float32)
+
+    def _exponential(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.maximum(self._rng.standard_exponential(shape), _LEAST)

@@ -22,6 +22,7 @@ from drlnb.records.errors import CheckpointError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms import round_steps
 from drlnb.runtime import checkpoint
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
@@ -108,7 +109,7 @@ class Master:
             "task": self.task,
             "n_envs": self.spec.n_envs,
             "n_collectors": self.spec.n_collectors,
-            "n_steps": int(self.spec.hyperparameters["n_steps"]),
+            "n_steps": round_steps(self.spec),
             "total_timesteps": self.spec.total_timesteps,
             "planners": self.planners,
             **self.settings,

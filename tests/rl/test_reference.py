@@ -7,12 +7,11 @@ import pytest
 
 from drlnb.rl.metrics import GLOSSARY
 from drlnb.rl.ppo_settings import PpoSettings
-from drlnb.rl.settings import ALIASES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rl.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [*GLOSSARY, *(field.name for field in fields(PpoSettings)), *ALIASES])
+@pytest.mark.parametrize("name", [*GLOSSARY, *(field.name for field in fields(PpoSettings)), *PpoSettings.ALIASES])
 def test_the_page_names_every_metric_and_setting(name):
     """Each metric, setting and alias appears on docs/reference/rl.md as code."""
     assert f"`{name}`" in PAGE

@@ -4,7 +4,7 @@ import pytest
 
 from drlnb.records.errors import ConfigError, InputError
 from drlnb.rl.ppo_settings import PpoSettings
-from drlnb.rl.settings import UNSUPPORTED, resolve
+from drlnb.rl.settings import resolve
 
 
 def test_defaults_are_stable_baselines():
@@ -132,10 +132,10 @@ def test_one_setting_under_two_names_is_refused():
         resolve("X-v0", overrides={"clip_range": 0.1, "clip_coef": 0.2})
 
 
-@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+@pytest.mark.parametrize("name", sorted(PpoSettings.UNSUPPORTED))
 def test_unsupported_names_get_their_reason(name):
     """Stable-Baselines3's arguments without a meaning here are refused with the reason."""
-    with pytest.raises(ConfigError, match=f"{name!r} is not supported: {UNSUPPORTED[name]}"):
+    with pytest.raises(ConfigError, match=f"{name!r} is not supported: {PpoSettings.UNSUPPORTED[name]}"):
         resolve("X-v0", overrides={name: 1})
 
 

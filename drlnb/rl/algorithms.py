@@ -1,0 +1,125 @@
+"""Which algorithms are there, and where does each keep its parts?  One table; nothing is imported before it is needed.
+
+A collector asks for an actor and never loads torch; the host of a learner asks for a learner.  Parts are told as
+``module:Class``, so that this table itself costs nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from drlnb.records.spec import ALGORITHMS, TaskSpec
+
+if TYPE_CHECKING:
+    from drlnb.rl.actors import Actor
+    from drlnb.rl.checks import Settings
+    from drlnb.rl.learner import Learner
+
+__all__ = ["TABLE", "Algorithm", "make_actor", "make_learner", "round_steps", "settings_class", "settings_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """Where one algorithm's parts are, as ``module:Class``."""
+
+    #: As in ``TaskSpec.algo`` and :data:`drlnb.records.spec.ALGORITHMS`.
+    name: str
+    #: A :class:`drlnb.rl.checks.Settings`; no torch.
+    settings: str
+    #: A :class:`drlnb.rl.learner.Learner`, built as ``Class(spec, device=device)``.
+    learner: str
+    #: A :class:`drlnb.rl.actors.Actor`, built as ``Class(spec)``; no torch for an MLP.
+    actor: str = "drlnb.rl.actors:Actor"
+
+
+#: An algorithm is a line here, and its name in :data:`drlnb.records.spec.ALGORITHMS`.
+TABLE: Mapping[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm(name="ppo", settings="drlnb.rl.ppo_settings:PpoSettings", learner="drlnb.rl.ppo:PpoLearner"),
+    )
+}
+
+
+def _load(address: str) -> Any:
+    module, _, name = address.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _entry(algo: str) -> Algorithm:
+    if algo not in TABLE:
+        raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {algo!r}")
+    return TABLE[algo]
+
+
+def settings_class(algo: str) -> "type[Settings]":
+    """Return the settings dataclass of an algorithm.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    found: type[Settings] = _load(_entry(algo).settings)
+    return found
+
+
+def settings_of(spec: TaskSpec) -> "Settings":
+    """Return a task's settings, complete and checked.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is unknown or wrong.
+    """
+    return settings_class(spec.algo).from_mapping(spec.hyperparameters)
+
+
+def round_steps(spec: TaskSpec) -> int:
+    """Return the vector steps of a task's round: steps per environment between two updates.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is unknown or wrong.
+    """
+    return settings_of(spec).round_steps()
+
+
+def make_actor(spec: TaskSpec) -> "Actor":
+    """Return the acting side of a task's algorithm.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    """
+    made: Actor = _load(_entry(spec.algo).actor)(spec)
+    return made
+
+
+def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
+    """Return the learner of a task's algorithm.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    ConfigError
+        If a hyper-parameter is wrong.
+    """
+    made: Learner = _load(_entry(spec.algo).learner)(spec, device=device)
+    return made

@@ -1,0 +1,141 @@
+"""What do a network's outputs mean?  One head per action space: which noise, which action, how likely it was.
+
+All in numpy, for actors; :mod:`drlnb.rl.distributions` says the same in torch, and a test holds both equal.  Noise of
+zero gives the most likely action.
+
+=============  =========================  ==========================  =============================================
+kind           outputs ``(..., width)``   noise                       action
+=============  =========================  ==========================  =============================================
+discrete       logits                     Gumbel                      ``(...)`` int64, from 0
+multidiscrete  logits, side by side       Gumbel                      ``(..., d)`` int64, each from 0
+multibinary    logits of 1                logistic                    ``(..., d)`` int64, 0 or 1
+box            means                      standard normal             ``(..., d)`` float32, unclipped
+=============  =========================  ==========================  =============================================
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["Head", "Noise", "bounds"]
+
+#: Distributions that acting noise is drawn from.
+Noise = Literal["gumbel", "logistic", "normal"]
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+_NOISE: dict[str, Noise] = {"discrete": "gumbel", "multidiscrete": "gumbel", "multibinary": "logistic", "box": "normal"}
+
+
+def bounds(space: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the flat lower and upper bounds of a plain box space, float64; None becomes infinity.
+
+    The lists hold one number per element, or one for all.
+    """
+    size = int(np.prod(space["shape"]))
+    low = np.array([-np.inf if v is None else v for v in space["low"]], np.float64)
+    high = np.array([np.inf if v is None else v for v in space["high"]], np.float64)
+    return np.broadcast_to(low, (size,)), np.broadcast_to(high, (size,))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The distribution over one action space."""
+
+    kind: Literal["discrete", "multidiscrete", "multibinary", "box"]
+    #: Outputs of the network; the width of the noise as well.
+    width: int
+    #: Multidiscrete: how many choices each decision has; else empty.
+    sizes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, action_space: Mapping[str, Any]) -> "Head":
+        """Return the head of a plain action space, see :func:`drlnb.rl.envs.describe`.
+
+        Raises
+        ------
+        ValueError
+            If the space has no head.
+        """
+        kind = action_space["kind"]
+        if kind == "discrete":
+            return cls("discrete", int(action_space["n"]))
+        if kind == "multidiscrete":
+            sizes = tuple(int(n) for n in action_space["nvec"])
+            return cls("multidiscrete", sum(sizes), sizes)
+        if kind == "multibinary":
+            return cls("multibinary", prod(action_space["shape"]))
+        if kind == "box":
+            return cls("box", prod(action_space["shape"]))
+        raise ValueError(f"actions must be discrete, multidiscrete, multibinary or box, got {kind!r}")
+
+    @property
+    def noise(self) -> Noise:
+        """Which noise :meth:`choose` takes."""
+        return _NOISE[self.kind]
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action in a fragment: ``()`` or ``(d,)``."""
+        if self.kind == "discrete":
+            return ()
+        return (len(self.sizes) if self.sizes else self.width,)
+
+    @property
+    def action_dtype(self) -> type[np.generic]:
+        """Type of actions in a fragment."""
+        return np.float32 if self.kind == "box" else np.int64
+
+    def parts(self) -> list[slice]:
+        """Return where each decision's logits are; multidiscrete only."""
+        return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
+
+    def choose(self, outputs: np.ndarray, noise: np.ndarray, std: np.ndarray | None = None) -> np.ndarray:
+        """Return actions for outputs and noise, both ``(..., width)``; `std` ``(width,)`` is for boxes."""
+        chosen: np.ndarray
+        if self.kind == "box":
+            chosen = outputs + std * noise
+        elif self.kind == "discrete":
+            chosen = (outputs + noise).argmax(axis=-1)
+        elif self.kind == "multibinary":
+            chosen = (outputs + noise > 0.0).astype(np.int64)
+        else:
+            perturbed = outputs + noise
+            chosen = np.stack([perturbed[..., part].argmax(axis=-1) for part in self.parts()], axis=-1)
+        return chosen
+
+    def log_prob(self, outputs: np.ndarray, actions: np.ndarray, log_std: np.ndarray | None = None) -> np.ndarray:
+        """Return log-probabilities, float32, shape ``(...)``, of unclipped actions under outputs ``(..., width)``."""
+        log_p: np.ndarray
+        if self.kind == "box":
+            assert log_std is not None
+            z = (actions - outputs) / np.exp(log_std)
+            constant = log_std.sum() + np.float32(0.5 * _LOG_2PI * self.width)
+            log_p = np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
+        elif self.kind == "discrete":
+            log_p = _categorical(outputs, actions)
+        elif self.kind == "multibinary":
+            log_p = -np.logaddexp(np.float32(0.0), (1 - 2 * actions).astype(np.float32) * outputs).sum(axis=-1)
+        else:
+            log_p = sum(  # type: ignore[assignment]
+                _categorical(outputs[..., part], actions[..., d]) for d, part in enumerate(self.parts())
+            )
+        return log_p
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Return noise of this head from a generator, float32, of `shape` (its last axis is `width`)."""
+        if self.noise == "gumbel":
+            return rng.gumbel(size=shape).astype(np.float32)
+        if self.noise == "logistic":
+            return rng.logistic(size=shape).astype(np.float32)
+        return rng.standard_normal(shape, np.float32)
+
+
+def _categorical(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shifted, actions[..., None], axis=-1)[..., 0]
+    log_p: np.ndarray = chosen - np.log(np.exp(shifted).sum(axis=-1))
+    return log_p
