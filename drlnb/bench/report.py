@@ -97,27 +97,35 @@ def pair_up(blocks: Sequence[Sequence[float]], baseline_blocks: Sequence[Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a row must not exceed.
+    """What a row must not exceed, or must reach.
 
     Raises
     ------
     ValueError
-        If `on` is neither ``ratio`` nor ``value``.
+        If `on` is unknown, or there is not just one limit.
     """
 
-    #: ``ratio`` (to the baseline) or ``value`` (in the row's unit).
+    #: ``ratio`` (to the baseline), ``value`` (in the row's unit), or ``worst`` (the smallest sample).
     on: str
-    at_most: float
+    at_most: float | None = None
+    at_least: float | None = None
 
     def __post_init__(self) -> None:
-        if self.on not in ("ratio", "value"):
-            raise ValueError(f"on must be 'ratio' or 'value', got {self.on!r}")
+        if self.on not in ("ratio", "value", "worst"):
+            raise ValueError(f"on must be 'ratio', 'value' or 'worst', got {self.on!r}")
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError(f"a bar has at_most or at_least, got {self.at_most} and {self.at_least}")
+
+    def kept_by(self, seen: float) -> bool:
+        """Return whether a figure keeps the bar."""
+        return seen <= self.at_most if self.at_most is not None else seen >= (self.at_least or 0.0)
 
     def text(self, unit: str) -> str:
-        """Say the bar in words: ``ratio <= 1/10``, ``value <= 5 ms``."""
+        """Say the bar in words: ``ratio <= 1/10``, ``value <= 5 ms``, ``worst >= 475 reward``."""
+        sign, limit = ("<=", self.at_most) if self.at_most is not None else (">=", self.at_least or 0.0)
         if self.on == "ratio":
-            return f"ratio <= {_FRACTIONS.get(self.at_most, f'{self.at_most:g}')}"
-        return f"value <= {_amount(self.at_most, unit)}"
+            return f"ratio {sign} {_FRACTIONS.get(limit, f'{limit:.3g}')}"
+        return f"{self.on} {sign} {_amount(limit, unit)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +192,9 @@ class Row:
         """Whether the bar is kept; ``None`` without a bar or without what it speaks of."""
         if self.bar is None:
             return None
-        seen = self.ratio if self.bar.on == "ratio" else self.value
-        return None if seen is None else seen <= self.bar.at_most
+        worst = min(self.samples, default=None)
+        seen = {"ratio": self.ratio, "value": self.value, "worst": worst}[self.bar.on]
+        return None if seen is None else self.bar.kept_by(seen)
 
     @property
     def measured(self) -> bool:
