@@ -10,18 +10,20 @@ from drlnb.rl.register import register_environments
 
 if TYPE_CHECKING:
     from drlnb.fleet.fleet import Fleet, resume
+    from drlnb.fleet.recording import play
     from drlnb.fleet.task import Task
     from drlnb.fleet.training import Training
 
     __version__: str
 
-__all__ = ["Fleet", "Task", "Training", "__version__", "resume"]
+__all__ = ["Fleet", "Task", "Training", "__version__", "play", "resume"]
 
 #: Public name -> the module that defines it.
 _HOMES = {
     "Fleet": "drlnb.fleet.fleet",
     "Task": "drlnb.fleet.task",
     "Training": "drlnb.fleet.training",
+    "play": "drlnb.fleet.recording",
     "resume": "drlnb.fleet.fleet",
 }
 

@@ -79,9 +79,10 @@ class _Line:
         self.failure = ""
 
     def task_opened(self, row: Mapping[str, Any]) -> None:
-        if self.attempt and self.state not in {"stopped", "done", "failed"}:
+        attempt = int(row["attempt"])
+        if 0 < self.attempt < attempt and self.state not in {"stopped", "done", "failed"}:
             self.n_restarts += 1
-        self.attempt = int(row["attempt"])
+        self.attempt = attempt
         self.state, self.doing, self.failure = "running", "starting", ""
         self.n_timesteps, self.elapsed_s = int(row["n_timesteps"]), float(row["elapsed_s"])
 
@@ -172,6 +173,12 @@ class Board:
                 continue
             if named[1] >= line.attempt:
                 handler(line, row)
+
+    def restarted(self, task: str, attempt: int) -> None:
+        """Note that a task begins again as `attempt`; what is still on its way of the former one counts no more."""
+        line = self._lines[task]
+        if attempt > line.attempt:
+            line.attempt, line.state, line.doing, line.failure = attempt, "running", "starting", ""
 
     def end(self, task: str, state: str, reason: str) -> None:
         """Note an end that no row told: the pool gave a task up, or the cluster is gone."""

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import sys
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from drlnb.fleet.cluster import current_client, start_cluster, sweep
 from drlnb.fleet.existing import check
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
 from drlnb.fleet.link import connect
+from drlnb.fleet.notice import note, say
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
@@ -63,7 +63,7 @@ class Fleet:
         found = _own.get("fleet") if client is None and faces.notebook() else None
         if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots):
             return super().__new__(cls)
-        _say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
+        say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
         return found
 
     def __init__(
@@ -100,8 +100,8 @@ class Fleet:
         self._at_exit = _close_at_exit(self)
         if self._handle is not None:
             _own["fleet"] = self
-        for notice in self.pool.notices:
-            _say(notice)
+        for notice in self.notices:
+            note(notice)
 
     def __repr__(self) -> str:
         kind = "own cluster" if self._handle is not None else "cluster"
@@ -156,6 +156,11 @@ class Fleet:
         return self._link.address
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know of the pool, such as that it found no CUDA device."""
+        return tuple(self.pool.notices)
+
+    @property
     def slots(self) -> tuple[Any, ...]:
         """The slots that the pool has had since this fleet opened it."""
         return tuple(self.pool.slots)
@@ -201,7 +206,7 @@ class Fleet:
         if faces.notebook():
             for training in self._trainings:
                 if _goes_on(training, out) and same_work(training, specs, names):
-                    _say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
+                    say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
                     return training
         pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
         spec = {**run_spec(specs, names), "pool": pool}
@@ -240,8 +245,13 @@ class Fleet:
         ConfigError
             If there is no such run, or its directory cannot be read from here.
         """
-        known = (training for training in self._trainings if training.run_id == run_id and not training.closed)
-        return next(known, None) or self._started(attach(self._link, run_id, fleet=self))
+        known = (run for run in reversed(self._trainings) if run.run_id == run_id and not run.closed)
+        found = next(known, None)
+        if found is None:
+            return self._started(attach(self._link, run_id, fleet=self))
+        if found.ended:  # a task may have been started again elsewhere
+            found.go_on(next((row["tasks"] for row in self.runs() if row["run"] == run_id), {}))
+        return found
 
     def close(self, timeout_s: float = _STOP_S) -> None:
         """Hang up; an own cluster's runs are stopped first, with a checkpoint, and then the cluster.
@@ -299,10 +309,6 @@ class Fleet:
 
 #: The fleet of this process whose cluster is its own, if its object still lives.
 _own: "weakref.WeakValueDictionary[str, Fleet]" = weakref.WeakValueDictionary()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"drlnb: {text}\n")
 
 
 def _goes_on(training: Training, out: str | Path | None) -> bool:

@@ -12,7 +12,7 @@ from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, JournalError, MissingExtra
 from drlnb.records.journal import Journal, Stream, StreamOpened
 
-__all__ = ["TABLES", "after", "frame_of", "journal_of", "table_rows"]
+__all__ = ["TABLES", "frame_of", "from_second", "journal_of", "table_rows"]
 
 Rows = Iterator[dict[str, Any]]
 
@@ -153,8 +153,14 @@ def journal_of(rows: Sequence[Mapping[str, Any]]) -> Journal:
     return Journal(streams=streams)
 
 
-def after(stream: Stream, since_s: float) -> Stream:
-    """Return the part of a stream from a second of its own clock on."""
+def from_second(journal: Journal, since_s: float) -> Journal:
+    """Return the part of a journal from a second on, counted by each stream's own clock."""
+    if since_s <= 0:
+        return journal
+    return Journal(streams={name: _after(stream, since_s) for name, stream in journal.streams.items()})
+
+
+def _after(stream: Stream, since_s: float) -> Stream:
     kept: list[Record] = []
     keep = False
     for record in stream.records:

@@ -38,6 +38,9 @@ class Link(Protocol):
     def control(self, run_id: str, action: str, *, task: str | None = None, reason: str = "") -> None:
         """Stop, kill, pause, resume or checkpoint."""
 
+    def restart(self, run_id: str, task: str) -> int:
+        """Start a task again that failed or was stopped; return the number of its new attempt."""
+
     def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""
 
@@ -114,6 +117,11 @@ class ClientLink:
         """Stop, kill, pause, resume or checkpoint."""
         with self._connected():
             self._install.control(self.client, run_id, action, task=task, reason=reason)
+
+    def restart(self, run_id: str, task: str) -> int:
+        """Start a task again that failed or was stopped; return the number of its new attempt."""
+        with self._connected():
+            return int(self._install.restart(self.client, run_id, task))
 
     def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""

@@ -70,15 +70,18 @@ class Rows:
         self._whole = True
         self._taps: weakref.WeakSet[Tap] = weakref.WeakSet()
 
-    def add(self, rows: Sequence[Row], *, gap: bool = False) -> None:
-        """Take in rows; `gap`: some before them were missed."""
+    def add(self, rows: Sequence[Row], *, gap: bool = False, anew: bool = False) -> None:
+        """Take in rows; `gap`: some before them were missed; `anew`: they begin the run once more."""
         with self._lock:
+            if anew:
+                self._recent.clear()
+                self._whole, gap = True, False
             self._whole = self._whole and not gap and len(self._recent) + len(rows) <= _MOST
             if gap:
                 self._recent.clear()  # what is kept is one piece without a hole
             self._recent.extend(rows)
             for tap in self._taps:
-                tap._anew = tap._anew or gap
+                tap._anew = tap._anew or gap or anew
                 tap._put(rows)
 
     def tap(self) -> Tap:

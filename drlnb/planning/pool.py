@@ -20,6 +20,7 @@ from drlnb.records.placement import (
     PlacementAsked,
     PlacementPlanned,
     SendPlacement,
+    TaskRestarted,
     TaskStopped,
 )
 
@@ -203,6 +204,11 @@ class PoolMachine:
                 del known[event.task]
         return ()
 
+    def _on_task_restarted(self, event: TaskRestarted) -> tuple[Record, ...]:
+        # Whatever a former attempt still sends is refused from now on.
+        self._floors[event.task] = max(self._floors.get(event.task, 0), event.attempt)
+        return ()
+
     def _place(self, asked: PlacementAsked) -> tuple[Record, ...]:
         """Answer a question of a task."""
         former = self._placed.pop(asked.task, None)
@@ -244,5 +250,6 @@ _HANDLERS: Mapping[type[Event], Callable[[PoolMachine, Any], tuple[Record, ...]]
     NodeAdded: PoolMachine._on_node_added,
     NodeLost: PoolMachine._on_node_lost,
     PlacementAsked: PoolMachine._on_placement_asked,
+    TaskRestarted: PoolMachine._on_task_restarted,
     TaskStopped: PoolMachine._on_task_stopped,
 }

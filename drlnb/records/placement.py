@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from drlnb.records.base import Command, Decision, Event
 
-__all__ = ["NodeAdded", "NodeLost", "PlacementAsked", "PlacementPlanned", "SendPlacement", "TaskStopped"]
+__all__ = [
+    "NodeAdded",
+    "NodeLost",
+    "PlacementAsked",
+    "PlacementPlanned",
+    "SendPlacement",
+    "TaskRestarted",
+    "TaskStopped",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,14 @@ class TaskStopped(Event):
     task: str
     attempt: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRestarted(Event):
+    """A person has a task that failed or was stopped begin again as `attempt`, from its newest checkpoint."""
+
+    task: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Hear that Dask gave up on an anchor."""
         del start, args
         if finish == "erred" and isinstance(key, str) and key.startswith("drlnb-"):
-            run, _, task = key.removeprefix("drlnb-").partition("/")
+            run, _, task = key.removeprefix("drlnb-").partition("#")[0].partition("/")
             self.runs.anchor_failed(run, task, type(kwargs.get("exception")).__name__)
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
@@ -171,6 +171,10 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             future = self._grants.pop(request)
             if not future.done():
                 future.cancel()
+
+    def restart_task(self, run: str, task: str, attempt: int) -> None:
+        """Let a task ask again, as a new attempt."""
+        self.host.feed(placement.TaskRestarted, task=pool_task(run, task), attempt=attempt)
 
     # ------------------------------------------------------------------ commands
     def _effect(self, command: Command) -> Coroutine[Any, Any, None] | None:

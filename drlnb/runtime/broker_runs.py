@@ -45,8 +45,7 @@ class LiveRun:
             }
             for task in spec["tasks"]
         }
-        self.stream = _free_stream(self.out / "journal", f"broker-e{epoch}")
-        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
+        self.open_stream(epoch)
         self.ring: deque[dict[str, Any]] = deque(maxlen=_RING)
         self.n_rows = 0
         self.changed = asyncio.Event()
@@ -60,6 +59,11 @@ class LiveRun:
             if state in states:
                 return "running" if state == "starting" else state
         return "done"
+
+    def open_stream(self, epoch: int) -> None:
+        """Begin a new stream of the pool's records; the former one has been closed."""
+        self.stream = _free_stream(self.out / "journal", f"broker-e{epoch}")
+        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Append rows and wake who waits for them."""
@@ -102,6 +106,7 @@ class Runs:
         return {
             "drlnb_run_create": self.create,
             "drlnb_run_control": self.control,
+            "drlnb_run_restart": self.restart,
             "drlnb_runs": self.list,
             "drlnb_rows": self.rows,
             "drlnb_task_attach": self.attach,
@@ -176,10 +181,22 @@ class Runs:
         """Open a run; a repeat of the same id gets the same answer."""
         if run in self.live and self.live[run].state == "running":
             return {"ok": True}
-        for other in self.live.values():
-            if other.state == "running" and other.spec["out"] == spec["out"]:
-                return refused("RunLocked", f"{spec['out']} is in use by run {other.run}")
-        live = LiveRun(run, spec, self.broker.epoch)
+        if (locked := self._locked(spec["out"])) is not None:
+            return locked
+        live = self.live[run] = LiveRun(run, spec, self.broker.epoch)
+        self._open(live)
+        live.write_status(force=True)
+        return {"ok": True}
+
+    def _locked(self, out: str) -> dict[str, Any] | None:
+        """Refuse a directory that a live run uses."""
+        user = next(
+            (other for other in self.live.values() if other.state == "running" and other.spec["out"] == out), None
+        )
+        return None if user is None else refused("RunLocked", f"{out} is in use by run {user.run}")
+
+    def _open(self, live: LiveRun) -> None:
+        """Write the header of a run's stream: what the pool is now."""
         header = StreamOpened(
             stream=live.stream,
             machine="pool",
@@ -190,9 +207,28 @@ class Runs:
         )
         live.writer.write(header)
         live.add([{"s": live.stream, **header.to_row()}])
-        self.live[run] = live
+
+    async def restart(self, run: str, task: str) -> dict[str, Any]:
+        """Let a task that failed or was stopped begin again; its anchor is the client's to submit."""
+        live = self.live.get(run)
+        if live is None or task not in live.tasks:
+            return refused("unknown", f"no task {run}/{task} on this cluster")
+        row = live.tasks[task]
+        if row["state"] not in ("failed", "stopped"):
+            return refused(
+                "ConfigError",
+                f"task {task} is {row['state']}: only one that failed or was stopped can be started again",
+            )
+        if live.state != "running":
+            if (locked := self._locked(live.spec["out"])) is not None:
+                return locked
+            live.open_stream(self.broker.epoch)
+            self._open(live)
+        row.update(state="starting", wanted="", reason="", node="")
+        self.broker.restart_task(run, task, row["attempt"] + 1)
         live.write_status(force=True)
-        return {"ok": True}
+        live.add([])
+        return {"attempt": row["attempt"] + 1}
 
     async def list(self) -> list[dict[str, Any]]:
         """Return all runs of this cluster."""

@@ -24,6 +24,7 @@ __all__ = [
     "create_run",
     "install",
     "probe_env",
+    "restart",
     "rows",
     "runs",
     "submit_anchors",
@@ -200,8 +201,29 @@ def create_run(client: Client, run: Mapping[str, Any]) -> None:
 def submit_anchors(client: Client, run_id: str, tasks: Sequence[str]) -> None:
     """Start the masters of a run; nothing of them is keyed by this client."""
     for task in tasks:
-        future = client.submit(anchor, run_id, task, key=f"drlnb-{run_id}/{task}", pure=False, retries=0)
-        fire_and_forget(future)
+        _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}")
+
+
+def _submit_anchor(client: Client, run_id: str, task: str, key: str) -> None:
+    fire_and_forget(client.submit(anchor, run_id, task, key=key, pure=False, retries=0))
+
+
+def restart(client: Client, run_id: str, task: str) -> int:
+    """Start a task again that failed or was stopped, from its newest checkpoint; return its new attempt's number.
+
+    Raises
+    ------
+    ConfigError
+        If it has not failed and was not stopped.
+    RunLocked
+        If another live run of this cluster uses the same directory.
+    PeerError
+        If the cluster does not know the run any more.
+    """
+    attempt = int(_ask(client, "drlnb_run_restart", run=run_id, task=task)["attempt"])
+    # A key of its own: the former anchor may still be closing, and Dask would take the same key for the same work.
+    _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}#{attempt}")
+    return attempt
 
 
 def control(

@@ -28,10 +28,10 @@ def pool_epoch(stream: str) -> int:
 
     Examples
     --------
-    >>> pool_epoch("broker-e1795267302712571993"), pool_epoch("task-a-a1")
-    (1795267302712571993, 0)
+    >>> pool_epoch("broker-e1795267302712571993"), pool_epoch("broker-e1795267302712571993-2"), pool_epoch("task-a-a1")
+    (1795267302712571993, 1795267302712571993, 0)
     """
-    digits = stream.rpartition("-e")[2]
+    digits = stream.rpartition("-e")[2].partition("-")[0]  # -2: a second stream of the same pool
     return int(digits) if digits.isdigit() else 0
 
 

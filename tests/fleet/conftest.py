@@ -43,6 +43,12 @@ class FakeLink:
     def control(self, run_id, action, *, task=None, reason=""):
         self.asked.append((action, task))
 
+    def restart(self, run_id, task):
+        if self.failure:
+            raise self.failure
+        self.asked.append(("restart", task))
+        return 2
+
     def rows(self, run_id, since, wait_s):
         if self.failure:
             raise self.failure

@@ -1,5 +1,6 @@
 """What a cell that is run twice does, and what a run can be asked from elsewhere."""
 
+import asyncio
 import sys
 from types import SimpleNamespace
 
@@ -73,7 +74,7 @@ def test_a_cell_that_makes_a_fleet_may_be_run_twice(own, capsys):
     again = Fleet(slots=1)
     assert again is fleet
     assert len(own) == 1
-    assert capsys.readouterr().err == "drlnb: using the fleet that is up already (1 slots at tcp://nowhere:1)\n"
+    assert capsys.readouterr().out == "drlnb: using the fleet that is up already (1 slots at tcp://nowhere:1)\n"
 
 
 def test_an_idle_fleet_of_another_size_is_replaced(own):
@@ -105,7 +106,7 @@ def test_a_cell_that_trains_may_be_run_twice(own, capsys):
     fleet = Fleet(slots=1)
     run = fleet.train([task(0), task(1)])
     assert fleet.train([task(0), task(1)]) is run
-    said = capsys.readouterr().err.splitlines()[-1]
+    said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith(f"drlnb: <Training {run.run_id} running: ")
     assert said.endswith("goes on at tcp://nowhere:1: attached (run.stop() ends it)")
     assert fleet.train([task(2)]) is not run
@@ -133,6 +134,37 @@ def test_attaching_gives_a_guest_that_writes_no_metrics(own, link, specs, tmp_pa
     assert link.asked[-1] == ("pause", "a")
     with pytest.raises(ConfigError, match="tcp://nowhere:1 has no run 'r9'; it has r1"):
         fleet.attach("r9")
+
+
+def test_what_the_pool_says_is_red_in_no_cell(own, link, monkeypatch, capsys, caplog):
+    """A fleet without CUDA is logged in a notebook, whose panels show it, and one plain line elsewhere."""
+    said = "no CUDA device (none here): training on 2 virtual CPU slots"
+    monkeypatch.setattr(link, "open_pool", lambda *a, **k: SimpleNamespace(slots=("s",), nodes=("n",), notices=(said,)))
+    with caplog.at_level("INFO", "drlnb"):
+        assert Fleet().notices == (said,)
+    assert ([record.getMessage() for record in caplog.records], capsys.readouterr()) == ([said], ("", ""))
+    monkeypatch.setattr(faces, "kernel", lambda: None)
+    Fleet().close()
+    assert capsys.readouterr() == ("", f"drlnb: {said}\n")
+
+
+def test_an_interrupted_cell_ends_its_waiting_and_not_the_run(run, monkeypatch, capsys):
+    """One line says that the run goes on and what stops it, for `wait` and for `await`."""
+    monkeypatch.setattr(faces, "kernel", lambda: "k")
+    line = "drlnb: interrupted: this cell waits no more, run r1 goes on (run.stop() ends it)\n"
+    monkeypatch.setattr(run._ended, "wait", lambda timeout: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run.wait()
+    assert capsys.readouterr().out == line
+
+    async def cell():
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+        await run
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cell())
+    assert capsys.readouterr().out == line
+    assert (run.ended, run.status) == (False, "running")
 
 
 def test_a_guest_leaves_the_metrics_to_the_owner(link, specs, tmp_path):

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from drlnb.fleet import run as run_module
 from drlnb.fleet import training as module
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
@@ -22,7 +23,7 @@ def out(tmp_path, specs):
 @pytest.fixture
 def training(link, specs, out, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(module, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     made = Training("r1", specs, out, link)
     yield made
     made.close()

@@ -22,7 +22,7 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
-from drlnb.records.placement import PlacementPlanned, SendPlacement
+from drlnb.records.placement import PlacementPlanned, SendPlacement, TaskRestarted
 
 
 class CheckedPool(PoolMachine):
@@ -109,6 +109,28 @@ def test_a_stopped_task_frees_its_places_and_its_lease(pool):
         RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
     )
     assert of(PlacementPlanned, pool.handle(asked("a", t=5.0, attempt=2)))
+
+
+def test_a_task_that_is_started_again_may_ask_as_a_new_attempt_only(pool):
+    """What the former attempt still sends is refused, and no slot or place is taken meanwhile."""
+    pool.handle(asked("a", t=1.0, n=4))
+    pool.handle(stopped("a", t=2.0))
+    before = pool.snapshot()
+    assert pool.handle(TaskRestarted(t=3.0, task="a", attempt=2)) == ()
+    assert pool.snapshot() == before | {"t": 3.0}
+    assert pool.handle(asked("a", t=4.0, n=4)) == (
+        RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
+    )
+    assert of(PlacementPlanned, pool.handle(asked("a", t=5.0, attempt=2, n=4)))
+
+
+def test_a_restart_after_a_pool_began_anew_still_refuses_what_was_before(pool):
+    """The pool never saw attempt 4: the restart as attempt 5 is all that it knows."""
+    pool.handle(TaskRestarted(t=1.0, task="a", attempt=5))
+    assert pool.handle(asked("a", t=2.0, attempt=4)) == (
+        RequestRefused(subject="a", reason="attempt 4 is over: 5 or later may ask"),
+    )
+    assert of(PlacementPlanned, pool.handle(asked("a", t=3.0, attempt=5)))
 
 
 def test_a_late_stop_of_a_former_attempt_leaves_the_present_one(pool):

@@ -1,0 +1,111 @@
+"""A task that failed or was stopped is started again; the others are left alone."""
+
+import pytest
+
+from drlnb.fleet import run as run_module
+from drlnb.fleet import training as module
+from drlnb.fleet.training import Training
+from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.runtime.rundir import Lock, RunDir
+from tests.fleet.conftest import ended, finished, opened
+from tests.widgets.conftest import until
+
+
+@pytest.fixture
+def out(tmp_path, specs):
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
+    return folder
+
+
+@pytest.fixture
+def run(link, specs, out, monkeypatch):
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
+    made = Training("r1", specs, out, link)
+    yield made
+    made.close()
+
+
+def states(run):
+    return {name: (task.state, task.n_timesteps) for name, task in run.tasks.items()}
+
+
+def test_a_failed_task_begins_again_while_the_others_go_on(run, link):
+    """It counts as running from the click on; rows of its former attempt that come late count no more."""
+    link.say(opened("a"), finished("a", 3), ended("a", "failed", "it broke"), opened("b"), finished("b", 1))
+    until(lambda: states(run) == {"a": ("failed", 300), "b": ("running", 100)})
+    run.restart("a")
+    assert [wish for wish in link.asked if wish[0] == "restart"] == [("restart", "a")]
+    assert (run.tasks["a"].state, run.tasks["a"].failure, run.ended) == ("running", "", False)
+    link.say(ended("a", "failed", "late"), ended("b"), opened("a", 2, n_rounds=2, n_timesteps=200))
+    until(lambda: states(run) == {"a": ("running", 200), "b": ("done", 100)})
+    link.say(finished("a", 3, attempt=2), ended("a", attempt=2))
+    assert {name: task.state for name, task in run.wait(5).items()} == {"a": "done", "b": "done"}
+    assert run.tasks["a"].n_restarts == 0
+
+
+def test_a_run_that_has_ended_goes_on_in_the_same_handle(run, link, out):
+    """The task alone is started; its directory is locked again, its metrics go on, and waiting waits again."""
+    link.say(opened("a"), finished("a", 1), ended("a", "stopped", "asked for"), opened("b"), ended("b"))
+    assert run.wait(5)["a"].state == "stopped"
+    assert out.read_lock() is None
+    link.known[0]["tasks"]["b"] = {"state": "done", "reason": ""}
+    run.restart()
+    assert (run.ended, out.read_lock().run) == (False, "r1")
+    assert [wish for wish in link.asked if wish[0] == "restart"] == [("restart", "a")]
+    link.say(opened("a", 2, n_rounds=1, n_timesteps=100), finished("a", 2, attempt=2), ended("a", attempt=2))
+    assert run.wait(5)["a"].state == "done"
+    assert out.read_lock() is None
+    lines = (out.metrics / "a.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["time/iterations", "1", "2"]
+
+
+def test_what_is_not_over_is_not_started_again(run, link):
+    """The sentence says how the task stands."""
+    link.say(opened("a"), opened("b"), ended("b"))
+    until(lambda: run.tasks["b"].state == "done")
+    for task, said in (("a", "task a is running"), ("b", "task b is done")):
+        with pytest.raises(ConfigError, match=f"{said}: only one that failed or was stopped can be started again"):
+            run.restart(task)
+    with pytest.raises(ConfigError, match="no task of run r1 has failed or was stopped"):
+        run.restart()
+    with pytest.raises(ConfigError, match="this run has no task 'c'; it has a, b"):
+        run.restart("c")
+    assert not [wish for wish in link.asked if wish[0] == "restart"]
+
+
+def test_a_cluster_that_is_gone_is_told_with_the_way_out(run, link, out):
+    """`drlnb.resume` finds another one; the task stays as it is."""
+    link.say(ended("a", "failed", "it broke"), ended("b"))
+    assert run.settle(5)
+    link.failure = PeerError("scheduler", "no connection")
+    with pytest.raises(PeerError) as error:
+        run.restart("a")
+    assert str(error.value) == f"scheduler: no connection; go on with: drlnb.resume({str(out.path)!r})"
+    assert (run.status, run.ended) == ("failed", True)
+
+
+def test_a_run_that_goes_on_elsewhere_is_not_started_twice(run, link, out, monkeypatch):
+    """Another cluster holds the directory."""
+    link.say(ended("a", "failed", "it broke"), ended("b"))
+    assert run.settle(5)
+    monkeypatch.setattr(RunDir, "live_lock", lambda self: Lock(run="r1", epoch=7, address="tcp://there:1"))
+    with pytest.raises(RunLocked, match="run r1 goes on at tcp://there:1"):
+        run.restart("a")
+    monkeypatch.undo()
+    run.close()
+    with pytest.raises(ConfigError, match=r"this handle of run r1 was closed; go on with: drlnb\.resume"):
+        run.restart("a")
+
+
+def test_a_task_that_was_started_again_elsewhere_is_watched_again(run, link):
+    """`attach` gives the handle that is there, and it hears of the new attempt."""
+    link.say(opened("a"), ended("a", "failed", "it broke"), ended("b"))
+    assert run.settle(5)
+    run.go_on({"a": {"state": "failed", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
+    assert run.ended
+    run.go_on({"a": {"state": "starting", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
+    assert (run.ended, run.tasks["a"].state) == (False, "running")
+    link.say(opened("a", 2), ended("a", attempt=2))
+    assert run.wait(5)["a"].state == "done"
