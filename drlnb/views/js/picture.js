@@ -141,8 +141,10 @@ function toolRow(root, state, paint, canvas) {
     canvas && tool("PNG", "save the picture", () => canvas.toBlob((blob) => save(`${name()}.png`, "image/png", blob))),
     paint && tool("SVG", "save the picture for print", () => save(`${name()}.svg`, "image/svg+xml", paint())));
   root.append(row, place);
-  let at = 0;
-  return { row, renew() { if (open && Date.now() - at > 1000) { at = Date.now(); renew(); } } };
+  let at = 0, later = 0;
+  const due = () => { later = 0; at = Date.now(); renew(); };
+  // At most once a second, and the last change is never left out.
+  return { row, renew() { if (open && !later) later = setTimeout(due, Math.max(0, at + 1000 - Date.now())); } };
 }
 function numbersRow(place, header) {
   place.replaceChildren(...(header.numbers || []).map((one) => {
