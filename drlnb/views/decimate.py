@@ -101,24 +101,32 @@ def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> M
     # One group per wide bar, one per run of narrow bars that begin in the same column.
     breaks = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
     first = np.flatnonzero(np.concatenate([[True], breaks])) if len(start) else np.zeros(0, dtype=np.int64)
-    rows: list[tuple[float, float, int, int, int]] = []
-    for low, high in zip(first, np.append(first, len(start))[1:], strict=True):
-        if high - low == 1:
-            rows.append((float(start[low]), float(stop[low]), int(series[low]), 1, int(low)))
-            continue
-        at = float(start[low])
-        for one in dict.fromkeys(series[low:high].tolist()):
-            mine = np.flatnonzero(series[low:high] == one) + low
-            width = float(np.sum(stop[mine] - start[mine]))
-            rows.append((at, at + width, int(one), len(mine), int(mine[0]) if len(mine) == 1 else -1))
-            at += width
-    columns = list(zip(*rows, strict=True)) if rows else [(), (), (), (), ()]
+    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
+    return _packed(start, stop, series, group) if len(start) else Merged(
+        start=start, stop=stop, series=series, n=np.zeros(0, dtype=np.int64), index=np.zeros(0, dtype=np.int64)
+    )  # fmt: skip
+
+
+def _packed(start: Floats, stop: Floats, series: Index, group: Index) -> Merged:
+    """Make one bar per group and series, packed side by side from where the group begins."""
+    order = np.lexsort((series, group))
+    apart = (np.diff(group[order]) != 0) | (np.diff(series[order]) != 0)
+    heads = np.flatnonzero(np.concatenate([[True], apart]))
+    rank = np.argsort(order[heads])
+    index = order[heads][rank]
+    n = np.diff(np.append(heads, len(start)))[rank]
+    width = np.add.reduceat((stop - start)[order], heads)[rank]
+    before = np.cumsum(width) - width
+    opens = np.concatenate([[True], np.diff(group[index]) != 0])
+    base = np.maximum.accumulate(np.where(opens, before, 0.0))
+    begin = start[np.maximum.accumulate(np.where(opens, index, 0))] + (before - base)
+    alone = np.bincount(group)[group[index]] == 1
     return Merged(
-        start=np.array(columns[0], dtype=np.float64),
-        stop=np.array(columns[1], dtype=np.float64),
-        series=np.array(columns[2], dtype=np.int64),
-        n=np.array(columns[3], dtype=np.int64),
-        index=np.array(columns[4], dtype=np.int64),
+        start=begin,
+        stop=np.where(alone, stop[index], begin + width),
+        series=series[index].astype(np.int64),
+        n=n.astype(np.int64),
+        index=np.where(n == 1, index, -1).astype(np.int64),
     )
 
 

@@ -3,18 +3,19 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import theme, words
+from drlnb.views import failure, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.task_fold import TaskFold
 from drlnb.views.view import Column, View
 
-__all__ = ["ACTIONS", "eta_s", "tasks", "wait_quantiles"]
+__all__ = ["ACTIONS", "REASONS", "eta_s", "tasks", "wait_quantiles"]
 
 #: Rounds in the median that the remaining time is guessed from, and the fewest for a guess.
 _ROUNDS, _FEWEST = 10, 3
@@ -30,16 +31,36 @@ _STATES = {
     "queued": "queued", "stopped": "stopped", "done": "done",
 }  # fmt: skip
 
+#: What a row says in words, beside its task's name.
+_TEXTS = ("state", "failure", "cause", "restart_label")
+
 #: States that nothing follows.
 _ENDS = frozenset({"done", "stopped", "failed"})
 
 #: What a row's buttons ask for; a bit of the column ``can`` says whether it can be asked now.
 ACTIONS: tuple[Mapping[str, str], ...] = (
-    {"name": "start", "label": "Start", "glyph": "play", "confirm": ""},
-    {"name": "pause", "label": "Pause", "glyph": "pause", "confirm": ""},
-    {"name": "resume", "label": "Resume", "glyph": "play", "confirm": ""},
-    {"name": "stop", "label": "Stop", "glyph": "stop", "confirm": "Stop {task}?"},
+    {"name": "pause", "label": "Pause", "confirm": ""},
+    {"name": "resume", "label": "Resume", "confirm": ""},
+    {"name": "stop", "label": "Stop", "confirm": "Stop {task}?"},
+    {"name": "restart", "label": "Restart", "confirm": ""},
 )
+
+#: Actions that a state allows; a task that goes on can be paused and stopped.
+_ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "paused": ("resume", "stop"), "queued": (), "done": (), "stopped": ("restart",), "failed": ("restart",),
+}  # fmt: skip
+
+#: Action -> state as it is shown -> why it cannot be asked now.  An action without a reason has no place in that row: a
+#: task that goes on has three buttons, one that has ended at most one.
+REASONS: Mapping[str, Mapping[str, str]] = {
+    "pause": {"paused": "it is paused already", "queued": "it has not begun yet"},
+    "resume": {
+        said: "it has not begun yet" if state == "queued" else "it is not paused"
+        for state, said in _STATES.items()
+        if state not in {*_ENDS, "paused"}
+    },
+    "stop": {"queued": "it has not begun yet"},
+}
 
 TABLE = (
     Column(
@@ -81,19 +102,20 @@ TABLE = (
     ),
 )
 
-#: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
+#: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.  Where there is little room,
+#: ``minor`` 3 goes first, then 2, then 1.
 _COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "task", "label": "task", "kind": "series"},
     {"key": "state", "label": "state", "kind": "state"},
     {"key": "rounds", "label": "rounds", "kind": "progress", "of": "total"},
     {"key": "eta", "label": "ETA", "kind": "duration"},
     {"key": "ret", "label": "return", "kind": "number"},
-    {"key": "spark", "label": "", "kind": "spark"},
-    {"key": "p50", "label": "wait p50", "kind": "duration", "minor": "1"},
-    {"key": "p95", "label": "p95", "kind": "duration", "minor": "1"},
-    {"key": "attempt", "label": "attempt", "kind": "number", "minor": "1"},
-    {"key": "seed", "label": "seed", "kind": "number", "minor": "1"},
-    {"key": "restarts", "label": "restarts", "kind": "number", "minor": "1"},
+    {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
+    {"key": "p50", "label": "wait p50", "kind": "duration", "minor": "2"},
+    {"key": "p95", "label": "p95", "kind": "duration", "minor": "2"},
+    {"key": "attempt", "label": "attempt", "kind": "number", "minor": "3"},
+    {"key": "seed", "label": "seed", "kind": "number", "minor": "3"},
+    {"key": "restarts", "label": "restarts", "kind": "number", "minor": "3"},
 )
 
 
@@ -128,10 +150,16 @@ def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]
     >>> wait_quantiles([0.0, 1.0, 2.0, 3.0, 4.0])
     (2.0, 3.8)
     """
-    last = np.asarray(wait_s[-_WAITS:], dtype=np.float64)
-    if not len(last):
-        return None, None
-    return float(np.quantile(last, 0.5)), round(float(np.quantile(last, 0.95)), 12)
+    last = sorted(wait_s[-_WAITS:])
+    return (_quantile(last, 0.5), round(_quantile(last, 0.95), 12)) if last else (None, None)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Return a linear quantile of sorted values; numpy's takes longer to start than to work."""
+    at = share * (len(values) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(values) - 1)
+    return float(values[low] + (values[high] - values[low]) * (at - low))
 
 
 def tasks(
@@ -140,6 +168,7 @@ def tasks(
     until_s: float | None = None,
     *,
     live: bool = False,
+    over: bool = False,
 ) -> View:
     """Return the table of tasks.
 
@@ -153,14 +182,19 @@ def tasks(
         As it was so many seconds after the run's first event; None: now.
     live
         Whether the run can be steered: rows then say which buttons work.
+    over
+        Whether it has ended: of a live run's buttons, only those that start an ended task again are left.
     """
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
-    rows = [_row(fold.tasks.get(name), by_name.get(name, {}), live=live) for name in names]
-    texts = tuple(dict.fromkeys(["", *(text for row in rows for text in (row["state"], row["failure"]))]))
+    rows = [_row(fold, fold.tasks.get(name), by_name.get(name, {})) for name in names]
+    texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
+    actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
+    for row in rows:
+        row["can"] = sum(1 << i for i, one in enumerate(actions) if one["name"] in row["allowed"])
     columns = _columns(rows, texts)
-    columns["spark"] = _sparks([fold.tasks.get(name) for name in names])
+    columns["spark"] = _sparks(fold, names)
     return View(
         name="fleet.tasks",
         module="table",
@@ -178,42 +212,61 @@ def tasks(
         facts={
             "cols": [dict(one) for one in _COLUMNS],
             "series": [style.to_plain() for style in theme.styles(names)],
-            "actions": [dict(one) for one in ACTIONS] if live else [],
+            "actions": actions,
+            "reasons": {name: dict(why) for name, why in REASONS.items()} if live and not over else {},
             "row_key": "task",
             "now": fold.now_s,
         },
     )  # fmt: skip
 
 
-def _row(task: TaskFold | None, spec: Mapping[str, Any], *, live: bool) -> dict[str, Any]:
+def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any]) -> dict[str, Any]:
     latest = task.latest if task is not None else None
     config = latest.config if latest is not None else {}
     total = _total({**spec, **spec.get("hyperparameters", {}), **config})
     if task is None or latest is None:
         return {
             "state": "queued", "rounds": 0, "total": total, "eta": None, "ret": None, "p50": None, "p95": None,
-            "attempt": 0, "seed": spec.get("seed"), "restarts": 0, "failure": "", "can": 0,
+            "attempt": 0, "seed": spec.get("seed"), "restarts": 0, "failure": "", "cause": "",
+            "allowed": _ALLOWED["queued"], "restart_label": "",
         }  # fmt: skip
-    done = int(np.nanmax(task.metric("round"), initial=latest.n_before))
     state = task.state
-    p50, p95 = wait_quantiles(task.metric("round/wait_lease_s").tolist())
-    ended = state in _ENDS
-    left = max(0, total - done)
-    returns = task.metric("rollout/ep_rew_mean")
-    known = returns[np.isfinite(returns)]
+    ended, broken = state in _ENDS, state == "failed"
+    known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
+    left = max(0, total - known["rounds"])
+    guessed = not ended and state != "paused" and total
     return {
         "state": _STATES.get(state, state),
-        "rounds": done,
         "total": total,
-        "eta": None if ended or state == "paused" or not total else eta_s(task.metric("round/time_s").tolist(), left),
-        "ret": float(known[-1]) if len(known) else None,
-        "p50": p50,
-        "p95": p95,
+        "eta": eta_s(known["round_s"], left) if guessed else None,
+        **{key: known[key] for key in ("rounds", "ret", "p50", "p95")},
         "attempt": latest.number,
         "seed": spec.get("seed"),
         "restarts": task.n_restarts,
-        "failure": _failure(latest.reason, latest.detail) if state == "failed" else "",
-        "can": _can(state) if live else 0,
+        "failure": _failure(latest.reason, latest.detail) if broken else "",
+        "cause": (failure.first_cause(latest.detail) or latest.reason) if broken else "",
+        "allowed": _ALLOWED.get(state, ("pause", "stop")),
+        "restart_label": _restart(task.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
+    }
+
+
+def _rounds(task: TaskFold) -> dict[str, Any]:
+    """Return what a task's finished rounds say; it changes once per round."""
+    latest = task.latest
+    p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
+    returns = task.metric("rollout/ep_rew_mean")
+    returns = returns[np.isfinite(returns)]
+    if len(returns) > _SPARK:
+        kept = returns[np.linspace(0, len(returns) - 1, _SPARK).round().astype(np.int64)]
+    else:
+        kept = returns
+    return {
+        "rounds": int(np.nanmax(task.metric("round"), initial=latest.n_before if latest is not None else 0)),
+        "round_s": task.metric("round/time_s")[-_ROUNDS:].tolist(),
+        "p50": p50,
+        "p95": p95,
+        "ret": float(returns[-1]) if len(returns) else None,
+        "spark": kept,
     }
 
 
@@ -227,11 +280,9 @@ def _total(config: Mapping[str, Any]) -> int:
     return math.ceil(int(config["total_timesteps"]) / per_round) if per_round and "total_timesteps" in config else 0
 
 
-def _can(state: str) -> int:
-    """Return the buttons that make sense now, as bits in the order of :data:`ACTIONS`."""
-    wanted = {"paused": ("resume", "stop"), "queued": (), "done": (), "stopped": (), "failed": ()}
-    names = wanted.get(state, ("pause", "stop"))
-    return sum(1 << i for i, action in enumerate(ACTIONS) if action["name"] in names)
+def _restart(n_rounds: int) -> str:
+    """Say what a restart goes on from."""
+    return f"Restart from round {words.count(n_rounds)}" if n_rounds else "Restart from the start"
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> dict[str, dict[str, NDArray[Any]]]:
@@ -245,25 +296,21 @@ def _columns(rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> dict[st
     columns |= {
         key: floats(key) for key in ("rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts")
     }
-    columns["failure"] = index("failure")
+    columns |= {key: index(key) for key in ("failure", "cause", "restart_label")}
     columns["can"] = np.array([row["can"] for row in rows], dtype=np.uint8)
     return {"rows": columns}
 
 
-def _sparks(found: Sequence[TaskFold | None]) -> dict[str, NDArray[Any]]:
-    row: list[NDArray[np.uint32]] = []
-    value: list[NDArray[np.float64]] = []
-    for i, task in enumerate(found):
-        returns = task.metric("rollout/ep_rew_mean") if task is not None else np.zeros(0)
-        returns = returns[np.isfinite(returns)]
-        if len(returns) > _SPARK:
-            returns = returns[np.linspace(0, len(returns) - 1, _SPARK).round().astype(np.int64)]
-        row.append(np.full(len(returns), i, dtype=np.uint32))
-        value.append(returns)
-    return {
-        "row": np.concatenate(row) if row else np.zeros(0, dtype=np.uint32),
-        "value": np.concatenate(value) if value else np.zeros(0),
-    }
+def _sparks(fold: Fold, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    row: list[NDArray[np.uint32]] = [np.zeros(0, dtype=np.uint32)]
+    value: list[NDArray[np.float64]] = [np.zeros(0)]
+    for i, name in enumerate(names):
+        task = fold.tasks.get(name)
+        if task is not None:
+            known = fold.keep(("fleet.rounds", name), task.n_changes, partial(_rounds, task))
+            row.append(np.full(len(known["spark"]), i, dtype=np.uint32))
+            value.append(known["spark"])
+    return {"row": np.concatenate(row), "value": np.concatenate(value)}
 
 
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:

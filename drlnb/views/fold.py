@@ -6,13 +6,14 @@ have no time of their own: they happened at the event before them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from drlnb.records import batching, common, distribution, leasing, placement, round, swapping, warmup
 from drlnb.records.journal import Journal
 from drlnb.views.clocks import Clock, Clocks
+from drlnb.views.fences import Fences
 from drlnb.views.pool_fold import PoolFold
 from drlnb.views.task_fold import TaskFold
 
@@ -20,6 +21,8 @@ __all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
 
 #: A line of a journal can be read once the column that its record belongs to was imported.
 COLUMNS = (batching, common, distribution, leasing, placement, round, swapping, warmup)
+
+_Made = TypeVar("_Made")
 
 #: What counts as the weaker origin when streams differ.
 _ORIGINS = ("emulated", "simulated", "measured")
@@ -79,7 +82,8 @@ class Fold:
         self.named = tuple(tasks)
         self.groups = dict(groups or {})
         self.clocks = Clocks(fixed=dict(clocks or {}))
-        self.pool = PoolFold(self.clocks)
+        self._fences = Fences()
+        self.pool = PoolFold(self.clocks, self._fences)
         self.tasks: dict[str, TaskFold] = {}
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
@@ -88,11 +92,18 @@ class Fold:
         #: Stream -> first and latest second of its own clock.
         self._first: dict[str, float] = {}
         self._latest: dict[str, float] = {}
+        self._handlers: dict[str, Callable[[str, Mapping[str, Any], float], tuple[str, ...]]] = {}
+        #: Clocks as of the latest row, once they have been asked for.
+        self._clock_of: dict[str, Clock] | None = None
+        self._zero_s: float | None = None
+        #: What views worked out and may keep: key -> (what it was made of, result).
+        self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
 
     def feed(self, rows: Iterable[Mapping[str, Any]]) -> Delta:
         """Take in rows, and say what they changed."""
         n = self.n_rows
         changed: set[str] = set()
+        self._clock_of = self._zero_s = None
         for row in rows:
             self.n_rows += 1
             changed.update(self._one(row))
@@ -110,7 +121,10 @@ class Fold:
             t = float(row["t"])
             self._first.setdefault(stream, t)
             self._latest[stream] = max(t, self._latest.get(stream, t))
-        return self._handler(stream)(kind, row, self._latest.get(stream, 0.0))
+        handler = self._handlers.get(stream)
+        if handler is None:
+            handler = self._handlers[stream] = self._handler(stream)
+        return handler(kind, row, self._latest.get(stream, 0.0))
 
     def _handler(self, stream: str) -> Callable[[str, Mapping[str, Any], float], tuple[str, ...]]:
         named = split_stream(stream)
@@ -118,7 +132,7 @@ class Fold:
             return self.pool.stream(stream)
         task = self.tasks.get(named[0])
         if task is None:
-            task = self.tasks[named[0]] = TaskFold(named[0], self.clocks)
+            task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
         return task.stream(stream, named[1])
 
     # -- what all views ask ------------------------------------------------------------------------------------------
@@ -129,13 +143,17 @@ class Fold:
 
     def clock_of(self) -> dict[str, Clock]:
         """Return the clock of each stream that has said something."""
-        return self.clocks.all(sorted(self._first))
+        if self._clock_of is None:
+            self._clock_of = self.clocks.all(sorted(self._first))
+        return self._clock_of
 
     @property
     def zero_s(self) -> float:
         """First second of any stream on the common line: zero of every time axis."""
-        clocks = self.clock_of()
-        return min((clocks[s].offset_s + t for s, t in self._first.items()), default=0.0)
+        if self._zero_s is None:
+            clocks = self.clock_of()
+            self._zero_s = min((clocks[s].offset_s + t for s, t in self._first.items()), default=0.0)
+        return self._zero_s
 
     @property
     def now_s(self) -> float:
@@ -148,6 +166,18 @@ class Fold:
     def error_s(self) -> float:
         """Largest known error of a task's clock; 0 if there is no task, infinite if one is not related at all."""
         return max((clock.error_s for clock in self.clock_of().values()), default=0.0)
+
+    def latest(self, stream: str) -> float:
+        """Return the newest second of a stream, on its own clock."""
+        return self._latest.get(stream, 0.0)
+
+    def keep(self, key: Hashable, of: Hashable, make: Callable[[], _Made]) -> _Made:
+        """Return what `make` returns, anew only if `of` is not what it was when it was last asked for by `key`."""
+        kept = self._kept.get(key)
+        if kept is None or kept[0] != of:
+            kept = self._kept[key] = (of, make())
+        made: _Made = kept[1]
+        return made
 
     def task_names(self) -> tuple[str, ...]:
         """Return the names of all tasks, in the order that gives them colour and letter.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,9 @@ def curves(
     lines: list[dict[str, Any]] = []
     parts: list[dict[str, Floats]] = []
     for label, tasks in members.items():
-        _add(lines, parts, _curve(tasks, metric), label=label, series=names.index(tasks[0].name))
+        state = tuple((task.name, task.n_changes) for task in tasks)
+        one = fold.keep(("learning.curve", metric, label), state, partial(_thin_curve, tasks, metric))
+        _add(lines, parts, one, label=label, series=names.index(tasks[0].name))
     if metric == _RETURN:
         for task in (fold.tasks[name] for name in names if name in fold.tasks):
             _add_evaluations(lines, parts, task, names.index(task.name))
@@ -163,11 +166,17 @@ def _curve(tasks: Sequence[TaskFold], metric: str) -> Band:
     return Band(x=pairs[0][0], mean=pairs[0][1], low=nothing, high=nothing)
 
 
-def _add(lines: list[dict[str, Any]], parts: list[dict[str, Floats]], one: Band, *, label: str, series: int) -> None:
+def _thin_curve(tasks: Sequence[TaskFold], metric: str) -> Band:
+    """Return a curve with no more points than pixels need."""
+    one = _curve(tasks, metric)
     keep = decimate.min_max(one.x, one.mean, N_COLUMNS)
-    if len(keep):
+    return Band(x=one.x[keep], mean=one.mean[keep], low=one.low[keep], high=one.high[keep])
+
+
+def _add(lines: list[dict[str, Any]], parts: list[dict[str, Floats]], one: Band, *, label: str, series: int) -> None:
+    if len(one.x):
         lines.append({"label": label, "series": series, "dots": False})
-        parts.append({"x": one.x[keep], "y": one.mean[keep], "lo": one.low[keep], "hi": one.high[keep]})
+        parts.append({"x": one.x, "y": one.mean, "lo": one.low, "hi": one.high})
 
 
 def _add_evaluations(lines: list[dict[str, Any]], parts: list[dict[str, Floats]], task: TaskFold, series: int) -> None:

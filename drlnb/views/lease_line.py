@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drlnb.views.clocks import pool_epoch
 from drlnb.views.fold import Fold
 
 __all__ = ["LeaseLine", "Leases"]
@@ -28,7 +27,8 @@ class Leases:
     lane: NDArray[np.int64]
     series: NDArray[np.int64]
     is_open: NDArray[np.bool_]
-    epoch: NDArray[np.float64]
+    #: Index into :attr:`reasons`.
+    reason: NDArray[np.int64]
     reasons: tuple[str, ...]
 
 
@@ -73,30 +73,25 @@ class LeaseLine:
         stop = np.where(is_open, max(now, 0.0), ended)
         held = np.where(np.isnan(grow["held"]), stop - start, grow["held"])
         task = grow["task"].astype(np.int64)
-        epochs = np.array([float(pool_epoch(name)) for name in self.fold.pool.streams], dtype=np.float64)
         return Leases(
             start=start, stop=np.maximum(stop, start), waited=grow["waited"], held=held, computed=grow["computed"],
             token=grow["token"].astype(np.int64), lane=grow["slot"].astype(np.int64),
             series=self.series[task] if len(task) else task, is_open=is_open,
-            epoch=epochs[stream] if len(stream) else np.zeros(0), reasons=tuple(self.fold.pool.reasons),
+            reason=grow["reason"].astype(np.int64), reasons=tuple(self.fold.pool.reasons),
         )  # fmt: skip
 
     def work(self, leases: Leases) -> dict[str, NDArray[Any]]:
-        """Return what was computed when, cut to the lease that it was computed under."""
+        """Return what was computed when, cut to the lease that it was computed under; by lane, in order of time."""
         parts = [
-            (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["token"], one.work["epoch"])
+            (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["lease"])
             for _, task in sorted(self.fold.tasks.items())
             for _, one in sorted(task.attempts.items())
         ]
         if not parts or not len(leases.token):
             return {name: np.zeros(0) for name in ("start", "stop", "lane", "series")}
-        stop, elapsed, token, epoch = (np.concatenate(column) for column in zip(*parts, strict=True))
-        order = np.lexsort((leases.token, leases.epoch))
-        keys, wanted = _keys(leases.epoch, leases.token, epoch, token)
-        at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
-        row = order[at]
-        found = keys[row] == wanted
-        row, stop, elapsed = row[found], stop[found], elapsed[found]
+        stop, elapsed, lease = (np.concatenate(column) for column in zip(*parts, strict=True))
+        found = ~np.isnan(lease)
+        row, stop, elapsed = lease[found].astype(np.int64), stop[found], elapsed[found]
         first = np.maximum(stop - elapsed, leases.start[row])
         last = np.minimum(stop, leases.stop[row])
         seen = last > first
@@ -107,12 +102,32 @@ class LeaseLine:
 
     def alive_s(self, low: float, high: float) -> float:
         """Return slot-seconds that could be lent between two points."""
-        total = 0.0
-        for life in self.fold.pool.lives.values():
+        gone = sum(stop - start for start, stop, _ in self.absent(low, high))
+        return max(0.0, len(self.slots) * max(0.0, high - low) - gone)
+
+    def absent(self, low: float, high: float) -> list[tuple[float, float, int]]:
+        """Return (start, stop, lane) of when a slot was not there: before it came up, and after it was lost."""
+        found = []
+        for lane, name in enumerate(self.slots):
+            at = low
+            for up, down in sorted(self._up(name)):
+                if up > at:
+                    found.append((at, min(up, high), lane))
+                at = max(at, down)
+            if at < high:
+                found.append((at, high, lane))
+        return [one for one in found if one[1] > one[0]]
+
+    def _up(self, name: str) -> list[tuple[float, float]]:
+        """Return when a slot was there; what a pool last knew ends with its stream if a later one knows the slot."""
+        mine = [life for life in self.fold.pool.lives.values() if life.name == name]
+        lives = sorted(mine, key=lambda life: self.offset(life.stream))
+        found = []
+        for life, after in zip(lives, [*lives[1:], None], strict=True):
             shift = self.offset(life.stream)
-            for up, down in life.up:
-                total += max(0.0, min(high, high if math.isnan(down) else down + shift) - max(low, up + shift))
-        return total
+            end = math.inf if after is None else self.fold.latest(life.stream) + shift
+            found += [(up + shift, end if math.isnan(down) else down + shift) for up, down in life.up]
+        return found
 
     def n_alive(self) -> int:
         """Return how many slots there are now."""
@@ -131,14 +146,3 @@ class LeaseLine:
         asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
         going = {"start": start, "stop": np.full(len(start), now), "series": asking}
         return done, going
-
-
-def _keys(epoch_a: Floats, token_a: NDArray[Any], epoch_b: Floats, token_b: Floats) -> tuple[Floats, Floats]:
-    """Return one number per fence for two lists of fences: equal fences have equal numbers.
-
-    Epochs in nanoseconds lose their last digits as floats; those of one run are hours or at least milliseconds apart.
-    """
-    epochs, index = np.unique(np.concatenate([epoch_a, epoch_b]), return_inverse=True)
-    del epochs
-    both = index.astype(np.float64) * 2.0**40 + np.concatenate([token_a, token_b]).astype(np.float64)
-    return both[: len(epoch_a)], both[len(epoch_a) :]

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
+#: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
+_SEEN = 0.002
 #: Newest changed settings that are marked: more labels could not be read.
 _MARKS = 40
 #: Pixel columns that merged bars are made for: a wide screen.
@@ -71,7 +73,8 @@ def gantt(
     -------
     View
         Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
-        computed in them), ``waits``, ``waiting`` (requests without an answer) and ``drains``.
+        computed in them), ``waits``, ``waiting`` (requests without an answer), ``drains`` and ``absent`` (slots that
+        were not there yet, or no more).
 
     Raises
     ------
@@ -92,11 +95,13 @@ def gantt(
         name="leasing.gantt",
         module="timeline",
         origin=fold.origin,
-        sentence=_sentence(numbers, len(np.unique(leases.token)), ended=line.ended),
+        sentence=_sentence(
+            numbers, len(fold.pool.lease_rows), ended=line.ended, whole=not len(columns["absent"]["start"])
+        ),
         notes=(*notes, *fold.clock_note()),
         columns=columns,
         table=TABLE,
-        names=tuple(dict.fromkeys(("", *leases.reasons))),
+        names=leases.reasons,
         numbers=numbers,
         facts=_facts(line, (low, now), window_s, thin=len(work["start"]) > 0),
     )
@@ -119,7 +124,7 @@ def _numbers(
     waits = np.concatenate([leases.waited[seen], high - going["start"]])
     busy = {(int(lane)) for lane in leases.lane[leases.is_open]}
     shown = "in the time shown"
-    there = f"seconds that slots were there, {shown}"
+    there = f"seconds that slots were there (from when each came up until it was lost), {shown}"
     longest = float(np.max(waits)) if len(waits) else None
     return {
         "slots": ("slots", float(line.n_alive()), "", "slots that can be lent now"),
@@ -132,7 +137,7 @@ def _numbers(
             "utilisation",
             _utilisation(line, leases),
             "%",
-            "seconds computed / (slots x seconds from the first grant to the last release), over the whole run",
+            "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
         ),
         "fairness": (
             "fairness",
@@ -151,8 +156,8 @@ def _utilisation(line: LeaseLine, leases: Leases) -> float | None:
     ended = ~leases.is_open
     if not ended.any() or not line.slots:
         return None
-    span = float(np.max(leases.stop[ended]) - np.min(leases.start))
-    return _share(float(np.nansum(leases.computed[ended])), len(line.slots) * span)
+    there = line.alive_s(float(np.min(leases.start)), float(np.max(leases.stop[ended])))
+    return _share(float(np.nansum(leases.computed[ended])), there)
 
 
 def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> float | None:
@@ -161,7 +166,9 @@ def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> floa
     return max(shares) / min(shares) if shares and min(shares) > 0 else None
 
 
-def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int, *, ended: bool) -> str:
+def _sentence(
+    numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int, *, ended: bool, whole: bool
+) -> str:
     def value(key: str) -> float:
         return numbers[key][1] or 0.0
 
@@ -174,7 +181,8 @@ def _sentence(numbers: Mapping[str, tuple[str, float | None, str, str]], n_lease
     if ended and not value("busy") and not waiting:
         text = f"{words.plural(n_leases, 'lease')} of {words.plural(int(value('slots')), 'slot')}"
     held, computing = (words.percent(numbers[key][1]) for key in ("held", "computing"))
-    return f"{text}; held {held}, computing {computing} of the time shown"
+    over = "of the time shown" if whole else "of the time that slots were there"
+    return f"{text}; held {held}, computing {computing} {over}"
 
 
 def _drawn(
@@ -183,8 +191,7 @@ def _drawn(
     low, now = span
     done, going = line.waits(now)
     n_slots = len(line.slots)
-    names = {reason: i for i, reason in enumerate(dict.fromkeys(("", *leases.reasons)))}
-    reason = np.array([names[text] for text in leases.reasons], dtype=np.int64)
+    reason = leases.reason
     ended = np.flatnonzero(~leases.is_open & (leases.stop >= low))
     ended = ended[np.argsort(leases.stop[ended], kind="stable")]
     notes: list[str] = []
@@ -210,6 +217,7 @@ def _drawn(
         "waits": _with_lane(waits, n_slots),
         "waiting": _with_lane(going, n_slots),
         "drains": _drains(line, span),
+        "absent": _spans([one for one in line.absent(*span) if one[1] - one[0] > _SEEN * (now - low)]),
     }, notes  # fmt: skip
 
 
@@ -282,6 +290,10 @@ def _drains(line: LeaseLine, span: tuple[float, float]) -> dict[str, NDArray[Any
             stop = span[1] if math.isnan(until) else until + shift
             if stop >= span[0]:
                 found.append((since + shift, stop, line.slots.index(life.name)))
+    return _spans(found)
+
+
+def _spans(found: Sequence[tuple[float, float, int]]) -> dict[str, NDArray[Any]]:
     return {
         "start": np.array([one[0] for one in found], dtype=np.float64),
         "stop": np.array([one[1] for one in found], dtype=np.float64),

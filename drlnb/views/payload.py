@@ -64,7 +64,7 @@ def t0_of(tables: Tables) -> float:
         float(np.min(finite))
         for columns in tables.values()
         for name, values in columns.items()
-        if name in _TIMES and (finite := values[np.isfinite(values)]).size
+        if len(values) and name in _TIMES and (finite := values[np.isfinite(values)]).size
     ]
     return min(least, default=0.0)
 
@@ -81,9 +81,10 @@ def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
             raise ValueError(f"table {table!r} has a column named 'n'; call it 'count'")
         for name, values in columns.items():
             code, n = code_of(name, values), len(values)
-            shifted = values - t0 if code == "t" else values
-            data = np.ascontiguousarray(shifted).astype(_DTYPES[code]).tobytes()
-            parts.append(data + b"\0" * (-len(data) % 4))
+            if n:
+                shifted = values - t0 if code == "t" else values
+                data = np.ascontiguousarray(shifted).astype(_DTYPES[code]).tobytes()
+                parts.append(data + b"\0" * (-len(data) % 4))
             codes.append([name, code])
         layout.append({"table": table, "n": n, "columns": codes})
     return t0, layout, b"".join(parts)
@@ -111,7 +112,7 @@ def decode(header: Mapping[str, Any], buffers: list[bytes]) -> dict[str, dict[st
 
 def _equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
     same: NDArray[np.bool_] = a == b
-    if a.dtype.kind == "f":
+    if a.dtype.kind == "f" and not same.all():
         same = same | (np.isnan(a) & np.isnan(b))
     return same
 
@@ -124,19 +125,41 @@ def _kept(old: Mapping[str, NDArray[Any]], new: Mapping[str, NDArray[Any]]) -> t
     n_old, n_new = len(old[names[0]]), len(new[names[0]])
     if not n_old or not n_new:
         return n_old, 0
-    first = np.ones(n_old, dtype=np.bool_)
-    for name in names:
-        first &= _equal(old[name], np.broadcast_to(new[name][0], (n_old,)))
-    found = np.flatnonzero(first)
-    if not len(found):
-        return n_old, 0
-    drop = int(found[0])
+    drop = 0
+    if not all(_equal(old[name][:1], new[name][:1])[0] for name in names):  # else the first rows are one row
+        first = np.ones(n_old, dtype=np.bool_)
+        for name in names:
+            first &= _equal(old[name], new[name][:1])
+        found = np.flatnonzero(first)
+        if not len(found):
+            return n_old, 0
+        drop = int(found[0])
     n = min(n_old - drop, n_new)
-    same = np.ones(n, dtype=np.bool_)
     for name in names:
-        same &= _equal(old[name][drop : drop + n], new[name][:n])
-    differs = np.flatnonzero(~same)
-    return drop, int(differs[0]) if len(differs) else n
+        if old[name] is not new[name] or drop:
+            same = _equal(old[name][drop : drop + n], new[name][:n])
+            n = n if same.all() else int(np.argmin(same))
+    return drop, n
+
+
+def _news(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changed keys of a header as plain data."""
+    found = {}
+    for key, value in new.items():
+        if key in old and _same(old[key], value):
+            continue
+        said = plain(value)
+        if key not in old or plain(old[key]) != said:
+            found[key] = said
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are equal at first sight; what holds arrays or NaN is not."""
+    try:
+        return a is b or bool(a == b)
+    except ValueError:  # arrays have no single truth
+        return False
 
 
 def diff(
@@ -146,7 +169,7 @@ def diff(
 
     The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per table.
     """
-    header = {key: value for key, value in plain(new[0]).items() if key not in old[0] or plain(old[0][key]) != value}
+    header = _news(old[0], new[0])
     tails: dict[str, dict[str, NDArray[Any]]] = {}
     kept = {}
     changed = bool(header)
@@ -181,9 +204,10 @@ class Wire:
 
     def snapshot(self, view: Any) -> Message:
         """Return a message with the whole picture."""
-        header, buffers = encode(view.header, view.columns)
+        told = (view.header, view.columns)
+        header, buffers = encode(*told)
         self.seq += 1
-        self._told = (view.header, view.columns)
+        self._told = told
         n = sum(one["n"] for one in header["layout"])
         return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
 
@@ -191,12 +215,13 @@ class Wire:
         """Return a message with what is new since the last one (a snapshot if there was none), None if nothing is."""
         if self._told is None:
             return self.snapshot(view)
-        found = diff(self._told, (view.header, view.columns))
+        new = (view.header, view.columns)
+        found = diff(self._told, new)
         if found is None:
             return None
         content, buffers = found
         self.seq += 1
-        self._told = (view.header, view.columns)
+        self._told = new
         n = sum(one["n"] for one in content["layout"])
         return {"kind": "delta", "seq": self.seq, "n": n, **content}, buffers
 

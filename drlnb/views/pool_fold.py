@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drlnb.views.clocks import Clocks
+from drlnb.views.fences import Fences
 from drlnb.views.grow import Grow
 
 __all__ = ["PoolFold", "SlotLife", "fence_of"]
@@ -64,10 +65,13 @@ class PoolFold:
     ----------
     clocks
         Where relations between streams are noted.
+    fences
+        Where work finds its lease.
     """
 
-    def __init__(self, clocks: Clocks) -> None:
+    def __init__(self, clocks: Clocks, fences: Fences) -> None:
         self._clocks = clocks
+        self._fences = fences
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
         #: Slot -> its number, in order of first appearance.
@@ -75,9 +79,11 @@ class PoolFold:
         self.lives: dict[tuple[str, int], SlotLife] = {}
         self.streams: list[str] = []
         #: One row per lease and slot.
-        self.leases = Grow("stream", "task", "slot", "granted", "ended", "waited", "held", "computed", "token", "round")
-        self.reasons: list[str] = []
-        self.lease_rows: dict[tuple[int, int], list[int]] = {}
+        self.leases = Grow(
+            "stream", "task", "slot", "granted", "ended", "waited", "held", "computed", "token", "reason"
+        )
+        #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
+        self.reasons: dict[str, int] = {"": 0}
         #: One row per request that was answered or withdrawn.
         self.waits = Grow("stream", "task", "start", "stop", "granted")
         #: Request id -> (stream, task, since).
@@ -97,6 +103,11 @@ class PoolFold:
             return handler(self, row, t, number) if handler else ()
 
         return take
+
+    @property
+    def lease_rows(self) -> Mapping[tuple[int, int], list[int]]:
+        """Rows of :attr:`leases` by fence, one per slot."""
+        return self._fences.rows
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
@@ -167,16 +178,12 @@ class PoolFold:
         task = self._task(row)
         self._clocks.sent("grant", fence, self.streams[stream], t)
         self._waited(str(row["request_id"]), t, granted=1.0, stream=stream)
-        rows = self.lease_rows.setdefault(fence, [])
         for name in row["slots"]:
             self._slot(str(name), "", stream)
             slot = self.slots[str(name)]
-            rows.append(
-                self.leases.append(
-                    stream, task, slot, t, OPEN, float(row["waited_s"]), math.nan, math.nan, fence[1], row["round"]
-                )
-            )
-            self.reasons.append("")
+            waited_s = float(row["waited_s"])
+            at = self.leases.append(stream, task, slot, t, OPEN, waited_s, math.nan, math.nan, fence[1], 0.0)
+            self._fences.granted(fence, at)
         return ("leases", "waits")
 
     def _returned(self, row: Row, t: float, stream: int) -> Changed:
@@ -185,11 +192,12 @@ class PoolFold:
 
     def _ended(self, row: Row, t: float, stream: int) -> Changed:
         del stream
+        reason = self.reasons.setdefault(str(row.get("reason", "expired")), len(self.reasons))
         for one in self.lease_rows.get(fence_of(row), ()):
             self.leases.set(one, "ended", t)
             self.leases.set(one, "held", float(row["held_s"]))
             self.leases.set(one, "computed", float(row.get("computed_s", math.nan)))
-            self.reasons[one] = str(row.get("reason", "expired"))
+            self.leases.set(one, "reason", reason)
         return ("leases",)
 
     def _stopped(self, row: Row, t: float, stream: int) -> Changed:

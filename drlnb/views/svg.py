@@ -18,6 +18,8 @@ _INK, _DIM, _LINE, _SOFT = "#1f2328", "#59636e", "#d1d9e0", "#f3f5f7"
 _TOP, _AXIS, _RIGHT = 18, 34, 12
 #: Whole steps of a clock, in seconds.
 _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+#: Marks that are no further apart than so many pixels are drawn as one.
+_NEAR = 6.0
 #: More bars than this are merged where they are narrower than one of so many columns.
 _COLUMNS = 240
 #: Most rows of a table that is drawn.
@@ -122,14 +124,27 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
         ]
     body += _axis(header, (low, high), x, bottom)
     body += _blocks(header, tables, at, x)
-    for mark in header["marks"]:
-        body += [
-            _line([(x(mark["t"]), _TOP - 6), (x(mark["t"]), bottom)], _INK, 1, "4 3"),
-            _text(x(mark["t"]) + 3, 8, mark["label"]),
-        ]
+    body += _marks([(x(mark["t"]), str(mark["label"])) for mark in header["marks"]], bottom, width)
     if not any(len(columns["start"]) for columns in tables.values()):
         body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
     return body + _legend(header, width, bottom + _AXIS), int(bottom + _AXIS + 20)  # fmt: skip
+
+
+def _marks(marks: Sequence[tuple[float, str]], bottom: float, width: int) -> list[str]:
+    """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
+    groups: list[tuple[float, list[str]]] = []
+    for at, label in sorted(marks, key=lambda one: one[0]):
+        if groups and at - groups[-1][0] <= _NEAR:
+            groups[-1][1].append(label)
+        else:
+            groups.append((at, [label]))
+    body = []
+    for (at, labels), (end, _) in zip(groups, [*groups[1:], (float(width), [])], strict=False):
+        said = labels[0] if len(labels) == 1 else f"{len(labels)} marks"
+        shown = _text(at + 3, 8, said) if 6.2 * len(said) <= end - at - 6 else ""
+        title = f"<title>{html.escape(', '.join(labels))}</title>"
+        body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, bottom)], _INK, 1, '4 3')}{shown}</g>")
+    return body
 
 
 def _axis(header: Header, span: tuple[float, float], x: Callable[[float], float], bottom: float) -> list[str]:
@@ -150,8 +165,9 @@ def _blocks(
 ) -> list[str]:
     thin = header["thin"]
     shares = {
-        "waits": (1.0, 0.45), "waiting": (1.0, 0.45), "bars": (0.34, 0.6) if thin else (1.0, 1.0),
-        "open": (0.34, 0.6) if thin else (1.0, 1.0), "work": (1.0, 1.0), "drains": (1.0, 0.5),
+        "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
+        "bars": (0.34, 0.6) if thin else (1.0, 1.0), "open": (0.34, 0.6) if thin else (1.0, 1.0),
+        "work": (1.0, 1.0), "drains": (1.0, 0.5),
     }  # fmt: skip
     low, high = header["span"]
     column = max(1e-9, (high - low) / _COLUMNS)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.views.clocks import Clocks
+from drlnb.views.fences import Fences
 from drlnb.views.grow import Grow
 from drlnb.views.pool_fold import fence_of
 
@@ -36,11 +37,15 @@ class Attempt:
     reason: str = ""
     detail: str = ""
     n_restarts: int = 0
+    #: Round of the newest whole checkpoint, 0 if there is none.
+    n_kept: int = 0
+    #: Version -> round, of checkpoints that are being written.
+    writing: dict[int, int] = field(default_factory=dict)
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
     #: Names of scalars, in order of appearance.
     metrics: dict[str, None] = field(default_factory=dict)
-    #: One row per piece of work on a slot: when it ended, how long it took, token of the lease.
-    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token"))
+    #: One row per piece of work on a slot: when it ended, how long it took, row of its lease in the pool (or NaN).
+    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
     #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
     evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
     #: (t, key, value).
@@ -56,11 +61,16 @@ class TaskFold:
         Name of the task.
     clocks
         Where relations between streams are noted.
+    fences
+        Where work finds its lease.
     """
 
-    def __init__(self, name: str, clocks: Clocks) -> None:
+    def __init__(self, name: str, clocks: Clocks, fences: Fences) -> None:
         self.name = name
         self._clocks = clocks
+        self._fences = fences
+        #: Grows with every row that changes a scalar of a round.
+        self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
 
     def stream(self, name: str, attempt: int) -> Callable[[str, Row, float], Changed]:
@@ -94,6 +104,12 @@ class TaskFold:
         died = sum(not self.attempts[n].ended for n in numbers[:-1])
         return died + sum(one.n_restarts for one in self.attempts.values())
 
+    @property
+    def n_kept(self) -> int:
+        """Round of the newest whole checkpoint: what a restart goes on from; 0 if there is none."""
+        latest = self.latest
+        return latest.n_kept if latest is not None else 0
+
     def metric(self, name: str) -> NDArray[np.float64]:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.
 
@@ -125,8 +141,21 @@ class TaskFold:
 
     def _task_opened(self, one: Attempt, row: Row, t: float) -> Changed:
         del t
-        one.n_before = int(row["n_rounds"])
+        self.n_changes += 1
+        one.n_before = one.n_kept = int(row["n_rounds"])
         one.phase = "starting"
+        return ("tasks",)
+
+    def _writes(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        one.writing[int(row["version"])] = int(row["n_rounds"])
+        return ()
+
+    def _written(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        n_rounds = one.writing.pop(int(row["version"]), None)
+        if n_rounds is not None and not row["failure"]:
+            one.n_kept = n_rounds
         return ("tasks",)
 
     def _phase(self, one: Attempt, row: Row, t: float) -> Changed:
@@ -156,6 +185,7 @@ class TaskFold:
         return ("tasks",)
 
     def _metrics(self, one: Attempt, row: Row, t: float) -> Changed:
+        self.n_changes += 1
         one.rounds.append(t, float(row["round"]), float(row["n_timesteps"]))
         for name, value in row["metrics"].items():
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -172,10 +202,9 @@ class TaskFold:
         return ("rounds", "tasks")
 
     def _worked(self, one: Attempt, row: Row, t: float) -> Changed:
-        epoch, token = fence_of(row)
         elapsed = float(row["elapsed_s"])
         if math.isfinite(elapsed) and elapsed > 0:
-            one.work.append(t, elapsed, float(epoch), float(token))
+            self._fences.worked(fence_of(row), one.work, one.work.append(t, elapsed, math.nan))
         return ("leases",)
 
     def _received(self, one: Attempt, row: Row, t: float) -> Changed:
@@ -212,4 +241,6 @@ _HANDLERS: dict[str, Callable[[TaskFold, Attempt, Row, float], Changed]] = {
     "ReturnLease": TaskFold._returns,
     "RequestSlot": TaskFold._asks,
     "SettingChanged": TaskFold._setting,
+    "WriteCheckpoint": TaskFold._writes,
+    "CheckpointWritten": TaskFold._written,
 }

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class View:
             "sentence": self.sentence,
             "notes": list(self.notes),
             "names": list(self.names),
-            "table": [column.to_plain() for column in self.table],
+            "table": _plain_table(self.table),
             "numbers": [
                 {"key": key, "label": label, "value": value, "unit": unit, "definition": definition}
                 for key, (label, value, unit, definition) in self.numbers.items()
@@ -200,6 +201,12 @@ class View:
             "text/html": self.html(),
             "application/vnd.plotly.v1+json": json.loads(self.figure().to_json()),
         }
+
+
+@cache
+def _plain_table(table: tuple[Column, ...]) -> list[dict[str, Any]]:
+    """Return a table's columns as plain data: they are the same for every picture of a kind."""
+    return [column.to_plain() for column in table]
 
 
 def table_html(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:

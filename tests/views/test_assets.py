@@ -61,9 +61,10 @@ def test_a_module_is_javascript(name, tmp_path):
 
 
 @needs_node
-def test_the_tests_in_javascript():
-    """Words, payload, hello and gaps, as JavaScript does them."""
-    path = Path(__file__).parent / "js" / "words.test.mjs"
+@pytest.mark.parametrize("name", ["words", "page"])
+def test_the_tests_in_javascript(name):
+    """Words, payload, hello and gaps; buttons and marks: as JavaScript does them."""
+    path = Path(__file__).parent / "js" / f"{name}.test.mjs"
     done = subprocess.run([str(NODE), str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "fail 0" in done.stdout, done.stdout

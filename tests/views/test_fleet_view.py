@@ -84,10 +84,60 @@ def test_states_and_buttons(phase, said, can):
     assert {a["name"] for i, a in enumerate(fleet.ACTIONS) if bits & 1 << i} == can
 
 
+def test_a_button_that_is_off_has_a_reason():
+    """Resume of a task that computes is off since it is not paused; a state never shows an action without a word."""
+    run = Run().task("a")
+    run.say("task-a-a1", round.PhaseEntered(phase="computing", round=1))
+    view = fleet.tasks(run.journal(), live=True)
+    assert view.facts["reasons"]["resume"]["computing"] == "it is not paused"
+    assert view.facts["reasons"]["pause"]["paused"] == "it is paused already"
+    assert all("done" not in why and "failed" not in why for why in view.facts["reasons"].values())
+
+
+def kept(run, version, n_rounds, failure=""):
+    run.say(
+        "task-a-a1",
+        round.WriteCheckpoint(version=version, n_rounds=n_rounds, n_timesteps=0, reason="every"),
+        round.CheckpointWritten(t=float(version), version=version, elapsed_s=0.1, n_bytes=9, failure=failure),
+    )
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "label"),
+    [
+        ([], "Restart from the start"),
+        ([(1, 7, "")], "Restart from round 7"),
+        ([(1, 7, ""), (2, 1200, "")], "Restart from round 1,200"),
+        ([(1, 7, ""), (2, 9, "disk full")], "Restart from round 7"),
+    ],
+)
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+def test_an_ended_task_can_be_restarted_from_its_newest_checkpoint(state, checkpoints, label):
+    """Its row has that one button, which says from where; a checkpoint that could not be written does not count."""
+    run = Run().task("a")
+    for version, n_rounds, failure in checkpoints:
+        kept(run, version, n_rounds, failure)
+    run.say("task-a-a1", round.EndTask(state=state, reason="x"))
+    for over in (False, True):
+        view = fleet.tasks(run.journal(), live=True, over=over)
+        rows, actions = view.columns["rows"], [one["name"] for one in view.facts["actions"]]
+        assert [name for bit, name in enumerate(actions) if int(rows["can"][0]) & 1 << bit] == ["restart"]
+        assert view.names[int(rows["restart_label"][0])] == label
+    assert actions == ["restart"]
+
+
+def test_a_second_attempt_restarts_from_where_it_began():
+    """Until it has written a checkpoint of its own."""
+    run = Run().task("a").task("a", attempt=2, n_rounds=40)
+    run.say("task-a-a2", round.EndTask(state="failed", reason="x"))
+    view = fleet.tasks(run.journal(), live=True)
+    assert view.names[int(view.columns["rows"]["restart_label"][0])] == "Restart from round 40"
+
+
 def test_a_recording_has_no_buttons():
     """What cannot be steered offers nothing."""
     view = fleet.tasks(Run().task("a").journal())
-    assert view.facts["actions"] == []
+    assert (view.facts["actions"], view.facts["reasons"]) == ([], {})
     assert view.columns["rows"]["can"].tolist() == [0]
 
 
@@ -99,6 +149,7 @@ def test_a_failed_task_tells_why():
     view = fleet.tasks(run.journal())
     assert view.sentence == "1 task: 1 failed"
     assert view.names[int(view.columns["rows"]["failure"][0])] == "env broke\nTraceback: <b>boom</b>"
+    assert view.names[int(view.columns["rows"]["cause"][0])] == "env broke"
 
 
 def test_restarts_count_collectors_and_executors():

@@ -95,6 +95,46 @@ def test_a_slot_that_is_gone_counts_no_more():
     assert view.value("slots") == 0
 
 
+def test_a_slot_counts_from_when_it_came_up():
+    """Two slots in 10 s, the second there from 4 to 9: 15 slot-seconds, of which 6 are held and 3 computed."""
+    run = Run().slot().task("a")
+    run.lease("a", 0.0, 0.0, 2.0, computed=1.0)
+    run.slot("n1/cpu0", t=4.0)
+    run.lease("a", 5.0, 5.0, 9.0, computed=2.0, slot="n1/cpu0", n=1)
+    run.say(run.pool, words_of_leasing.SlotFailed(t=9.0, slot="n1/cpu0", reason="lost"))
+    run.say(run.pool, SettingChanged(t=10.0, key="x", value=0, task=None))
+    view = leasing.gantt(run.journal())
+    absent = view.columns["absent"]
+    assert (absent["start"].tolist(), absent["stop"].tolist()) == ([0.0, 9.0], [4.0, 10.0])
+    assert absent["lane"].tolist() == [view.facts["lanes"].index({"label": "n1/cpu0", "kind": "slot"})] * 2
+    assert view.value("held") == pytest.approx(6 / 15)
+    assert view.value("computing") == pytest.approx(3 / 15)
+    assert view.sentence.endswith("held 40 %, computing 20 % of the time that slots were there")
+
+
+def test_shares_of_a_slot_that_came_late():
+    """There from 4 to 12, held 6 to 8, of which 1 is computed: 2/8 and 1/8; from first grant to last release 1/2."""
+    run = Run().slot(t=4.0).task("a")
+    run.lease("a", 6.0, 6.0, 8.0, computed=1.0)
+    run.say(run.pool, SettingChanged(t=12.0, key="x", value=0, task=None))
+    view = leasing.gantt(run.journal())
+    assert view.value("held") == pytest.approx(2 / 8)
+    assert view.value("computing") == pytest.approx(1 / 8)
+    assert view.value("utilisation") == pytest.approx(1 / 2)
+    assert view.columns["absent"]["stop"].tolist() == [4.0]
+    assert view.sentence == "0 of 1 slots busy; held 25 %, computing 13 % of the time that slots were there"
+
+
+def test_marks_at_one_time_are_one_mark_in_print():
+    """Three settings changed at once: one line, their number, and all of them as its title."""
+    run = two_tasks()
+    for key in ("a.b", "a.c"):
+        run.say(run.pool, SettingChanged(t=10.0, key=key, value=1, task=None))
+    picture = leasing.gantt(run.journal()).svg()
+    assert "<title>hold: yield, b: 1, c: 1</title>" in picture or "<title>b: 1, c: 1, hold: yield</title>" in picture
+    assert picture.count("stroke-dasharray") == 1
+
+
 def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
     """Times travel relative to the first: nothing melts together late in a long run."""
     run = Run(start=1e6).slot(t=100.0).task("a")

@@ -6,7 +6,7 @@ function commander(model, changed, gone) {
   const byId = (id) => [...open.entries()].find(([, one]) => one.id === id);
   return {
     of: (key) => open.get(key),
-    busy: () => [...open.values()].some((one) => one.state === "pending"),
+    renew: (key) => changed(key),
     send(key, name, args) {
       if (open.has(key) && open.get(key).state === "pending") return;
       const id = makeId(), one = { id, state: "pending", text: "", acked: false };
@@ -27,38 +27,69 @@ function commander(model, changed, gone) {
     },
   };
 }
-// A button for one action; a destructive one asks in its place, and forgets the question after 5 s.
-function actionButton(action, key, args, commands, gone) {
-  const place = make("span", { test: `action-${action.name}` });
-  let asking = 0;
+// The page refuses the clipboard without https: then the text lies open and selected, one key press from copied.
+function copyText(text, pre) {
+  const open = () => { pre.hidden = false; const range = document.createRange(); range.selectNodeContents(pre); const all = getSelection(); all.removeAllRanges(); all.addRange(range); return false; };
+  if (pre.textContent !== text) pre.textContent = text;
+  if (!navigator.clipboard || !window.isSecureContext) return Promise.resolve(open());
+  return navigator.clipboard.writeText(text).then(() => true, open);
+}
+const COMMAND_CSS = `.drlnb-ask{white-space:normal}button[data-main]::after{content:"…";visibility:hidden}button[data-main][data-state=pending]::after{visibility:visible}button[data-main][data-state=failed]{border-color:var(--drlnb-bad)}`;
+// A button for one action; a destructive one asks in its place, and forgets the question after 5 s.  Its node stays as
+// long as the action is there, so a click never falls between two of them; one that is off says why: as its title, and
+// by `tell` when it is pressed all the same.
+function actionButton(first, key, args, commands, gone, tell = () => {}) {
+  const place = make("span", { test: `action-${first.name}` });
+  let asking = 0, action = first, why = "";
   function button(label, test, run) {
     return make("button", { type: "button", test, text: label, onclick: (e) => { e.stopPropagation(); run(); } });
   }
-  function go() { clearTimeout(asking); asking = 0; commands.send(key, action.name, args()); }
-  function ask() {
-    const stop = button(action.label, `${action.name}-yes`, go), keep = button("Keep", `${action.name}-no`, () => { asking = 0; show(true, false); place.querySelector("button").focus(); });
-    const question = action.confirm.replace(/\{(\w+)\}/g, (_, name) => args()[name]);
-    place.replaceChildren(make("span", { text: `${question} ` }), stop, keep);
-    stop.focus();
-    asking = setTimeout(() => { asking = 0; if (!gone.aborted) show(true, false); }, 5000);
+  const main = button("", `${first.name}-button`, () => { if (main.getAttribute("aria-disabled") === "true") tell(why); else (action.confirm ? ask : go)(); });
+  main.setAttribute("data-main", "");
+  place.append(main);
+  function go() { commands.send(key, action.name, args(action)); back(); }
+  function back() {
+    const held = asking && place.contains(document.activeElement);
+    clearTimeout(asking);
+    if (asking) place.replaceChildren(main);
+    asking = 0;
+    if (held) main.focus();
+    commands.renew(key);
   }
-  function show(enabled, off) {
+  function ask() {
+    const stop = button(action.label, `${action.name}-yes`, go), keep = button("Keep", `${action.name}-no`, back), told = args(action);
+    const question = action.confirm.replace(/\{(\w+)\}/g, (_, name) => told[name]);
+    place.replaceChildren(make("span", { class: "drlnb-ask", text: `${question} ` }), stop, keep);
+    stop.focus();
+    asking = setTimeout(() => { if (!gone.aborted) back(); }, 5000);
+  }
+  // `enabled`: whether it works now; `reason`: why not, and null for one that has no place here.
+  function show(now, { enabled, reason, off }) {
+    action = now;
     if (asking) return;
     const one = commands.of(key), pending = Boolean(one && one.state === "pending");
-    let main = place.querySelector("button[data-main]");
-    if (!main || place.children.length !== 1) {
-      main = button("", `${action.name}-button`, () => { if (main.getAttribute("aria-disabled") !== "true") (action.confirm ? ask : go)(); });
-      main.setAttribute("data-main", "");
-      place.replaceChildren(main);
-    }
-    const label = pending ? `${action.label}…` : action.label;
-    if (main.textContent !== label) main.textContent = label;
-    main.setAttribute("aria-disabled", String(!enabled || off || pending));
-    main.setAttribute("data-state", pending ? "pending" : one && one.state === "failed" ? "failed" : "idle");
-    main.setAttribute("aria-label", `${action.label} ${Object.values(args()).join(" ")}`);
-    place.hidden = !enabled && !pending;
+    why = pending ? "asked already, the answer is on its way" : off ? "no news from the kernel" : enabled ? "" : reason || "not possible now";
+    const told = Object.values(args(action)).filter((v) => typeof v === "string").join(" ");
+    const wanted = { "aria-disabled": String(Boolean(why)), "data-state": pending ? "pending" : one && one.state === "failed" ? "failed" : "idle", "aria-label": `${action.label} ${told}`.trim(), title: why };
+    if (main.textContent !== action.label) main.textContent = action.label;
+    for (const [name, value] of Object.entries(wanted)) if (main.getAttribute(name) !== value) main.setAttribute(name, value);
+    place.hidden = !enabled && reason === null && !pending;
   }
-  return { node: place, show };
+  return { node: place, show, stop: () => clearTimeout(asking) };
+}
+// Buttons of one place, kept by name: what stays is changed in place, what is new is added, what went is removed.
+function actionRow(place, keyOf, args, commands, gone, tell) {
+  const shown = new Map();
+  return function renew(actions, stateOf) {
+    const names = new Set(actions.map((action) => action.name));
+    for (const [name, one] of shown) if (!names.has(name)) { one.stop(); one.node.remove(); shown.delete(name); }
+    actions.forEach((action, i) => {
+      if (!shown.has(action.name)) shown.set(action.name, actionButton(action, keyOf(action.name), args, commands, gone, tell));
+      const one = shown.get(action.name);
+      if (place.children[i] !== one.node) place.insertBefore(one.node, place.children[i] || null);
+      one.show(action, stateOf(action, i));
+    });
+  };
 }
 // Calls `run(text)` with a sentence when no news came for 10 s after there had been some, with "" when it is back.
 function silence(state, run) {

@@ -151,7 +151,7 @@ const CSS = `
 --drlnb-bad:var(--jp-error-color1,#b3261e);font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--drlnb-fg);position:relative;min-width:0}
 @media (prefers-color-scheme:dark){.drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#14181d));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#e6edf3));
 --drlnb-dim:var(--jp-ui-font-color2,#9aa7b4);--drlnb-line:var(--jp-border-color2,#3a434d);--drlnb-soft:var(--jp-layout-color2,#1d232a);--drlnb-accent:var(--jp-brand-color1,#6cb2ff);--drlnb-bad:var(--jp-error-color1,#ff8a80)}}
-.drlnb canvas{display:block;width:100%;outline:none;touch-action:pan-y;border-radius:4px}
+.drlnb [hidden]{display:none!important}.drlnb canvas{display:block;width:100%;outline:none;touch-action:pan-y;border-radius:4px}
 .drlnb :is(canvas,button,tr,pre):focus-visible{outline:2px solid var(--drlnb-accent);outline-offset:1px}
 .drlnb-row{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin:4px 0}
 .drlnb-num{white-space:nowrap}.drlnb-num b{font-weight:600;font-variant-numeric:tabular-nums}.drlnb-dim,.drlnb-num span{color:var(--drlnb-dim)}
@@ -162,6 +162,8 @@ const CSS = `
 .drlnb-scroll{max-height:260px;overflow:auto;margin:4px 0;max-width:100%}.drlnb table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 .drlnb :is(th,td){padding:3px 8px;border-bottom:1px solid var(--drlnb-line);text-align:left;white-space:nowrap}.drlnb th{font-weight:600;color:var(--drlnb-dim)}.drlnb td.drlnb-r,.drlnb th.drlnb-r{text-align:right}
 .drlnb-bad{color:var(--drlnb-bad)}.drlnb-off{position:absolute!important;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+@media (forced-colors:active){.drlnb{--drlnb-bg:Canvas;--drlnb-fg:CanvasText;--drlnb-dim:CanvasText;--drlnb-line:GrayText;--drlnb-soft:Canvas;--drlnb-accent:Highlight;--drlnb-bad:CanvasText}
+.drlnb :is(.drlnb-chip,.drlnb-bar,.drlnb-bar i){forced-color-adjust:none}.drlnb .drlnb-bar{border:1px solid CanvasText}.drlnb button[aria-disabled=true]{color:GrayText;border-color:GrayText;opacity:1}.drlnb button[aria-pressed=true]{outline:2px solid Highlight}.drlnb tr[aria-selected=true]{outline:2px solid Highlight;outline-offset:-2px}}
 @media (prefers-reduced-motion:reduce){.drlnb *{animation:none!important;transition:none!important}}`;
 function rootOf(el, name) {
   const root = make("div", { class: "drlnb", test: name, "data-lm-suppress-shortcuts": "true" });
@@ -181,17 +183,17 @@ function chip(series) {
 }
 // Calls `run` when the theme, the width or the visibility changes; returns what ends that.
 function watch(root, run) {
-  const theme = new MutationObserver(run), media = matchMedia("(prefers-color-scheme: dark)");
+  const theme = new MutationObserver(run), media = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) => matchMedia(query));
   for (const node of [document.body, document.documentElement])
     theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
   const size = new ResizeObserver(run);
   size.observe(root);
-  media.addEventListener("change", run);
+  media.forEach((one) => one.addEventListener("change", run));
   document.addEventListener("visibilitychange", run);
   return () => {
     theme.disconnect();
     size.disconnect();
-    media.removeEventListener("change", run);
+    media.forEach((one) => one.removeEventListener("change", run));
     document.removeEventListener("visibilitychange", run);
   };
 }

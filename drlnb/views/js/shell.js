@@ -4,13 +4,6 @@ const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px}.drl
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
 
-// The page refuses the clipboard without https: then the text lies open and selected, one key press from copied.
-function copyText(text, pre) {
-  const open = () => { pre.hidden = false; const range = document.createRange(); range.selectNodeContents(pre); const all = getSelection(); all.removeAllRanges(); all.addRange(range); return false; };
-  pre.textContent = text;
-  if (!navigator.clipboard || !window.isSecureContext) return Promise.resolve(open());
-  return navigator.clipboard.writeText(text).then(() => true, open);
-}
 function messageNode(one, gone) {
   const many = one.n > 1 ? ` (${one.n} times)` : "", node = make("div", { class: "drlnb-msg", "data-level": one.level || "info", test: "message", role: one.level === "error" ? "alert" : null });
   node.append(make("span", { text: `${one.text}${many}` }));
@@ -31,28 +24,21 @@ function render({ model, el, signal }) {
     copy.textContent = done ? "Copied" : "Press Ctrl+C";
     setTimeout(() => { if (!gone.aborted) copy.textContent = "Copy as code"; }, 2000);
   }) });
-  let spoken = 0, off = false, made = "", own = [];
-  root.append(make("style", { text: SHELL_CSS }), make("div", { class: "drlnb-row" }, say, from, chips, buttons, copy), banner, aloud, notes, note, pre, area);
+  let spoken = 0, off = false, own = [], acts = [];
+  root.append(make("style", { text: COMMAND_CSS + SHELL_CSS }), make("div", { class: "drlnb-row" }, say, from, chips, buttons, copy), banner, aloud, notes, note, pre, area);
   const commands = commander(model, (key, text) => { const one = commands.of(key); note.textContent = text || (one && one.text) || ""; note.className = one && one.state === "failed" ? "drlnb-bad" : "drlnb-dim"; showButtons(); }, gone);
-  let acts = [];
-  function showButtons() { acts.forEach(({ one, action }) => one.show(action.enabled !== false, off)); }
-  function renewButtons(header) {
-    const text = JSON.stringify(header.buttons || []);
-    if (text !== made && !commands.busy()) {
-      made = text;
-      acts = (header.buttons || []).map((action) => ({ action, one: actionButton(action, action.name, () => action.args || {}, commands, gone) }));
-      buttons.replaceChildren(...acts.map(({ one }) => one.node));
-    }
-    showButtons();
-  }
+  const renewRow = actionRow(buttons, (name) => name, (action) => action.args || {}, commands, gone, (why) => { note.textContent = why; note.className = "drlnb-dim"; });
+  function showButtons() { renewRow(acts, (action) => ({ enabled: action.enabled !== false, reason: action.reason || "", off })); }
   function changed(state) {
     const header = state.header;
     if (say.textContent !== (header.sentence || "")) say.textContent = header.sentence || "";
     from.textContent = header.origin || "";
     from.hidden = !header.origin;
-    chips.replaceChildren(...(header.chips || []).map((text) => make("span", { class: "drlnb-from", text })));
-    notes.textContent = (header.notes || []).join(" · ");
-    renewButtons(header);
+    const marked = (header.chips || []).join("\n"), noted = (header.notes || []).join(" · ");
+    if (chips.dataset.key !== marked) { chips.dataset.key = marked; chips.replaceChildren(...(header.chips || []).map((text) => make("span", { class: "drlnb-from", text }))); }
+    if (notes.textContent !== noted) notes.textContent = noted;
+    acts = header.buttons || [];
+    showButtons();
     if (Date.now() - spoken > 5000) { spoken = Date.now(); aloud.textContent = `${header.sentence || ""} (${header.origin || ""})`; }
   }
   function messages() {

@@ -11,17 +11,21 @@ function spark(values) {
   svg.append(line);
   return svg;
 }
+// A row is as wide as its box: minor columns go first, and below 560 px each row is a block with its labels.
 const TABLE_CSS = `.drlnb-bar{display:inline-block;vertical-align:middle;width:56px;height:6px;margin-right:6px;border-radius:3px;background:var(--drlnb-line);overflow:hidden}.drlnb-bar i{display:block;height:100%;background:var(--drlnb-accent)}
-.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true] td{background:var(--drlnb-soft)}
-.drlnb-acts{display:flex;gap:4px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-why{white-space:pre-wrap;max-height:180px;overflow:auto;margin:2px 0;font-size:12px}
-@container (max-width:860px){.drlnb-minor{display:none}}.drlnb-box{container-type:inline-size;overflow-x:auto}`;
+.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true]>td{background:var(--drlnb-soft)}
+.drlnb-acts{display:flex;flex-wrap:wrap;gap:4px}.drlnb-acts button{padding:2px 6px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-box{container-type:inline-size;overflow-x:auto}.drlnb-name{display:inline-block;max-width:180px;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
+.drlnb-why{width:0;min-width:100%;white-space:normal}.drlnb-why b{color:var(--drlnb-bad);overflow-wrap:anywhere}.drlnb-why pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:220px;overflow:auto;margin:4px 0;font-size:12px}
+@container (max-width:1040px){.drlnb-m3{display:none}}@container (max-width:900px){.drlnb-m2{display:none}}@container (max-width:700px){.drlnb-m1{display:none}}
+@container (max-width:560px){.drlnb-grid,.drlnb-grid :is(thead,tbody){display:block}.drlnb-grid tr:not([hidden]){display:flex;flex-wrap:wrap;gap:0 12px;padding:6px 0;border-bottom:1px solid var(--drlnb-line)}.drlnb-grid :is(td,th){border:0;padding:1px 0}.drlnb-grid .drlnb-m1{display:block}
+.drlnb-grid td[data-label]:not([data-label=""])::before{content:attr(data-label) " ";color:var(--drlnb-dim);font-size:12px}.drlnb-grid .drlnb-do{flex:1 0 100%}.drlnb-grid td[data-empty]{display:none}}`;
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "table"), rows = new Map();
-  const banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" }), head = make("tr"), body = make("tbody");
+  const banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" }), head = make("tr", { role: "row" }), body = make("tbody", { role: "rowgroup" });
   const numbers = make("div", { class: "drlnb-row", test: "numbers" });
   let sort = { key: null, down: false }, chosen = null, off = false, drawnHead = "";
-  root.append(make("style", { text: TABLE_CSS }), banner, numbers, make("div", { class: "drlnb-box" }, make("table", { test: "tasks" }, make("thead", {}, head), body)));
+  root.append(make("style", { text: COMMAND_CSS + TABLE_CSS }), banner, numbers, make("div", { class: "drlnb-box" }, make("table", { test: "tasks", class: "drlnb-grid", role: "table" }, make("thead", { role: "rowgroup" }, head), body)));
 
   const table = () => state.tables.rows || { n: 0 };
   const cols = () => state.header.cols || [];
@@ -36,41 +40,52 @@ function render({ model, el, signal }) {
       const by = sort.key === c.key ? (sort.down ? "descending" : "ascending") : "none";
       const label = by === "none" ? c.label : `${c.label} ${sort.down ? "▾" : "▴"}`;
       const inner = c.kind === "spark" ? null : make("button", { type: "button", test: `sort-${c.key}`, text: label, onclick: () => { sort = { key: c.key, down: sort.key === c.key && !sort.down }; changed(); } });
-      return make("th", { scope: "col", "aria-sort": inner ? by : null, class: classOf(c), title: definition(c.key) }, inner || make("span", { text: c.label }));
-    }), ...((state.header.actions || []).length ? [make("th", { scope: "col" }, make("span", { class: "drlnb-off", text: "actions" }))] : []));
+      return make("th", { scope: "col", role: "columnheader", "aria-sort": inner ? by : null, class: classOf(c), title: definition(c.key) }, inner || make("span", { text: c.label }));
+    }), ...((state.header.actions || []).length ? [make("th", { scope: "col", role: "columnheader" }, make("span", { class: "drlnb-off", text: "actions" }))] : []));
   }
   const definition = (key) => ((state.header.table || []).find((c) => c.source === `rows.${key}`) || {}).definition;
-  const classOf = (c) => [["number", "duration"].includes(c.kind) ? "drlnb-r" : "", c.minor ? "drlnb-minor" : ""].filter(Boolean).join(" ") || null;
+  const classOf = (c) => [["number", "duration"].includes(c.kind) ? "drlnb-r" : "", c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
 
   function newRow(name) {
-    const cells = cols().map((c) => make("td", { class: classOf(c), test: `cell-${c.key}` })), acts = make("div", { class: "drlnb-acts" }), note = make("div", { class: "drlnb-note", role: "status", test: "row-note" });
-    const why = make("pre", { class: "drlnb-why drlnb-bad", test: "failure" }), more = make("tr", { hidden: true }, make("td", { colspan: String(cells.length + 1) }, why));
-    const tr = make("tr", { test: "row", "data-task": name, tabindex: "0", onclick: () => choose(name), onkeydown: (e) => keys(e, name) }, ...cells);
-    const row = { name, tr, more, why, cells, note, said: "", buttons: null, acts };
-    if ((state.header.actions || []).length) tr.append(make("td", {}, acts, note));
-    row.buttons = (state.header.actions || []).map((action) => { const one = actionButton(action, `${name}\n${action.name}`, () => ({ [state.header.row_key || "task"]: name }), commands, gone); acts.append(one.node); return one; });
+    const cells = cols().map((c) => make("td", { class: classOf(c), role: "cell", "data-label": ["series", "state"].includes(c.kind) ? "" : c.label, test: `cell-${c.key}` })), acts = make("div", { class: "drlnb-acts" }), note = make("div", { class: "drlnb-note", role: "status", test: "row-note" });
+    const cause = make("b", { test: "cause" }), trace = make("pre", { tabindex: "0", test: "traceback" }), why = make("div", { class: "drlnb-why", test: "failure" });
+    const copy = make("button", { type: "button", test: "copy-traceback", text: "Copy traceback", onclick: () => copyText(trace.textContent, trace).then((done) => { if (!gone.aborted) copy.textContent = done ? "Copied" : "Press Ctrl+C"; }) });
+    why.append(cause, trace, copy);
+    const more = make("tr", { role: "row", hidden: true }, make("td", { colspan: String(cells.length + 1), role: "cell", class: "drlnb-do" }, why)), last = make("td", { class: "drlnb-do", role: "cell" }, acts, note);
+    const tr = make("tr", { test: "row", role: "row", "data-task": name, tabindex: "0", onclick: () => choose(name), onkeydown: (e) => keys(e, name) }, ...cells);
+    const row = { name, tr, more, why, cause, trace, cells, note, last, said: "" };
+    row.renew = actionRow(acts, (action) => `${name}\n${action}`, () => ({ [state.header.row_key || "task"]: name }), commands, gone, (why_) => { row.said = why_; fill(row); });
     rows.set(name, row);
     return row;
+  }
+  // What the row can be asked for: bits of `can`; a reason stands for a button that is off, none for one without a place.
+  function renewActions(row, i, t) {
+    const actions = state.header.actions || [], reasons = state.header.reasons || {}, now = state.header.names[t.state ? t.state[i] : 0];
+    if (actions.length && !row.last.parentNode) row.tr.append(row.last);
+    if (!actions.length) row.last.remove();
+    const named = actions.map((action) => { const label = t[`${action.name}_label`]; return label ? { ...action, label: state.header.names[label[i]] || action.label } : action; });
+    row.renew(named, (action, bit) => { const reason = (reasons[action.name] || {})[now]; return { enabled: Boolean((t.can ? t.can[i] : 0) & (1 << bit)), reason: reason === undefined ? null : reason, off }; });
   }
   function put(cell, text) { if (cell.textContent !== text) cell.textContent = text; }
   function fill(row) {
     const i = row.index, t = table();
     cols().forEach((c, k) => {
       const cell = row.cells[k], v = t[c.key] && t[c.key][i];
-      if (c.kind === "series") { const s = state.header.series[v], key = s.letter + s.name + s.colour; if (cell.dataset.key !== key) { cell.dataset.key = key; cell.replaceChildren(chip(s), make("span", { text: s.name })); } }
+      if (c.kind === "series") { const s = state.header.series[v], key = s.letter + s.name + s.colour; if (cell.dataset.key !== key) { cell.dataset.key = key; cell.replaceChildren(chip(s), make("span", { class: "drlnb-name", title: s.name, text: s.name })); } }
       else if (c.kind === "state") { const text = state.header.names[v]; put(cell, `${GLYPHS[text] || "◌"} ${text}`); cell.classList.toggle("drlnb-bad", text === "failed"); }
       else if (c.kind === "progress") { const of = t[c.of][i], text = of ? `${count(v)}/${count(of)}` : count(v); if (cell.dataset.key !== text) { cell.dataset.key = text; const bar = make("i"); bar.style.width = `${of ? Math.min(100, (100 * v) / of) : 0}%`; cell.replaceChildren(make("span", { class: "drlnb-bar", "aria-hidden": "true" }, bar), make("span", { text })); } }
       else if (c.kind === "duration") put(cell, duration(v));
       else if (c.kind === "spark") { const key = row.spark.join(); if (cell.dataset.key !== key) { cell.dataset.key = key; cell.replaceChildren(spark(row.spark)); } }
       else put(cell, number(v, 4));
     });
-    const can = t.can ? t.can[i] : 0;
-    row.buttons.forEach((one, bit) => one.show(Boolean(can & (1 << bit)), off));
+    cols().forEach((c, k) => { const bare = c.kind === "spark" ? !row.spark.length : row.cells[k].textContent === "-"; row.cells[k].toggleAttribute("data-empty", bare); });
+    renewActions(row, i, t);
     const mine = (state.header.actions || []).map((a) => commands.of(`${row.name}\n${a.name}`)).filter((one) => one && one.text);
     put(row.note, mine.length ? mine[mine.length - 1].text : row.said);
     row.note.classList.toggle("drlnb-bad", mine.some((one) => one.state === "failed"));
-    put(row.why, t.failure ? state.header.names[t.failure[i]] : "");
-    row.more.hidden = !(chosen === row.name && row.why.textContent);
+    put(row.trace, t.failure ? state.header.names[t.failure[i]] : "");
+    put(row.cause, t.cause ? state.header.names[t.cause[i]] : "");
+    row.more.hidden = !(chosen === row.name && row.trace.textContent);
     row.tr.setAttribute("aria-selected", String(chosen === row.name));
   }
   function order() {
@@ -93,6 +108,12 @@ function render({ model, el, signal }) {
     if (run) { e.preventDefault(); run(); }
     if (e.key !== "Tab") e.stopPropagation();
   }
+  // Only what stands elsewhere is moved, and nothing while a pointer is down: a click keeps its button.
+  function place(wanted) {
+    const active = document.activeElement;
+    wanted.forEach((node, i) => { if (body.children[i] !== node) body.insertBefore(node, body.children[i] || null); });
+    if (active !== document.activeElement && body.contains(active)) active.focus();
+  }
   function changed() {
     if (!state.header.cols) return;
     renewHead();
@@ -109,11 +130,15 @@ function render({ model, el, signal }) {
       wanted.push(row.tr, row.more);
     }
     for (const [name, row] of rows) if (!names.has(name)) { row.tr.remove(); row.more.remove(); rows.delete(name); }
-    if (wanted.some((node, i) => body.children[i] !== node)) { const active = document.activeElement; body.append(...wanted); if (active && body.contains(active)) active.focus(); }
+    if (!held) place(wanted);
     if (!t.n && !body.children.length) body.append(make("tr", { test: "empty" }, make("td", { colspan: String(cols().length), class: "drlnb-dim", text: state.header.sentence })));
     else if (t.n) { const empty = body.querySelector('[data-testid="empty"]'); if (empty) empty.remove(); }
     if (tools) tools.renew();
   }
+  let held = false;
+  const press = () => { held = true; }, lift = () => { if (held) { held = false; setTimeout(() => { if (!gone.aborted) guarded(model, changed)(); }); } };
+  body.addEventListener("pointerdown", press);
+  for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, lift);
   let tools = null, state = { header: {}, tables: {} }, fed = null;
   const select = (e) => { if (e.detail && e.detail.source !== state.header.name && rows.has(e.detail.task)) choose(e.detail.task, false); };
   window.addEventListener("drlnb:select", select);
@@ -125,6 +150,7 @@ function render({ model, el, signal }) {
     if (gone.aborted) return;
     gone.aborted = true;
     fed.stop(); quiet(); window.removeEventListener("drlnb:select", select);
+    for (const end of ["pointerup", "pointercancel"]) window.removeEventListener(end, lift);
   }
   if (signal) signal.addEventListener("abort", cleanup, { once: true });
   return cleanup;

@@ -1,19 +1,38 @@
 // Lanes of bars: who held what when.  Bars, work within them, waits, hatched drains, marks, a line for now.
 
-const TOP = 18, AXIS = 34, GAP = 4;
+const TOP = 18, AXIS = 34, GAP = 4, NEAR = 6;
+const SPANS = { "30 s": 30, "2 min": 120, "10 min": 600, all: null };
+
+// Marks within a few pixels are one group: one line, their number, and all of them in words.
+function groupMarks(marks, x, near = NEAR) {
+  const groups = [];
+  for (const mark of [...marks].sort((a, b) => a.t - b.t)) {
+    const at = x(mark.t), last = groups[groups.length - 1];
+    if (last && at - last.at <= near) last.marks.push(mark);
+    else groups.push({ at, t: mark.t, marks: [mark] });
+  }
+  groups.forEach((group, i) => {
+    const n = group.marks.length, room = (i + 1 < groups.length ? groups[i + 1].at : Infinity) - group.at - 6;
+    const label = n > 1 ? `${n}×` : group.marks[0].label;
+    group.label = 6.2 * label.length <= room ? label : n > 1 && room >= 8 ? String(n) : "";
+    group.text = `${n > 1 ? `${n} marks` : "mark"} at ${duration(group.t)}: ${group.marks.map((mark) => mark.label).join(", ")}`;
+  });
+  return groups;
+}
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "timeline");
-  const numbers = make("div", { class: "drlnb-row", test: "numbers" }), legend = make("div", { class: "drlnb-row", test: "legend" });
+  const numbers = make("div", { class: "drlnb-row", test: "numbers" }), legend = make("div", { class: "drlnb-row", test: "legend" }), spans = make("div", { class: "drlnb-row", role: "group", "aria-label": "time shown", test: "windows", hidden: true });
   const tip = make("div", { class: "drlnb-tip", hidden: true }), details = make("div", { class: "drlnb-row", role: "status", test: "details" });
-  let zoom = null, selected = null, focus = null, brush = null, frame = 0, wanted = 0;
+  let zoom = null, span_s = null, marked = null, selected = null, focus = null, brush = null, frame = 0, wanted = 0;
 
   const ready = () => Array.isArray(state.header.lanes);
   const extra = () => (state.dataAt && count_(state.tables.open) + count_(state.tables.waiting) ? Math.min(2, (performance.now() - state.dataAt) / 1000) : 0);
   const now = () => (state.header.now || 0) + extra();
   function range() {
     const [low, high] = state.header.span || [0, 1], late = extra();
-    const whole = state.header.window_s ? [Math.max(0, high + late - state.header.window_s), Math.max(high + late, low + 1e-9)] : [low, high + late];
+    const window_s = Math.min(span_s || Infinity, state.header.window_s || Infinity);
+    const whole = window_s < Infinity ? [Math.max(0, high + late - window_s), Math.max(high + late, low + 1e-9)] : [low, high + late];
     if (whole[1] <= whole[0]) whole[1] = whole[0] + 1;
     return zoom || whole;
   }
@@ -44,15 +63,17 @@ function render({ model, el, signal }) {
     if (brush) pen.rect(Math.min(brush.from, brush.to), TOP, Math.abs(brush.to - brush.from), at.bottom - TOP, ink.accent, 0.18);
     geometry = { at, low, high, x };
   }
-  let geometry = null;
+  let geometry = null, groups = [];
   function marks(pen, at, x, span, ink) {
     const thin = state.header.thin, t = state.tables;
+    each(t.absent, span, (i, a, b) => { const row = at.rows[t.absent.lane[i]], left = x(Math.max(a, span[0])), w = x(Math.min(b, span[1])) - left; if (row && w > 0) { pen.rect(left, row.y, w, row.h, ink.bg); pen.hatch(left, row.y, w, row.h, "\\", ink.line); } });
     each(t.waits, span, (i, a, b) => block(pen, at, x, t.waits, i, a, b, 1, 0.45));
     each(t.waiting, span, (i, a) => block(pen, at, x, t.waiting, i, a, now(), 1, 0.45));
     for (const name of ["bars", "open"]) each(t[name], span, (i, a, b) => block(pen, at, x, t[name], i, a, name === "open" ? now() : b, thin ? 0.34 : 1, thin ? 0.6 : 1, !thin));
     each(t.work, span, (i, a, b) => block(pen, at, x, t.work, i, a, b, 1, 1, true));
     each(t.drains, span, (i, a, b) => { const row = at.rows[t.drains.lane[i]]; if (row) pen.hatch(x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim); });
-    for (const mark of state.header.marks || []) if (mark.t >= span[0] && mark.t <= span[1]) { pen.line([[x(mark.t), TOP - 6], [x(mark.t), at.bottom]], ink.fg, 1, [4, 3]); pen.text(mark.label, x(mark.t) + 3, TOP - 9, ink.fg); }
+    groups = groupMarks((state.header.marks || []).filter((mark) => mark.t >= span[0] && mark.t <= span[1]), x);
+    for (const one of groups) { pen.line([[one.at, TOP - 6], [one.at, at.bottom]], ink.fg, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + 3, TOP - 9, ink.fg, "left", one.marks.length > 1); }
     if (state.dataAt && known(state.header.now) && now() <= span[1]) pen.line([[x(now()), TOP], [x(now()), at.bottom]], ink.accent, 1.5);
     if (selected) { const row = at.rows[selected.lane], a = x(selected.start), b = x(selected.stop); if (row) { pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.bg, 4); pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.accent, 2); } }
   }
@@ -74,7 +95,7 @@ function render({ model, el, signal }) {
   // -- reading --------------------------------------------------------------------------------------------------------
   function barsOf(lane) {
     const list = [];
-    for (const name of ["bars", "open"]) { const t = state.tables[name]; for (let i = 0; t && i < t.n; i++) if (t.lane[i] === lane) list.push({ name, i, lane, series: t.series[i], start: t.start[i], stop: name === "open" ? now() : t.stop[i], key: `${t.token ? t.token[i] : ""}@${t.start[i].toFixed(6)}` }); }
+    for (const name of ["bars", "open"]) { const t = state.tables[name]; for (let i = 0; t && i < t.n; i++) if (t.lane[i] === lane) list.push({ name, i, lane, series: t.series[i], start: t.start[i], stop: name === "open" ? now() : t.stop[i], key: t.token && t.token[i] ? `#${t.token[i]}` : `@${t.start[i].toFixed(3)}` }); }
     return list.sort((a, b) => a.start - b.start);
   }
   function describe(bar) {
@@ -106,7 +127,7 @@ function render({ model, el, signal }) {
     if (bar && zoom && (bar.stop < zoom[0] || bar.start > zoom[1])) { const half = (zoom[1] - zoom[0]) / 2, mid = (bar.start + bar.stop) / 2; zoom = [mid - half, mid + half]; }
     board.ask();
   }
-  const summary = () => `${state.header.sentence || ""} (${state.header.origin || ""}). Arrow keys select a bar.`;
+  const summary = () => `${state.header.sentence || ""} (${state.header.origin || ""}). Arrow keys select a bar${(state.header.marks || []).length ? ", m reads the marks" : ""}.`;
 
   // -- acting ---------------------------------------------------------------------------------------------------------
   function magnify(factor, centre) {
@@ -117,8 +138,18 @@ function render({ model, el, signal }) {
   function step(by) {
     const lane = selected ? selected.lane : Math.max(0, state.header.lanes.findIndex((_, i) => barsOf(i).length)), list = barsOf(lane);
     if (!list.length) return;
-    const i = selected ? list.findIndex((b) => b.key === selected.key) : by > 0 ? -1 : list.length;
+    let i = by > 0 ? -1 : list.length;
+    if (selected) { i = list.findIndex((b) => b.key === selected.key); if (i < 0) i = list.findIndex((b) => b.start >= selected.start) - (by > 0 ? 1 : 0); }
     pick(list[Math.max(0, Math.min(list.length - 1, i + by))]);
+  }
+  const markAt = (px) => groups.find((one) => Math.abs(one.at - px) <= NEAR) || null;
+  function stepMark(by) {
+    const list = groupMarks(state.header.marks || [], geometry ? geometry.x : (t) => t), i = marked === null ? (by > 0 ? -1 : list.length) : list.findIndex((one) => one.t === marked), one = list[i + by];
+    if (!one) return;
+    marked = one.t;
+    details.textContent = one.text;
+    if (zoom && (one.t < zoom[0] || one.t > zoom[1])) { const half = (zoom[1] - zoom[0]) / 2; zoom = [one.t - half, one.t + half]; }
+    board.ask();
   }
   function stepLane(by) {
     for (let lane = (selected ? selected.lane : -1) + by; lane >= 0 && lane < state.header.lanes.length; lane += by) {
@@ -128,6 +159,7 @@ function render({ model, el, signal }) {
   }
   const KEYS = {
     ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepLane(1), ArrowUp: () => stepLane(-1),
+    m: () => stepMark(1), M: () => stepMark(-1),
     Home: () => { selected = null; step(1); }, End: () => { selected = null; step(-1); },
     Enter: () => selected && pick(selected), Escape: () => pick(null), "+": () => magnify(0.6), "=": () => magnify(0.6), "-": () => magnify(1.7),
     0: () => { zoom = null; board.ask(); }, " ": () => { zoom = zoom ? null : range().slice(); board.ask(); },
@@ -141,10 +173,10 @@ function render({ model, el, signal }) {
   function move(e) {
     const [px, py] = where(e);
     if (brush) { brush.to = px; board.ask(); return; }
-    const bar = hit(px, py);
-    tip.hidden = !bar;
-    if (!bar) return;
-    tip.textContent = describe(bar).join("\n");
+    const bar = hit(px, py), mark = py < TOP || !bar ? markAt(px) : null;
+    tip.hidden = !bar && !mark;
+    if (tip.hidden) return;
+    tip.textContent = mark ? mark.text.replace(/(: |, )/g, "$1\n") : describe(bar).join("\n");
     tip.style.left = `${Math.max(0, Math.min(px + 12, root.clientWidth - 200))}px`;
     tip.style.top = `${canvas.offsetTop + py + 14}px`;
   }
@@ -153,7 +185,7 @@ function render({ model, el, signal }) {
     const { from } = brush, [to] = where(e), g = geometry;
     brush = null;
     if (g && Math.abs(to - from) > 5) { const t = (px) => g.low + ((px - g.at.left) / (g.at.right - g.at.left)) * (g.high - g.low); zoom = [t(Math.min(from, to)), t(Math.max(from, to))]; }
-    else pick(hit(...where(e)));
+    else { const [px, py] = where(e), mark = py < TOP ? markAt(px) : null; if (mark) details.textContent = mark.text; else pick(hit(px, py)); }
     board.ask();
   }
   function wheel(e) {
@@ -167,15 +199,23 @@ function render({ model, el, signal }) {
     const i = (state.header.series || []).findIndex((s) => s.name === (e.detail || {}).task);
     if (e.detail && e.detail.source !== state.header.name && i >= 0) { focus = i; renewLegend(); board.ask(); }
   }
+  // Spans to look at, where the picture says that they make sense; the newest edge stays.
+  function renewSpans() {
+    const [low, high] = state.header.span || [0, 0], names = state.header.windows ? Object.keys(SPANS).filter((name) => SPANS[name] === null || SPANS[name] < high - low) : [];
+    spans.hidden = names.length < 2;
+    if (spans.dataset.key !== names.join()) { spans.dataset.key = names.join(); spans.replaceChildren(...names.map((name) => make("button", { type: "button", test: `window-${name.replace(/\W/g, "")}`, text: name, title: name === "all" ? "the whole run" : `the last ${name}`, onclick: () => { span_s = SPANS[name]; zoom = null; renewSpans(); board.ask(); } }))); }
+    [...spans.children].forEach((node) => node.setAttribute("aria-pressed", String(SPANS[node.textContent] === span_s)));
+  }
   const renewLegend = () => legendRow(legend, state.header, focus, choose);
   const count_ = (table) => (table ? table.n : 0);
   let drawnLegend = "";
   function changed() {
     const text = JSON.stringify(state.header.series);
     if (text !== drawnLegend) { drawnLegend = text; renewLegend(); }
+    renewSpans();
     numbersRow(numbers, state.header);
     if (selected) { const same = barsOf(selected.lane).find((b) => b.key === selected.key); if (same) { selected = same; details.textContent = describe(same).join(" · "); } }
-    if (!selected && Date.now() - wanted > 5000) { wanted = Date.now(); canvas.setAttribute("aria-label", summary()); }
+    if (!selected && marked === null && Date.now() - wanted > 5000) { wanted = Date.now(); canvas.setAttribute("aria-label", summary()); }
     if (tools) tools.renew();
     board.ask();
     if (!frame && count_(state.tables.open) + count_(state.tables.waiting) && state.dataAt) frame = requestAnimationFrame(roll);
@@ -188,7 +228,7 @@ function render({ model, el, signal }) {
   }
   let tools = null, state = { header: {}, tables: {} };
   const board = easel(root, heightOf, guarded(model, draw), "timeline"), { canvas } = board;
-  root.append(numbers, canvas, tip, details, legend);
+  root.append(numbers, spans, canvas, tip, details, legend);
   for (const [name, run] of [["keydown", key], ["pointermove", move], ["pointerup", up], ["dblclick", () => { zoom = null; board.ask(); }], ["pointerleave", () => { tip.hidden = true; }]]) canvas.addEventListener(name, guarded(model, run));
   canvas.addEventListener("pointerdown", (e) => { if (e.button === 0) { const [px] = where(e); brush = { from: px, to: px }; canvas.setPointerCapture(e.pointerId); } });
   canvas.addEventListener("wheel", guarded(model, wheel), { passive: false });

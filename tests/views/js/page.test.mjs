@@ -1,0 +1,100 @@
+// Run by tests/views/test_assets.py: buttons on a page of a few lines, and marks that would lie on each other.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+class Element {
+  constructor(tag) { this.tag = tag; this.attrs = {}; this.children = []; this.parent = null; this.heard = {}; this.dataset = {}; this.style = {}; this.hidden = false; this.own = ""; }
+  get textContent() { return this.own + this.children.map((one) => (typeof one === "string" ? one : one.textContent)).join(""); }
+  set textContent(text) { this.replaceChildren(); this.own = text; }
+  getAttribute(name) { return this.attrs[name] ?? null; }
+  setAttribute(name, value) { this.attrs[name] = String(value); }
+  addEventListener(name, run) { (this.heard[name] ??= []).push(run); }
+  insertBefore(node, before) { node.remove(); node.parent = this; this.children.splice(before ? this.children.indexOf(before) : this.children.length, 0, node); }
+  append(...nodes) { nodes.forEach((node) => (typeof node === "string" ? this.children.push(node) : this.insertBefore(node, null))); }
+  replaceChildren(...nodes) { this.children.forEach((one) => { one.parent = null; }); this.children = []; this.own = ""; this.append(...nodes); }
+  remove() { if (this.parent) this.parent.children.splice(this.parent.children.indexOf(this), 1); this.parent = null; }
+  contains(node) { for (let at = node; at; at = at.parent) if (at === this) return true; return false; }
+  focus() { document.activeElement = this; }
+  click() { this.heard.click.forEach((run) => run({ stopPropagation() {} })); }
+  find(test) { return this.attrs["data-testid"] === test ? this : this.children.map((one) => one.find?.(test)).find(Boolean); }
+}
+globalThis.document = { createElement: (tag) => new Element(tag), activeElement: null };
+
+const js = new URL("../../../drlnb/views/js/", import.meta.url);
+const load = (files, names) => {
+  const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n").replace("export default { render };", "");
+  return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);
+};
+const { actionRow, commander } = await load(["common", "commands"], "actionRow, commander");
+const { groupMarks } = await load(["common", "picture", "timeline"], "groupMarks");
+
+function row(actions, { off = false } = {}) {
+  const place = new Element("div"), sent = [], told = [], gone = { aborted: false };
+  let shown = actions;
+  const commands = commander({ send: (m) => sent.push(m) }, () => renew(), gone);
+  const one = actionRow(place, (name) => name, () => ({ task: "a" }), commands, gone, (why) => told.push(why));
+  const renew = (next = shown) => { shown = next; one(shown, (action) => ({ enabled: action.enabled, reason: action.reason, off })); };
+  renew();
+  gone.aborted = true; // timers that are still open find nobody
+  return { place, sent, told, commands, renew, button: (name) => place.find(`${name}-button`) };
+}
+const PAUSE = { name: "pause", label: "Pause", enabled: true, reason: "" }, RESUME = { name: "resume", label: "Resume", enabled: false, reason: "it is not paused" };
+
+test("a button that is off is there, and says why", () => {
+  const page = row([PAUSE, RESUME]), resume = page.button("resume");
+  assert.equal(resume.parent.hidden, false);
+  assert.deepEqual([resume.attrs["aria-disabled"], resume.attrs.title, resume.attrs["aria-label"]], ["true", "it is not paused", "Resume a"]);
+  resume.click();
+  assert.deepEqual([page.sent, page.told], [[], ["it is not paused"]]);
+  assert.deepEqual([page.button("pause").attrs["aria-disabled"], page.button("pause").attrs.title], ["false", ""]);
+});
+test("an action without a reason has no place", () => {
+  assert.equal(row([PAUSE, { ...RESUME, reason: null }]).button("resume").parent.hidden, true);
+});
+test("without news from the kernel every button says so", () => {
+  assert.equal(row([PAUSE], { off: true }).button("pause").attrs.title, "no news from the kernel");
+});
+test("a click that falls into a renewal finds its button", () => {
+  const page = row([PAUSE, RESUME]), pause = page.button("pause");
+  page.renew([{ name: "start", label: "Start", enabled: true }, { ...RESUME, enabled: true }, { ...PAUSE, label: "Pause all" }]);
+  assert.equal(page.button("pause"), pause);
+  assert.equal(pause.textContent, "Pause all");
+  assert.deepEqual(page.place.children.map((one) => one.attrs["data-testid"]), ["action-start", "action-resume", "action-pause"]);
+  pause.click();
+  assert.equal(page.sent[0].name, "pause");
+});
+test("a command is pending until it is answered, and pressed once", () => {
+  const page = row([PAUSE]), pause = page.button("pause");
+  pause.click(); pause.click();
+  assert.equal(page.sent.length, 1);
+  assert.deepEqual([pause.attrs["data-state"], pause.attrs["aria-disabled"]], ["pending", "true"]);
+  page.commands.said({ kind: "done", id: page.sent[0].id });
+  assert.deepEqual([pause.attrs["data-state"], pause.attrs["aria-disabled"]], ["idle", "false"]);
+});
+test("what went is removed, what comes stands in its place", () => {
+  const page = row([PAUSE, RESUME]);
+  page.renew([RESUME]);
+  assert.equal(page.button("pause"), undefined);
+});
+test("what destroys asks first, and keeps the focus", () => {
+  const page = row([{ name: "stop", label: "Stop", enabled: true, confirm: "Stop {task}?" }]), stop = page.button("stop");
+  stop.click();
+  assert.equal(page.place.textContent, "Stop a? StopKeep");
+  page.place.find("stop-no").click();
+  assert.deepEqual([page.sent, page.button("stop"), document.activeElement], [[], stop, stop]);
+  stop.click();
+  page.place.find("stop-yes").click();
+  assert.deepEqual(page.sent.map((m) => [m.name, m.args]), [["stop", { task: "a" }]]);
+});
+test("marks within six pixels are one, with their number and their words", () => {
+  const marks = [{ t: 5, label: "hold: yield" }, { t: 1, label: "A rho: 2" }, { t: 1.02, label: "hold: round" }, { t: 1.05, label: "B rho: 3" }];
+  const groups = groupMarks(marks, (t) => 100 * t);
+  assert.deepEqual(groups.map((one) => [one.at, one.label]), [[100, "3×"], [500, "hold: yield"]]);
+  assert.equal(groups[0].text, "3 marks at 1.0 s: A rho: 2, hold: round, B rho: 3");
+  assert.equal(groups[1].text, "mark at 5.0 s: hold: yield");
+});
+test("a label that would run into the next mark is left out", () => {
+  const groups = groupMarks([{ t: 0, label: "a long label" }, { t: 10, label: "b" }], (t) => t);
+  assert.deepEqual(groups.map((one) => one.label), ["", "b"]);
+});
