@@ -14,7 +14,8 @@ __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
 ON_EXISTING = ("error", "resume", "restart", "overwrite")
 
 #: Fields of a task that may differ when a run goes on: the budget, where it runs, and what is not the caller's word.
-_MAY_DIFFER = {"total_timesteps", "n_collectors", "origin", "observation_space", "action_space"}
+# A factory's text changes with every edit of its cell, so its name and spaces are compared, and the new one is taken.
+_MAY_DIFFER = {"total_timesteps", "n_collectors", "origin", "observation_space", "action_space", "env_factory"}
 
 
 def _refuse_stranger(run: RunDir) -> bool:
@@ -71,7 +72,8 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     tasks = []
     for task in old["tasks"]:
         asked = after[str(task["name"])]
-        tasks.append({**task, "total_timesteps": asked["total_timesteps"], "n_collectors": asked["n_collectors"]})
+        new_ones = ("total_timesteps", "n_collectors", "env_factory")
+        tasks.append({**task, **{key: asked[key] for key in new_ones if key in asked}})
     return {**old, "tasks": tasks}
 
 

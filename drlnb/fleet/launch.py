@@ -1,6 +1,7 @@
 """How does a run begin?  Its environments are tried, its directory is made, the cluster is told."""
 
 import datetime
+import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -89,10 +90,12 @@ def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[st
     problems: list[EnvError] = []
     made = []
     for task in tasks:
-        env = task["env"]
+        own = task.get("env_factory") or task.get("env_kwargs")
+        source = {key: task.get(key) for key in ("env", "env_factory", "env_kwargs")} if own else task["env"]
+        env = json.dumps(source)
         if task.get("observation_space") is None and env not in spaces:
             try:
-                spaces[env] = link.probe_env(env)
+                spaces[env] = link.probe_env(source)
             except EnvError as error:
                 problems.append(error)
                 spaces[env] = {}

@@ -26,7 +26,7 @@ class Link(Protocol):
     #: Address of the scheduler.
     address: str
 
-    def probe_env(self, env: str) -> Mapping[str, Any]:
+    def probe_env(self, env: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the spaces of an environment, as a node of the cluster sees them."""
 
     def create_run(self, run: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class ClientLink:
         self._epoch = int(pool.epoch)
         return pool
 
-    def probe_env(self, env: str) -> Mapping[str, Any]:
+    def probe_env(self, env: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the spaces of an environment, as a node of the cluster sees them."""
         found: Mapping[str, Any] = self._install.probe_env(self.client, env)
         return found

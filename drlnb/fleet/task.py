@@ -1,10 +1,11 @@
 """What does a person ask for: one environment, one algorithm, a budget of steps?"""
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.settings import resolve
 
@@ -23,9 +24,10 @@ class Task:
     Parameters
     ----------
     env
-        Gymnasium id, or ``module:Id-v0``.
+        Gymnasium id, ``module:Id-v0``, or a class or function that returns an environment (also a closure from a
+        notebook's cell: it travels by value).
     algo
-        Algorithm; ``ppo`` so far.
+        Algorithm, one of :data:`drlnb.records.spec.ALGORITHMS`.
     total_timesteps
         Budget in environment steps over all environments; None: the tuned budget of this environment.
     seed
@@ -36,6 +38,10 @@ class Task:
         Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
     group
         Curves of one group are drawn with a band over seeds.
+    env_kwargs
+        Arguments of the environment's constructor, or of the factory.
+    deterministic
+        Same spec, same machine type, same bits, whatever arrives first.
     name
         Unique inside a run; None: the environment's id, with the seed where the run has several.
     **hyperparameters
@@ -45,6 +51,8 @@ class Task:
     ------
     ConfigError
         If a setting is unknown or its value is wrong; the message lists all of them.
+    EnvError
+        If a factory cannot travel (the message names what keeps it), or an id is known to this process only.
 
     Examples
     --------
@@ -54,7 +62,7 @@ class Task:
 
     def __init__(
         self,
-        env: str,
+        env: str | Callable[..., Any],
         algo: str = "ppo",
         *,
         total_timesteps: int | None = None,
@@ -62,10 +70,13 @@ class Task:
         n_envs: int | None = None,
         n_collectors: int | None = None,
         group: str | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        deterministic: bool = True,
         name: str | None = None,
         **hyperparameters: Any,
     ) -> None:
-        problems = [] if isinstance(env, str) and env else [f"env must be an environment's id, got {env!r}"]
+        good = (isinstance(env, str) and env) or callable(env)
+        problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
         for key, value, least in (
             ("total_timesteps", total_timesteps, 1),
             ("seed", seed, 0),
@@ -79,11 +90,15 @@ class Task:
         if problems:
             raise ConfigError(problems)
         self.name = name
+        env, factory = _source(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
         try:
             self._spec = TaskSpec(
                 name=name or _file_safe(env),
                 env=env,
+                env_factory=factory,
+                env_kwargs=dict(env_kwargs or {}),
+                deterministic=deterministic,
                 algo=algo,
                 total_timesteps=resolved.total_timesteps,
                 seed=seed,
@@ -104,6 +119,29 @@ class Task:
     def spec(self) -> TaskSpec:
         """The task with every default resolved; its name is not yet unique in a run."""
         return self._spec
+
+
+def _source(env: str | Callable[..., Any]) -> tuple[str, str | None]:
+    """Return an environment's id or display name, and its factory as text.
+
+    Raises
+    ------
+    EnvError
+        If a factory cannot travel, or an id is known to this process only.
+    """
+    if isinstance(env, str):
+        registry = getattr(sys.modules.get("gymnasium"), "registry", {})
+        entry = getattr(registry.get(env), "entry_point", "")
+        module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+        if module == "__main__":
+            raise EnvError(f"{env} is registered in this process only: use module:{env}, or pass the factory")
+        return env, None
+    from drlnb.rl.pickled import display_name, pack
+
+    try:
+        return display_name(env), pack(env)
+    except ValueError as error:
+        raise EnvError(str(error)) from error
 
 
 def _file_safe(env: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Self
 __all__ = ["ALGORITHMS", "TaskSpec"]
 
 #: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.TABLE`.
-ALGORITHMS = ("ppo",)
+ALGORITHMS = ("ppo", "dqn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,12 @@ class TaskSpec:
 
     #: Unique inside a run; letters, digits, ``-``, ``_``, ``.``.
     name: str
-    #: Gymnasium id, or ``module:Id-v0``.
+    #: Gymnasium id, or ``module:Id-v0``; with `env_factory` the name that people see.
     env: str
+    #: A factory of environments as text (base64 of a cloudpickle); None: `env` is an id.
+    env_factory: str | None = None
+    #: Arguments of the environment's constructor, or of the factory.
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     algo: str = "ppo"
     #: Budget in environment steps over all environments, at least 1.
     total_timesteps: int
@@ -34,6 +38,8 @@ class TaskSpec:
     n_collectors: int = 1
     #: Curves of one group are drawn with a band over seeds.
     group: str | None = None
+    #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.
+    deterministic: bool = True
     #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     #: Where the settings came from, in words for a person.
@@ -50,6 +56,8 @@ class TaskSpec:
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
         if self.n_collectors > self.n_envs:
             raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
+        if not isinstance(self.deterministic, bool):
+            raise ValueError(f"deterministic must be true or false, got {self.deterministic!r}")
         if self.algo not in ALGORITHMS:
             raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {self.algo!r}")
 

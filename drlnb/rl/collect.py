@@ -20,7 +20,7 @@ import numpy as np
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor
-from drlnb.rl.envs import make_env
+from drlnb.rl.envs import fitting, make_env
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments
@@ -73,22 +73,24 @@ class Collector:
         self._norm_obs, self._norm_reward = layout.norm_obs, layout.norm_reward
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
         self._noise = NoiseStreams(spec.seed, ACT, indices)
-        self._restorable = restorable(spec.env)
+        self._restorable = restorable(spec)
         self._round = 0
         n = len(indices)
         self._rows: Any = slice(indices[0], indices[-1] + 1) if indices[-1] - indices[0] + 1 == n else list(indices)
         space = spec.observation_space or {}
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
-        self._envs: list[gymnasium.Env] = [make_env(spec.env) for _ in indices]
+        self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))
 
     def _start(self, column: int, seed: int) -> None:
         try:
-            self._current[self.env_indices[column]] = self._envs[column].reset(seed=seed)[0]
+            obs = self._envs[column].reset(seed=seed)[0]
+            self._current[self.env_indices[column]] = fitting(obs, self._current.shape[1:], self._current.dtype)
         except Exception as error:
-            raise EnvError(f"{self.spec.env}: environment {self.env_indices[column]} raised in reset") from error
+            where = f"{self.spec.env}, environment {self.env_indices[column]}, reset"
+            raise EnvError(f"{where}: {_broken(None, error)}") from error
         self._discounted[column], self._returns[column], self._lengths[column] = 0.0, 0.0, 0
 
     def collect(
@@ -107,8 +109,8 @@ class Collector:
         n_steps
             Steps per environment, at least 1.
         n_timesteps
-            Environment steps of the task before this round; acting that depends on progress reads it.  None: all
-            rounds had `n_steps`.
+            Environment steps of the task before this round; acting that depends on progress reads it.  None: rounds
+            count from 1 and all had `n_steps`.
 
         Returns
         -------
@@ -118,23 +120,24 @@ class Collector:
         Raises
         ------
         EnvError
-            If an environment raises, or returns an observation or reward that is not finite.
+            If an environment raises, breaks gymnasium's contract (five values per step, observations of the space's
+            shape and kind), or returns an observation or reward that is not finite; environment and step are named.
         ValueError
             If the parameters belong to another layout.
         """
         started = time.perf_counter()
         self.actor.load(parameters)
-        done = round * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
+        done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
         head, n = self.actor.head, len(self.env_indices)
         noise = np.zeros((n_steps, self.spec.n_envs, head.width), np.float32)
         for column, index in enumerate(self.env_indices):
             noise[:, index] = self._noise.block(column, round, (n_steps, head.width), noise=head.noise)
-        run = _Run(n_steps, n, self._current, head)
+        run = _Run(round, n_steps, n, self._current, head)
         for t in range(n_steps):
             self._step(t, run, noise[t])
         arrays = self._arrays(run)
-        self._check_finite(arrays)
+        self._check_finite(arrays, round)
         self._round = round + 1
         header = {
             "task": self.spec.name,
@@ -156,23 +159,27 @@ class Collector:
         outputs = run.outputs[t] = self.actor.forward(current)
         actions = run.actions[t] = self.actor.choose(outputs, noise)
         column, taken = 0, self.actor.to_env(actions[self._rows])
+        shape, dtype, answer = current.shape[1:], current.dtype, None
         try:
             for column, env in enumerate(self._envs):
-                obs, raw, terminated, truncated, _ = env.step(taken[column])
+                answer = env.step(taken[column])
+                obs, raw, terminated, truncated, _ = answer
                 reward = float(raw)
                 run.rewards.append(reward)
                 returns[column] += reward
                 lengths[column] += 1
                 discounted[column] = gamma * discounted[column] + reward
                 run.discounted.append(discounted[column])
+                if getattr(obs, "shape", None) != shape or obs.dtype != dtype:
+                    obs = fitting(obs, shape, dtype)
                 if terminated or truncated:
                     run.end(t, column, terminated, obs, [returns[column], lengths[column]])
-                    obs, _ = env.reset()
+                    obs = fitting(env.reset()[0], shape, dtype)
                     discounted[column], returns[column], lengths[column] = 0.0, 0.0, 0
                 current[indices[column]] = obs
         except Exception as error:
-            where = f"environment {indices[column]}, step {t} of the round"
-            raise EnvError(f"{self.spec.env} raised in {where}: {type(error).__name__}: {error}") from error
+            where = f"{self.spec.env}, environment {indices[column]}, step {t} of round {run.round}"
+            raise EnvError(f"{where}: {_broken(answer, error)}") from error
 
     def _arrays(self, run: "_Run") -> dict[str, np.ndarray]:
         n_steps, n = run.terminated.shape
@@ -198,13 +205,22 @@ class Collector:
             arrays["return_moments"] = np.stack([_packed(Moments.of(flat[:, column])) for column in range(n)])
         return arrays | self.actor.extras(self._rows)
 
-    def _check_finite(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _check_finite(self, arrays: Mapping[str, np.ndarray], round: int) -> None:
         for name in ("reward", "obs", "last_obs", "final_obs"):
+            if not np.issubdtype(arrays[name].dtype, np.floating):
+                continue
             finite = np.isfinite(arrays[name])
-            if not finite.all():
-                where = tuple(int(i) for i in np.argwhere(~finite)[0])
-                at = f"first at (step, column) {where[:2]} of environments {self.env_indices}"
-                raise EnvError(f"{self.spec.env}: {name} is not finite, {at}: {arrays[name][where]}")
+            if finite.all():
+                continue
+            place = tuple(int(i) for i in np.argwhere(~finite)[0])
+            steps = arrays["reward"].shape[0]
+            at = {"last_obs": (steps, place[0])}.get(name, place[:2])
+            t, column = arrays["final_at"][place[0]].tolist() if name == "final_obs" else at
+            what = "the reward" if name == "reward" else "the observation"
+            # The observation of row t was returned by the step before it.
+            step = t if name in {"reward", "final_obs"} else t - 1
+            where = f"{self.spec.env}, environment {self.env_indices[column]}, step {step} of round {round}"
+            raise EnvError(f"{where}: {what} is not finite: {arrays[name][place]}")
 
     def state(self) -> dict[str, Any]:
         """Return all that is needed to go on exactly: plain data and bytes.
@@ -274,8 +290,8 @@ class Collector:
 class _Run:
     """What one call of collect gathers; rows of arrays are steps."""
 
-    def __init__(self, n_steps: int, n: int, current: np.ndarray, head: Head) -> None:
-        rows = len(current)
+    def __init__(self, round: int, n_steps: int, n: int, current: np.ndarray, head: Head) -> None:
+        rows, self.round = len(current), round
         self.obs = np.empty((n_steps, n, *current.shape[1:]), current.dtype)
         self.outputs = np.empty((n_steps, rows, head.width), np.float32)
         self.actions = np.empty((n_steps, rows, *head.action_shape), head.action_dtype)
@@ -295,6 +311,15 @@ class _Run:
         self.truncated[t, column] = True
         self.final_obs.append(np.array(obs))
         self.final_at.append((t, column))
+
+
+def _broken(answer: Any, error: Exception) -> str:
+    """Return what an environment did wrong: its own exception, or how its answer breaks the contract."""
+    if isinstance(error, EnvError):
+        return str(error)
+    if answer is not None and not (isinstance(answer, tuple) and len(answer) == 5):
+        return f"step must return (observation, reward, terminated, truncated, info), got {answer!r:.200}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _packed(moments: Moments) -> np.ndarray:

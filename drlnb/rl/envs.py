@@ -5,7 +5,7 @@ steps, so that a wrong name or a broken contract is told at once, in words.
 """
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
 from typing import Any
@@ -14,28 +14,57 @@ import gymnasium
 import numpy as np
 
 from drlnb.records.errors import EnvError, MissingExtra, UnsupportedSpace
+from drlnb.records.spec import TaskSpec
 
-__all__ = ["describe", "make_env", "probe"]
+__all__ = ["Source", "describe", "fitting", "make_env", "probe"]
 
 #: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
 _PROBE_STEPS = 5
 #: Uniform bounds of spaces with more elements than this (images) are told as one number.
 _LONG = 64
+#: An id that a notebook registered is known to its own process only.
+_ELSEWHERE = "an id registered in your own code is unknown to other processes: use module:Id-v0, or pass the factory"
 _ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
 
 
-def make_env(env: str) -> gymnasium.Env:
+#: Where environments come from: an id, or a task.
+Source = str | TaskSpec | Mapping[str, Any]
+
+
+def _told_source(source: Source) -> tuple[str, str | None, dict[str, Any]]:
+    """Return name, factory as text or None, and the constructor's arguments."""
+    if isinstance(source, str):
+        return source, None, {}
+    plain = (
+        {"env": source.env, "env_factory": source.env_factory, "env_kwargs": source.env_kwargs}
+        if isinstance(source, TaskSpec)
+        else source
+    )
+    return str(plain["env"]), plain.get("env_factory"), dict(plain.get("env_kwargs") or {})
+
+
+def make_env(source: Source) -> gymnasium.Env:
     """Build one environment without gymnasium's passive checker (the probe has looked).
+
+    Parameters
+    ----------
+    source
+        A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env``, ``env_factory``, ``env_kwargs``.
 
     Raises
     ------
     EnvError
-        If the id is unknown, its module cannot be imported, or the constructor raises.
+        If the id is unknown, its module cannot be imported, the factory cannot be rebuilt, or the constructor raises.
     MissingExtra
         If the environment needs a package that is not installed.
     """
+    env, factory, kwargs = _told_source(source)
     try:
-        return gymnasium.make(env, disable_env_checker=True)
+        if factory is not None:
+            return _built(env, factory, kwargs)
+        return gymnasium.make(env, disable_env_checker=True, **kwargs)
+    except (EnvError, MissingExtra):
+        raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise MissingExtra(f"{env} needs a package that is not installed: {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
@@ -51,13 +80,26 @@ def make_env(env: str) -> gymnasium.Env:
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
 
 
+def _built(env: str, factory: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
+    from drlnb.rl.pickled import unpack  # here, so that cloudpickle loads only where a factory travelled
+
+    try:
+        build = unpack(factory)
+    except ValueError as error:
+        raise EnvError(f"the factory of {env} {error}") from error
+    made = build(**kwargs)
+    if not isinstance(made, gymnasium.Env):
+        raise EnvError(f"the factory of {env} must return a gymnasium.Env, got {type(made).__name__}")
+    return made
+
+
 def _unknown(env: str) -> str:
     known = {name.lower(): name for name in gymnasium.registry}
     wanted = env.rpartition(":")[2].lower()
     near = [known[name] for name in difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)]
     near += [name for low, name in known.items() if wanted and low.startswith(wanted) and name not in near][:2]
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"unknown environment {env!r}{hint}"
+    hint = f"did you mean {' or '.join(near)}?" if near else _ELSEWHERE
+    return f"unknown environment {env!r}; {hint}"
 
 
 def _bounds(values: np.ndarray) -> list[float | None]:
@@ -101,7 +143,7 @@ def _check_spaces(env: str, made: gymnasium.Env) -> None:
     observation, action = made.observation_space, made.action_space
     if not isinstance(observation, gymnasium.spaces.Box):
         raise UnsupportedSpace(
-            f"{env}: observation space {observation} is not supported, PPO with MlpPolicy takes Box; "
+            f"{env}: observation space {observation} is not supported, policies take Box; "
             "gymnasium.wrappers.FlattenObservation turns many spaces into one"
         )
     if isinstance(action, gymnasium.spaces.Box):
@@ -122,9 +164,27 @@ def _told(env: str, where: str) -> Iterator[None]:
         raise EnvError(f"{env} raised in {where}: {type(error).__name__}: {error}") from error
 
 
+def fitting(obs: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an observation as an array of its space's shape.
+
+    Raises
+    ------
+    EnvError
+        If the shape differs, or its numbers do not fit the space's type (floats where the space has integers).
+    """
+    array = np.asarray(obs)
+    if array.shape != shape:
+        raise EnvError(f"returned an observation of shape {array.shape}, its space says {shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise EnvError(f"returned an observation of type {array.dtype}, its space says {dtype}")
+    return array
+
+
 def _check_obs(env: str, where: str, obs: Any, space: gymnasium.Space) -> None:
-    if np.shape(obs) != space.shape:
-        raise EnvError(f"{env}: {where} returned an observation of shape {np.shape(obs)}, its space says {space.shape}")
+    try:
+        fitting(obs, space.shape or (), np.dtype(space.dtype))
+    except EnvError as error:
+        raise EnvError(f"{env}: {where} {error}") from None
     if not np.isfinite(obs).all():
         raise EnvError(f"{env}: {where} returned an observation that is not finite: {obs}")
 
@@ -152,13 +212,13 @@ def _walk(env: str, made: gymnasium.Env) -> None:
                 made.reset()
 
 
-def probe(env: str) -> dict[str, Any]:
+def probe(source: Source) -> dict[str, Any]:
     """Build an environment, reset it, take a few random steps, and describe its spaces.
 
     Parameters
     ----------
-    env
-        A registered id, or ``module:Id-v0``.
+    source
+        As of :func:`make_env`.
 
     Returns
     -------
@@ -171,11 +231,11 @@ def probe(env: str) -> dict[str, Any]:
         If the id is unknown (the nearest ones are named), the constructor, reset or a step raises, or what they
         return breaks gymnasium's contract.
     UnsupportedSpace
-        If PPO with an MLP cannot serve a space.
+        If no algorithm here can serve a space.
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    made = make_env(env)
+    made, env = make_env(source), _told_source(source)[0]
     try:
         _check_spaces(env, made)
         _walk(env, made)

@@ -78,7 +78,7 @@ def evaluate(
     actor = make_actor(spec)
     actor.load(parameters)
     key = spec.seed if seed is None else seed
-    envs = [make_env(spec.env) for _ in range(min(n_episodes, _MOST_ENVS))]
+    envs = [make_env(spec) for _ in range(min(n_episodes, _MOST_ENVS))]
     try:
         return _play(actor, envs, key, n_episodes, deterministic)
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from drlnb.rl.envs import make_env
+from drlnb.rl.envs import Source, make_env
 
 __all__ = ["freeze", "restorable", "thaw"]
 
@@ -23,7 +23,13 @@ _STEPS_COMPARED = 5
 
 def freeze(env: gymnasium.Env) -> bytes:
     """Return an environment, wrappers and random state included, as bytes."""
-    return pickle.dumps(env, pickle.HIGHEST_PROTOCOL)
+    try:
+        return pickle.dumps(env, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class that came by value, from a notebook's cell
+        import cloudpickle
+
+        frozen: bytes = cloudpickle.dumps(env, pickle.HIGHEST_PROTOCOL)
+        return frozen
 
 
 def thaw(snapshot: bytes) -> gymnasium.Env:
@@ -45,20 +51,20 @@ def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, actions: list[Any
     return np.array_equal(first.reset()[0], second.reset()[0])
 
 
-def restorable(env: str) -> bool:
+def restorable(source: Source) -> bool:
     """Say whether snapshots of this environment can be trusted.
 
     Parameters
     ----------
-    env
-        A registered id, or ``module:Id-v0``.
+    source
+        As of :func:`drlnb.rl.envs.make_env`.
 
     Returns
     -------
     bool
         True if a copy taken after 7 random steps answers 5 equal actions and a reset exactly as the original does.
     """
-    original = make_env(env)
+    original = make_env(source)
     copy = None
     try:
         original.action_space.seed(0)
@@ -67,11 +73,10 @@ def restorable(env: str) -> bool:
         for action in actions[:_STEPS_BEFORE]:
             if any(original.step(action)[2:4]):
                 original.reset()
-        try:
-            copy = thaw(freeze(original))
-            return _behave_alike(original, copy, actions[_STEPS_BEFORE:])
-        except Exception:  # noqa: BLE001 - foreign code; whatever fails here means "cannot be restored"
-            return False
+        copy = thaw(freeze(original))
+        return _behave_alike(original, copy, actions[_STEPS_BEFORE:])
+    except Exception:  # noqa: BLE001 - foreign code; whatever fails means "cannot be restored", training will tell it
+        return False
     finally:
         original.close()
         if copy is not None:

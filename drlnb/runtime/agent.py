@@ -269,9 +269,10 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             master.collector_lost(**loss)
         return {"ok": True}
 
-    async def probe_env(self, env: str, payload: Any = b"") -> dict[str, Any]:
+    async def probe_env(self, env: str | Mapping[str, Any], payload: Any = b"") -> dict[str, Any]:
         """Build an environment once, in a child, and describe its spaces."""
         del payload
+        name = env if isinstance(env, str) else env["env"]
         key = ("probe", uuid.uuid4().hex, 0)
         log = self.directory / f"probe-{key[1][:8]}.log"
         try:
@@ -280,9 +281,9 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             self.collectors.live[key] = live
             answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe", "env": env}), 30.0)
         except TimeoutError:
-            return refused("EnvError", f"{env} was not ready after 30 s")
+            return refused("EnvError", f"{name} was not ready after 30 s")
         except ConnectionError as error:
-            return refused("EnvError", f"{env}: the process that built it ended ({error})")
+            return refused("EnvError", f"{name}: the process that built it ended ({error})")
         finally:
             await self.collectors.stop(key)
             log.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from drlnb.records import leasing, placement
@@ -173,7 +174,7 @@ class Nodes:
     def _give(self, node: str, slot: str, device: str) -> None:
         self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": 0}
 
-    async def probe(self, env: str) -> dict[str, Any]:
+    async def probe(self, env: str | Mapping[str, Any]) -> dict[str, Any]:
         """Let a node build an environment once and describe its spaces."""
         for node in sorted(self.rows):
             reply = await self.broker.ask_node(node, "drlnb_probe_env", 60.0, env=env)

@@ -175,7 +175,7 @@ def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
     return Pool(epoch=epoch, nodes=tuple(nodes), slots=tuple(slots), notices=tuple(found["notices"]))
 
 
-def probe_env(client: Client, env: str) -> dict[str, Any]:
+def probe_env(client: Client, env: str | Mapping[str, Any]) -> dict[str, Any]:
     """Let a node build an environment and describe its spaces.
 
     Raises

@@ -1,8 +1,13 @@
+import threading
+
+import gymnasium
 import pytest
 
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.task import Task, task_specs
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.spec import ALGORITHMS
+from drlnb.rl.pickled import unpack
 
 
 def names(*tasks):
@@ -38,7 +43,7 @@ def test_one_environment_has_one_collector():
         ({"n_collectors": 9}, "n_collectors must be <= n_envs = 8, got 9"),
         ({"n_step": 3}, "unknown hyper-parameter 'n_step'; did you mean 'n_steps'?"),
         ({"name": "a/b"}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 'a/b'"),
-        ({"algo": "dqn"}, "algo must be one of ppo, got 'dqn'"),
+        ({"algo": "sac"}, f"algo must be one of {', '.join(ALGORITHMS)}, got 'sac'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value(wrong, message):
@@ -100,3 +105,33 @@ def test_an_unknown_decision_is_refused_with_the_nearest():
     assert str(error.value) == (
         "unknown kind of planner 'holds'; did you mean 'hold'?; hold planner must be one of round, last, got 'clever'"
     )
+
+
+def test_a_factory_is_a_task():
+    """A closure becomes a task named for people; its text builds the environment with the arguments given."""
+    size = 3
+    task = Task(lambda bonus: [size, bonus], env_kwargs={"bonus": 2}, n_envs=1)
+    assert (task.spec.env, task.spec.env_kwargs) == ("lambda", {"bonus": 2})
+    assert unpack(task.spec.env_factory)(**task.spec.env_kwargs) == [3, 2]
+
+
+def test_a_factory_that_holds_a_lock_is_refused_by_name():
+    """What keeps the factory from travelling is named before anything starts."""
+    lock = threading.Lock()
+    with pytest.raises(EnvError, match=r"variable 'lock' \(lock\)"):
+        Task(lambda: lock)
+
+
+def test_an_id_of_this_process_only_is_refused(monkeypatch):
+    """An environment whose class lives in __main__ cannot be made elsewhere: the way out is told."""
+
+    def build():
+        raise AssertionError("never called")
+
+    monkeypatch.setattr(build, "__module__", "__main__")
+    gymnasium.register("InCell-v0", entry_point=build)
+    try:
+        with pytest.raises(EnvError, match="InCell-v0 is registered in this process only: use module:InCell-v0, or"):
+            Task("InCell-v0")
+    finally:
+        gymnasium.registry.pop("InCell-v0")

@@ -132,7 +132,9 @@ def test_a_nan_reward_names_environment_and_step(make_spec, collector):
     """A reward that is not a number stops the collector with step and column."""
     spec = make_spec("rl/Clock-v0", n_envs=2)
     bad = type(spec)(**{**spec.to_plain(), "env": "rl/BadReward-v0"})
-    with pytest.raises(EnvError, match=r"rl/BadReward-v0: reward is not finite, first at \(step, column\) \(1, 0\)"):
+    with pytest.raises(
+        EnvError, match=r"rl/BadReward-v0, environment 0, step 1 of round 0: the reward is not finite: nan"
+    ):
         collector(bad).collect(start(spec), version=0, round=0, n_steps=3)
 
 

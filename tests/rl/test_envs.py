@@ -56,8 +56,8 @@ def test_a_module_in_front_is_imported(tmp_path, monkeypatch):
 
 
 def test_unsupported_spaces_say_what_works():
-    """A dictionary observation is refused by name, with what PPO takes."""
-    with pytest.raises(UnsupportedSpace, match=r"rl/Images-v0: observation space Dict.* takes Box"):
+    """A dictionary observation is refused by name, with what works."""
+    with pytest.raises(UnsupportedSpace, match=r"rl/Images-v0: observation space Dict.* policies take Box"):
         probe("rl/Images-v0")
 
 

@@ -1,0 +1,100 @@
+"""How does a function of the user's travel in plain data?  As base64 text of a cloudpickle, unpickled only to train.
+
+A factory from a notebook cell is defined in ``__main__``, which other processes do not have: cloudpickle carries its
+code by value.  What cannot travel (an open file, a lock, a live environment in a closure) is told by name.
+"""
+
+import base64
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+__all__ = ["culprit", "display_name", "pack", "unpack"]
+
+#: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
+_DEPTH = 4
+
+
+def display_name(value: Any) -> str:
+    """Return what a person calls a class, a function, a partial or an object.
+
+    Examples
+    --------
+    >>> display_name(dict), display_name(lambda: None)
+    ('dict', 'lambda')
+    """
+    inner = getattr(value, "func", value)  # functools.partial
+    name = getattr(inner, "__qualname__", "") or type(value).__name__
+    return str(name).rpartition("<locals>.")[2].strip("<>") or "factory"
+
+
+def pack(value: Any) -> str:
+    """Return `value` as text.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be pickled; the message names the attribute or variable that cannot.
+    """
+    try:
+        return base64.b64encode(cloudpickle.dumps(value, protocol=5)).decode("ascii")
+    except Exception as error:  # pickling runs foreign code, which may raise anything
+        where = culprit(value)
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{display_name(value)} cannot travel to another process: {where} ({reason})") from error
+
+
+def unpack(text: str) -> Any:
+    """Rebuild what :func:`pack` made; runs code, so only for text that this user wrote.
+
+    Raises
+    ------
+    ValueError
+        If the text is damaged, or needs a module that cannot be imported here.
+    """
+    try:
+        return pickle.loads(base64.b64decode(text, validate=True))
+    except Exception as error:  # unpickling runs foreign code, which may raise anything
+        raise ValueError(f"cannot be rebuilt here: {type(error).__name__}: {error}") from error
+
+
+def _travels(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value, protocol=5)
+    except Exception:  # noqa: BLE001 - foreign code; whatever it raises means "no"
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the named things that an object carries with it."""
+    function = getattr(value, "__func__", value)
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            yield f"variable {name!r}", cell.cell_contents
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield f"global {name!r}", function.__globals__[name]
+        yield "its defaults", function.__defaults__
+    if hasattr(value, "__self__"):
+        yield "its object", value.__self__
+    if hasattr(value, "func"):
+        yield "its function", value.func
+        yield from ((f"argument {n}", a) for n, a in enumerate(value.args))
+        yield from ((f"argument {name!r}", a) for name, a in value.keywords.items())
+    held = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    yield from ((f"attribute {name!r}", part) for name, part in held.items() if not str(name).startswith("__"))
+
+
+def culprit(value: Any, depth: int = _DEPTH) -> str:
+    """Return in words which variable, argument or attribute keeps `value` from being pickled."""
+    if depth:
+        for name, part in _parts(value):
+            if part is not value and not _travels(part):
+                deeper = culprit(part, depth - 1)
+                kind = type(part).__name__
+                return f"{name} ({kind})" + (f", in it {deeper}" if "'" in deeper else "")
+    return "it holds something that cannot be pickled"
