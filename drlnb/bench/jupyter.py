@@ -1,7 +1,9 @@
 """How is a real JupyterLab driven from a script?  A server of our own, and a browser for each notebook.
 
 The server has its own token, port and folders, so it neither reads nor changes what its user has; the browser reaches
-the loopback address only.  Playwright is imported where it is used: it belongs to the extra ``test``.
+the loopback address only.  The server hangs on a life line (``anchor.py``): it ends, with its kernels and whatever they
+started, when the process that asked for it ends, even by SIGKILL; Chromium ends likewise by the pipe of its driver.
+Playwright is imported where it is used: it belongs to the extra ``test``.
 """
 
 import contextlib
@@ -22,8 +24,10 @@ from urllib.parse import quote
 
 import psutil
 
-__all__ = ["BROWSER_FLAGS", "LabServer", "browser_path", "chromium", "left_behind", "missing", "until"]
+__all__ = ["BROWSER_FLAGS", "LabServer", "browser_path", "chromium", "chromium_of", "left_behind", "missing", "until"]
 
+#: Holds the server.
+_ANCHOR = str(Path(__file__).with_name("anchor.py"))
 #: Names under which distributions ship Chromium.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 #: Nothing that calls home; no address but this machine's can be resolved.
@@ -132,8 +136,9 @@ class LabServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
-        return self._process.pid
+        """Process id of the server: the first child of its anchor."""
+        children = psutil.Process(self._process.pid).children()
+        return int(min(children, key=psutil.Process.create_time).pid)
 
     def url(self, name: str) -> str:
         """Return the address of a notebook in a workspace of its own."""
@@ -164,6 +169,7 @@ class LabServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         words = [
+            *(sys.executable, "-P", _ANCHOR),  # -P: the folder beside it holds no modules for it
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={self.port}"),
             *("--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *("--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={self.notebooks}"),
@@ -173,7 +179,7 @@ class LabServer:
         with (self.root / "lab.log").open("ab") as log:
             return subprocess.Popen(
                 words,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # the life line: its other end is ours
                 stdout=log,
                 stderr=log,
                 cwd=self.notebooks,
@@ -225,7 +231,7 @@ class LabServer:
     def processes(self, name: str | None = None) -> dict[int, tuple[float, str]]:
         """Return the processes below the server, or those of a notebook's kernel: pid -> (when it was made, words)."""
         found = {}
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.NoSuchProcess, ValueError):  # ValueError: the anchor has no child any more
             for kernel in psutil.Process(self.pid).children():
                 if name is None or _serves(kernel, name):
                     for process in (kernel, *kernel.children(recursive=True)):
@@ -246,9 +252,8 @@ class LabServer:
             self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._process.stdin.close()  # type: ignore[union-attr]  # now the anchor ends whatever is left
+        self._process.wait()
         for pid in left_behind(below, 2.0):
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
@@ -269,6 +274,26 @@ def chromium(playwright: Any) -> Iterator[Any]:
         yield browser
     finally:
         browser.close()
+
+
+@contextlib.contextmanager
+def chromium_of(playwright: Any, profile: Path) -> Iterator[Any]:
+    """Start Chromium with a folder for what it keeps, as a person's has; give its context, whose cache may be warm.
+
+    Parameters
+    ----------
+    playwright
+        The driver.
+    profile
+        The folder; used by one Chromium at a time, made if there is none.
+    """
+    context = playwright.chromium.launch_persistent_context(
+        str(profile), executable_path=browser_path(), headless=True, args=list(BROWSER_FLAGS)
+    )
+    try:
+        yield context
+    finally:
+        context.close()
 
 
 def _free_port() -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from drlnb.bench.jupyter import missing
-from drlnb.bench.report import Bar, Report, Row, busy_notice, row_lines
+from drlnb.bench.lab_page import BLOCK_S
+from drlnb.bench.report import Bar, Report, Row, busy_notice, load, row_lines
 from drlnb.records.errors import ConfigError
 
 __all__ = ["ROWS", "main"]
@@ -43,26 +44,30 @@ ROWS = {
         ),
         Row(
             id="click-busy",
-            what="from a click to the button's pending state while a cell blocks the kernel",
+            what=f"from a click to the button's pending state while a cell blocks the kernel for {BLOCK_S:g} s",
+            against="ipywidgets Button in such a cell, from a click to the text that its callback changes",
             bar=Bar("value", 0.1),
         ),
         Row(
             id="hub-cpu",
             what="CPU time of the hub thread per visit and visible panel, three live tasks",
+            against="batch_update of plotly FigureWidget with the same run's lease picture, 4 per second",
             bar=Bar("value", 0.002),
         ),
         Row(
             id="hub-bytes",
             what="bytes per second and visible panel, three live tasks",
             unit="bytes/s",
+            against="batch_update of plotly FigureWidget with the same run's lease picture, 4 per second",
             bar=Bar("value", 20_000),
         ),
         Row(
             id="reload",
-            what="from F5 to the restored picture of the desk",
-            against="the same page without panels: JupyterLab itself",
+            what="from F5 to the restored picture of the desk, notebook saved, cache warm",
+            against="JupyterLab alone: a notebook with one line of text, from F5 to that line",
             bar=Bar("value", 3.0),
         ),
+        Row(id="reload-added", what="of which the desk's own: the difference to JupyterLab alone, pair by pair"),
         Row(
             id="report-size",
             what="report of the run, all sections",
@@ -128,6 +133,7 @@ def main(argv: Sequence[str]) -> int:
         report.write(args.json)
     _say(report.header())
     report.rows = _rows(browser=args.browser, repeats=args.repeats)
+    _say(f"load at the end {load():.2f}")
     for line in [line for row in report.rows for line in row_lines(row)]:
         _say(line)
     if args.json is not None:

@@ -10,6 +10,21 @@ from typing import Any
 
 from drlnb.bench.jupyter import LabServer, chromium
 from drlnb.bench.lab import ROWS
+from drlnb.bench.lab_page import (
+    BLOCK,
+    CELLS,
+    CLICK,
+    CLOSE,
+    DESK,
+    DRAWN,
+    FIGURE,
+    FOUND,
+    PANEL,
+    PLAIN,
+    RENDER,
+    ROUND_TRIP,
+    STREAM,
+)
 from drlnb.bench.report import Row, pair_up
 from drlnb.bench.sheet import Sheet
 
@@ -21,104 +36,10 @@ _WATCH_S, _EDGE_S = 8.0, 0.5
 _VISITS_PER_S = 4.0
 #: Longest wait for one picture, in milliseconds.
 _PATIENCE_MS = 20_000
+#: Fewest reloads of each page: single ones differ by half a second.
+_RELOADS = 5
 #: Leases in the picture that is compared.
 _N_LEASES = 60
-
-_SETUP = """
-import threading, time
-import ipywidgets, psutil
-import plotly.graph_objects as go
-import drlnb
-from drlnb.fleet.frames import table_rows
-
-def hub_cpu():
-    ids = [thread.native_id for thread in threading.enumerate() if thread.name == "drlnb-hub"]
-    return sum(t.user_time + t.system_time for t in psutil.Process().threads() if t.id in ids)
-
-def left():
-    threads = [t.name for t in threading.enumerate() if t.name.startswith("drlnb")]
-    models = [w for w in list(ipywidgets.widgets.widget._instances.values()) if type(w).__module__.startswith("drlnb")]
-    return {"threads": threads, "widgets": len(models), "processes": len(psutil.Process().children(recursive=True))}
-
-def close_figures():
-    for widget in list(ipywidgets.widgets.widget._instances.values()):
-        if isinstance(widget, go.FigureWidget):
-            widget.close()
-
-fleet = drlnb.Fleet(slots=1)
-run = fleet.train([drlnb.Task("CartPole-v1", name=n, total_timesteps=1_000_000) for n in "xyz"])
-"""
-_OURS = """
-if "panel" in globals(): panel.close()
-panel = run.panel("leasing", window_s=600.0)
-panel
-"""
-_WIDGET = "go.FigureWidget(run.panel('leasing', window_s=600.0).view().figure())"
-_BUTTON = """
-label, button = ipywidgets.Label("0 clicks"), ipywidgets.Button(description="Count")
-button.on_click(lambda _: setattr(label, "value", f"{int(label.value.split()[0]) + 1} clicks"))
-ipywidgets.VBox([button, label])
-"""
-_END = """
-run.panel().close(); panel.close(); fleet.close()
-print(left())
-"""
-#: The cells, in order.
-_DESK, _PANEL, _FIGURE, _PLAIN, _BLOCK, _CLOSE = 1, 2, 3, 4, 5, 6
-_CELLS = (_SETUP, "run", _OURS, _WIDGET, _BUTTON, "time.sleep(3)", _END)
-
-_FOUND = """
-const painted = canvas => {
-  if (!canvas || !canvas.width) return false;
-  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  return new Set(new Uint32Array(data.buffer)).size > 5;
-};
-"""
-_RENDER = (
-    _FOUND
-    + """
-const node = panel.content.widgets[INDEX].node, what = KIND === 'ours' ? 'canvas' : '.main-svg .barlayer path';
-panel.content.activeCellIndex = INDEX;
-await panel.content.scrollToItem(INDEX, 'start');
-node.querySelectorAll(what).forEach(old => old.setAttribute('data-old', ''));
-const began = performance.now();
-window.jupyterapp.commands.execute('notebook:run-cell');
-await new Promise((resolve, reject) => {
-  const look = () => {
-    const found = [...node.querySelectorAll(what)].find(one => !one.hasAttribute('data-old'));
-    if (found && (KIND !== 'ours' || painted(found))) return resolve();
-    if (performance.now() - began > PATIENCE) return reject(new Error('no picture came'));
-    requestAnimationFrame(look);
-  };
-  look();
-});
-return performance.now() - began;
-"""
-)
-_CLICK = """button => new Promise((resolve, reject) => {
-  const began = performance.now(), place = button.parentElement;
-  new MutationObserver((_, me) => {
-    if (place.querySelector('[data-state=pending]')) { me.disconnect(); resolve(performance.now() - began); }
-  }).observe(place, {attributes: true, childList: true, subtree: true});
-  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
-  button.click();
-})"""
-_ROUND_TRIP = """button => new Promise((resolve, reject) => {
-  const began = performance.now(), label = button.parentElement.querySelector('.widget-label');
-  new MutationObserver((_, me) => { me.disconnect(); resolve(performance.now() - began); })
-    .observe(label, {childList: true, characterData: true, subtree: true});
-  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
-  button.click();
-})"""
-#: True once a page has drawn: our canvas, or plotly's paths; JavaScript, for a page of its own.
-_DRAWN = (
-    "() => {"
-    + _FOUND
-    + """
-  const plotly = document.querySelector('.main-svg .barlayer path');
-  return plotly || [...document.querySelectorAll('canvas')].some(painted) ? performance.now() : 0;
-}"""
-)
 
 
 def measure(repeats: int) -> dict[str, Row]:
@@ -149,7 +70,7 @@ def _failed(group: str, text: str) -> dict[str, Row]:
         "_render": ("first-render", "first-render-bytes"),
         "_clicks": ("click-idle", "click-busy"),
         "_hub": ("hub-cpu", "hub-bytes"),
-        "_reload": ("reload",),
+        "_reload": ("reload", "reload-added"),
         "_report": ("report-size", "report-draw"),
         "_left": ("left",),
     }[group]
@@ -161,9 +82,9 @@ def _notebook(lab: LabServer, browser: Any) -> Iterator[Sheet]:
     """Open the notebook, start the run, wait for its first leases."""
     sheet = Sheet(lab, browser.new_context(viewport={"width": 1280, "height": 900}).new_page(), "bench/bench.ipynb")
     try:
-        sheet.open(_CELLS)
+        sheet.open(CELLS)
         sheet.run_cell(0)
-        sheet.run_cell(_DESK)
+        sheet.run_cell(DESK)
         end = time.monotonic() + _PATIENCE_MS / 1e3
         while sheet.kernel_eval("len(table_rows(run.journal(), 'leases'))") < _N_LEASES and time.monotonic() < end:
             sheet.page.wait_for_timeout(200)
@@ -177,27 +98,27 @@ def _render(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     """Render our panel and plotly's FigureWidget in turn, of a run that stands still."""
     del browser
     _steer(sheet, "pause")
-    seconds: dict[int, list[list[float]]] = {_PANEL: [], _FIGURE: []}
-    sizes: dict[int, list[list[float]]] = {_PANEL: [], _FIGURE: []}
+    seconds: dict[int, list[list[float]]] = {PANEL: [], FIGURE: []}
+    sizes: dict[int, list[list[float]]] = {PANEL: [], FIGURE: []}
     for _ in range(repeats):
-        for index, kind in ((_PANEL, "ours"), (_FIGURE, "plotly")):
+        for index, kind in ((PANEL, "ours"), (FIGURE, "plotly")):
             n = len(sheet.received)
-            code = _RENDER.replace("INDEX", str(index)).replace("KIND", repr(kind))
+            code = RENDER.replace("INDEX", str(index)).replace("KIND", repr(kind))
             took_ms = sheet.script(code.replace("PATIENCE", str(_PATIENCE_MS)))
             seconds[index].append([took_ms / 1e3])
             sizes[index].append([float(sum(size for _, size in sheet.received[n:]))])
             sheet.wait_idle()
     # Each has 5 MB of state: with four of them alive a reload restores no widget at all ("model not found").
-    sheet.script(f"panel.content.widgets[{_FIGURE}].model.clearExecution();")
+    sheet.script(f"panel.content.widgets[{FIGURE}].model.clearExecution();")
     sheet.kernel_eval("close_figures()")
     return {
-        "first-render": replace(ROWS["first-render"], **pair_up(seconds[_PANEL], seconds[_FIGURE])),
-        "first-render-bytes": replace(ROWS["first-render-bytes"], **pair_up(sizes[_PANEL], sizes[_FIGURE])),
+        "first-render": replace(ROWS["first-render"], **pair_up(seconds[PANEL], seconds[FIGURE])),
+        "first-render-bytes": replace(ROWS["first-render-bytes"], **pair_up(sizes[PANEL], sizes[FIGURE])),
     }
 
 
 def _desk(sheet: Sheet) -> Any:
-    return sheet.output(_DESK).locator(".drlnb-t-fleet").first
+    return sheet.output(DESK).locator(".drlnb-t-fleet").first
 
 
 def _button(sheet: Sheet, name: str) -> Any:
@@ -206,10 +127,11 @@ def _button(sheet: Sheet, name: str) -> Any:
 
 def _steer(sheet: Sheet, name: str, timeout_s: float = 20.0) -> float:
     """Click Pause or Resume for all, wait until it is so; return the seconds until the button was pending."""
-    took_ms: float = _button(sheet, name).evaluate(_CLICK)
+    took_ms: float = _button(sheet, name).evaluate(CLICK)
     other = {"pause": "resume", "resume": "pause"}[name]
-    _button(sheet, other).wait_for(state="visible", timeout=timeout_s * 1e3)
-    # The answer to the click follows the new state; until it is here the buttons may be made anew.
+    works = sheet.page.locator(":visible:not([aria-disabled=true])")
+    _button(sheet, other).and_(works).wait_for(timeout=timeout_s * 1e3)
+    # The answer to the click follows the new state.
     pending = _desk(sheet).get_by_test_id("buttons").locator("[data-state=pending]")
     pending.first.wait_for(state="detached", timeout=timeout_s * 1e3)
     return took_ms / 1e3
@@ -218,22 +140,26 @@ def _steer(sheet: Sheet, name: str, timeout_s: float = 20.0) -> float:
 def _clicks(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     """Click our button and one of ipywidgets in turn; then ours while a cell blocks."""
     del browser
-    sheet.run_cell(_PLAIN)
-    plain = sheet.output(_PLAIN).locator("button").first
-    ours, theirs, busy = [], [], []
+    sheet.run_cell(PLAIN)
+    plain = sheet.output(PLAIN).locator("button").first
+    ours, theirs, busy, blocked = [], [], [], []
     for _ in range(repeats):
         ours.append([_steer(sheet, "resume"), _steer(sheet, "pause")])
-        theirs.append([plain.evaluate(_ROUND_TRIP) / 1e3])
+        theirs.append([plain.evaluate(ROUND_TRIP) / 1e3])
     for turn in range(repeats):
-        sheet.run_cell(_BLOCK, wait=False)
-        sheet.wait_for("return panel.sessionContext.session.kernel.status === 'busy';", 5.0)
-        busy.append(_steer(sheet, "resume" if turn % 2 == 0 else "pause"))
+        sheet.run_cell(BLOCK, wait=False)
+        sheet.wait_for("return panel.sessionContext.session.kernel.status === 'busy';", 20.0)
+        busy.append([_steer(sheet, "resume" if turn % 2 == 0 else "pause")])
+        sheet.wait_idle()
+        sheet.run_cell(BLOCK, wait=False)
+        sheet.wait_for("return panel.sessionContext.session.kernel.status === 'busy';", 20.0)
+        blocked.append([plain.evaluate(ROUND_TRIP) / 1e3])
         sheet.wait_idle()
     if repeats % 2 == 0:
         _steer(sheet, "resume")
     return {
         "click-idle": replace(ROWS["click-idle"], **pair_up(ours, theirs)),
-        "click-busy": replace(ROWS["click-busy"], samples=tuple(busy)),
+        "click-busy": replace(ROWS["click-busy"], **pair_up(busy, blocked)),
     }
 
 
@@ -242,17 +168,22 @@ def _hub(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     del browser
     _desk(sheet).scroll_into_view_if_needed()
     n_panels = sheet.kernel_eval("len([p for p in run.panel().panels]) + (not panel.closed)")
-    cpu, sizes = [], []
+    cpu: list[list[list[float]]] = [[], []]
+    sizes: list[list[list[float]]] = [[], []]
     for _ in range(repeats):
         before, began = sheet.kernel_eval("hub_cpu()"), time.monotonic()
         sheet.page.wait_for_timeout(_WATCH_S * 1e3)
         ended = time.monotonic()
-        cpu.append((sheet.kernel_eval("hub_cpu()") - before) / ((ended - began) * _VISITS_PER_S * n_panels))
+        cpu[0].append([(sheet.kernel_eval("hub_cpu()") - before) / ((ended - began) * _VISITS_PER_S * n_panels)])
         window = [size for t, size in sheet.received if began + _EDGE_S <= t <= ended - _EDGE_S]
-        sizes.append(sum(window) / ((ended - began - 2 * _EDGE_S) * n_panels))
+        sizes[0].append([sum(window) / ((ended - began - 2 * _EDGE_S) * n_panels)])
+        sheet.run_cell(STREAM)
+        per_second, per_update = sheet.kernel_eval("streamed")
+        cpu[1].append([per_update])
+        sizes[1].append([per_second])
     return {
-        "hub-cpu": replace(ROWS["hub-cpu"], samples=tuple(cpu)),
-        "hub-bytes": replace(ROWS["hub-bytes"], samples=tuple(sizes)),
+        "hub-cpu": replace(ROWS["hub-cpu"], **pair_up(*cpu)),
+        "hub-bytes": replace(ROWS["hub-bytes"], **pair_up(*sizes)),
     }
 
 
@@ -264,12 +195,16 @@ def _reload(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     other.save()
     sheet.save()
     ours, theirs = [], []
-    for _ in range(repeats):
-        ours.append([_reloaded(sheet, _FOUND + "return [...document.querySelectorAll('canvas')].some(painted);")])
+    for _ in range(max(repeats, _RELOADS)):
+        ours.append([_reloaded(sheet, FOUND + "return [...document.querySelectorAll('canvas')].some(painted);")])
         theirs.append([_reloaded(other, "return document.body.innerText.includes('nothing to restore');")])
     sheet.wait_ready()
     other.close(kernels_before=sheet.lab.kernels())
-    return {"reload": replace(ROWS["reload"], **pair_up(ours, theirs))}
+    added = tuple(a - b for (a,), (b,) in zip(ours, theirs, strict=True))
+    return {
+        "reload": replace(ROWS["reload"], **pair_up(ours, theirs)),
+        "reload-added": replace(ROWS["reload-added"], samples=added),
+    }
 
 
 def _reloaded(sheet: Sheet, seen: str) -> float:
@@ -290,7 +225,7 @@ def _report(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
             context = browser.new_context(offline=True)
             page = context.new_page()
             page.goto(path.as_uri(), wait_until="commit")
-            into.append([page.wait_for_function(_DRAWN, timeout=_PATIENCE_MS).json_value() / 1e3])
+            into.append([page.wait_for_function(DRAWN, timeout=_PATIENCE_MS).json_value() / 1e3])
             context.close()
     sizes = [[[float(path.stat().st_size)]] for path in pages]
     return {
@@ -303,9 +238,9 @@ def _left(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     """Run the panels' cells five times, close all, and count."""
     del browser, repeats
     for _ in range(5):
-        sheet.run_cell(_DESK)
-        sheet.run_cell(_PANEL)
-    sheet.run_cell(_CLOSE)
+        sheet.run_cell(DESK)
+        sheet.run_cell(PANEL)
+    sheet.run_cell(CLOSE)
     left = sheet.kernel_eval("left()")
     n = len(left["threads"]) + left["widgets"] + left["processes"]
     return {"left": replace(ROWS["left"], samples=(float(n),))}

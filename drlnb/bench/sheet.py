@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -78,8 +79,10 @@ class Sheet:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         #: Addresses outside this machine that the page asked for.
         self.external: list[str] = []
-        #: Exceptions that no script on the page caught, and those that our modules caught and told.
+        #: Exceptions that no script on the page caught, and what scripts wrote to the console as an error.
         self.page_errors: list[str] = []
+        #: Regular expression for errors on the console that the one who looks brings about; empty: none.
+        self.expected = ""
         #: (seconds of the monotonic clock, bytes) of each message that the server sent.
         self.received: list[tuple[float, int]] = []
         #: Seconds that the notebook's processes have to end after their kernel.
@@ -95,8 +98,8 @@ class Sheet:
             self.external.append(url)
 
     def _heard(self, said: Any) -> None:
-        if said.type == "error" and said.text.startswith("drlnb"):
-            self.page_errors.append(said.text)
+        if said.type == "error" and not (self.expected and re.search(self.expected, said.text)):
+            self.page_errors.append(f"{said.text} ({said.location.get('url', '')})")
 
     def _follow(self, websocket: Any) -> None:
         self._note(websocket.url)
@@ -176,6 +179,15 @@ class Sheet:
         self.wait_for(_READY + _IDLE, timeout_s)
         if not errors_ok and (errors := self.errors()):
             raise AssertionError("; ".join(errors))
+
+    def interrupt(self) -> None:
+        """Interrupt the kernel, as the button with the square does."""
+        self.script("await panel.sessionContext.session.kernel.interrupt();")
+
+    def restart(self) -> None:
+        """Restart the kernel: all that it knew is gone."""
+        self.script("await panel.sessionContext.session.kernel.restart();")
+        self.wait_ready()
 
     # ------------------------------------------------------------------ look
     def errors(self) -> list[str]:

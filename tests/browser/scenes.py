@@ -1,6 +1,16 @@
 """What do the scenes have in common?  A run of three tasks on one slot, and where its panels show what."""
 
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from drlnb.bench.jupyter import until
 from drlnb.bench.sheet import Sheet
+
+#: A measured run of three tasks on one slot, see ``recorded/README.md``.
+RECORDED = Path(__file__).parent / "recorded" / "three-tasks-one-slot"
 
 FLEET = "import drlnb\nfleet = drlnb.Fleet(slots=1)"
 TRAIN = """
@@ -8,14 +18,81 @@ run = fleet.train(
     [drlnb.Task("CartPole-v1", name=name, seed=n, group="g", total_timesteps={steps}) for n, name in enumerate("xyz")])
 run
 """
+#: What every widget of a desk's panels holds in the page: the widget manager hangs on whatever shows a widget.
+_HELD = """
+const found = [];
+const walk = one => { if (one._manager) found.push(one._manager.promise); (one.widgets || []).forEach(walk); };
+panel.content.widgets.filter(cell => cell.outputArea).forEach(cell => walk(cell.outputArea));
+const manager = await found[0], held = {};
+for (const id of IDS) {
+  const model = await manager.get_model(id), data = model.get('_snapshot');
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  held[id] = [model.get('_header'), btoa(String.fromCharCode(...bytes))];
+}
+return held;
+"""
+_MODELS = "{p.NAME: p.pictures[0].widget.model_id for p in run.panel().panels}"
+_DIGESTS = "{p.NAME: p.view().digest() for p in run.panel().panels}"
 LEASES = "__import__('drlnb.fleet.frames').fleet.frames.table_rows(run.journal(), 'leases')"
-#: Longest wait for what a click or a message does, in milliseconds: five times what it takes on a busy machine.
-SOON_MS = 10_000
+#: Longest wait for what a click or a message does, in milliseconds: ten times what it takes on a busy machine.
+SOON_MS = 20_000
+#: Presses a button; returns the milliseconds until it was pending, which the page does by itself.
+PRESS = """button => new Promise((resolve, reject) => {
+  const began = performance.now(), place = button.parentElement;
+  const seen = () => place.querySelector('[data-state=pending]');
+  new MutationObserver((_, me) => { if (seen()) { me.disconnect(); resolve(performance.now() - began); } })
+    .observe(place, {attributes: true, childList: true, subtree: true});
+  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
+  button.click();
+})"""
+#: lab.md 9: until a click shows, in milliseconds.
+FEEDBACK_MS = 100.0
+
+
+def asked(sheet: Sheet, event: str) -> int:
+    """Return how often the tasks of the run were asked for something, as the journal says: ``PauseAsked`` ..."""
+    kind = f"__import__('drlnb.records.round').records.round.{event}"
+    return int(sheet.kernel_eval(f"sum(len(s.of({kind})) for s in run.journal().streams.values())"))
+
+
+def wait_asked(sheet: Sheet, event: str, n: int) -> None:
+    """Wait until the journal has so many of them; it reaches the disk a second later."""
+    seen = until(lambda: asked(sheet, event) >= n, 20.0)
+    assert seen, f"{event}: {asked(sheet, event)} of {n}"
+    assert asked(sheet, event) == n
 
 
 def cells(steps: int = 200_000) -> list[str]:
     """Return the cells that start three tasks on one slot and show their desk."""
     return [FLEET, TRAIN.format(steps=steps)]
+
+
+def held_digests(sheet: Sheet) -> dict[str, str]:
+    """Return the digest of what the page holds for each panel of the run's desk, computed from its bytes alone."""
+    models = sheet.kernel_eval(_MODELS)
+    held = sheet.script(_HELD.replace("IDS", json.dumps(list(models.values()))))
+    digests = {}
+    for name, model in models.items():
+        text, data = held[model]
+        header = {key: value for key, value in json.loads(text).items() if key != "seq"}
+        plain = json.dumps(header, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+        digests[name] = hashlib.sha256(plain.encode() + base64.b64decode(data)).hexdigest()
+    return digests
+
+
+def kernel_digests(sheet: Sheet) -> dict[str, str]:
+    """Return ``panel.view().digest()`` of each panel of the run's desk."""
+    return dict(sheet.kernel_eval(_DIGESTS))
+
+
+def wait_same(sheet: Sheet, timeout_s: float = 20.0) -> dict[str, str]:
+    """Wait until the page holds what the kernel would draw, the run at rest; return the digests.
+
+    The widgets' traits follow the picture within 5 s (lab.md 4.4); a page that asks gets them at once.
+    """
+    seen: Any = until(lambda: (a := held_digests(sheet)) == (b := kernel_digests(sheet)) and (a, b), timeout_s)
+    assert seen, (held_digests(sheet), kernel_digests(sheet))
+    return dict(seen[0])
 
 
 class Desk:
@@ -39,6 +116,25 @@ class Desk:
     def button(self, name: str):
         """Return a button above the table of tasks."""
         return self.tasks.get_by_test_id("buttons").get_by_test_id(f"{name}-button")
+
+    def row(self, task: str):
+        """Return the row of a task."""
+        return self.tasks.locator(f"[data-testid=row][data-task={task}]")
+
+    def wait_on(self, name: str, *, on: bool = True) -> None:
+        """Wait until a button above the table works, or does not."""
+        self.wait_button(self.button(name), on=on)
+
+    def wait_button(self, button: Any, *, on: bool = True) -> None:
+        """Wait until a button works, or does not: one that is hidden does not."""
+        works = button.and_(self.sheet.page.locator(":visible:not([aria-disabled=true])"))
+        works.first.wait_for(state="attached" if on else "detached", timeout=SOON_MS)
+
+    def message(self, text: str):
+        """Wait for a message in the area of the tasks' panel; return it."""
+        found = self.tasks.get_by_test_id("messages").get_by_test_id("message").filter(has_text=text).first
+        found.wait_for(timeout=SOON_MS)
+        return found
 
     def states(self) -> list[str]:
         """Return what the table says that each task does."""

@@ -1,13 +1,33 @@
 """Scenes 11 and 12: is everything there again after a reload, and the same in a second notebook?"""
 
 import time
+from statistics import median
 
 from drlnb.bench.jupyter import until
-from tests.browser.scenes import LEASES, Desk, cells
+from drlnb.bench.sheet import Sheet
+from tests.browser.scenes import LEASES, SOON_MS, Desk, cells, wait_same
 
 ATTACH = "import drlnb\nfleet = drlnb.Fleet({address!r})\nrun = fleet.attach({run!r})\nrun"
-#: lab.md 10: what a reload and another notebook's click may take; twice that on a machine that does other things.
-BACK_S, HEARD_S = 3.0, 1.0
+#: What the panels may add to the time that JupyterLab itself takes for a reload, in seconds; the bench has lab.md's 3 s
+#: for both together.
+ADDED_S = 1.5
+#: Reloads of each page, in turn.
+RELOADS = 3
+#: lab.md 10: another notebook's click shows here within this time; that is measured by the page's own clock.
+HEARD_S = 1.0
+#: Sets `window.heard` to the time at which every task of the page was first seen in a state.
+WATCH = """([root, word]) => {
+  const look = () => {
+    const cells = [...root.querySelectorAll('[data-testid=cell-state]')];
+    if (cells.length !== 3 || !cells.every(cell => cell.innerText.includes(word))) return false;
+    window.heard = Date.now();
+    return true;
+  };
+  window.heard = 0;
+  if (!look()) new MutationObserver((_, me) => look() && me.disconnect())
+    .observe(root, {childList: true, subtree: true, characterData: true});
+}"""
+CLICK = "button => { window.clicked = Date.now(); button.click(); }"
 
 
 def _rest(desk: Desk) -> None:
@@ -16,34 +36,75 @@ def _rest(desk: Desk) -> None:
     desk.wait_states("paused")
 
 
-def test_lid(notebook, page, tmp_path):
-    """Reload in the middle of a run: the same bars and the same enabled buttons; a lost connection loses nothing."""
+def _reload(sheet: Sheet, seen: str) -> float:
+    """Press F5; return the seconds until a selector shows something."""
+    began = time.monotonic()
+    sheet.page.goto(sheet.lab.url(sheet.name))
+    sheet.page.locator(seen).first.wait_for(timeout=60_000)
+    return time.monotonic() - began
+
+
+def test_lid(notebook, open_notebook, tmp_path, record_property):
+    """Reload in the middle of a run: same bars, same buttons, same digest; soon after JupyterLab itself is back."""
     notebook.open(cells())
     notebook.run_all()
     desk = Desk(notebook, 1)
     desk.wait_bars(6)
     _rest(desk)
     # The journal reaches the disk a second later than the panel.
-    assert until(lambda: len(desk.rows()) == min(len(notebook.kernel_eval(LEASES)), 200), 10)
-    before = desk.rows(), desk.enabled(), desk.sentence()
+    assert until(lambda: len(desk.rows()) == min(len(notebook.kernel_eval(LEASES)), 200), 20)
+    before = desk.rows(), desk.enabled(), desk.sentence(), desk.states(), wait_same(notebook)
     notebook.save()
-    notebook.reload()
-    shown = time.monotonic()
+    ours, labs = [], []
+    with open_notebook() as plain:
+        plain.open(["print('nothing to restore')"])
+        plain.run_all()
+        plain.save()
+        for _ in range(RELOADS):
+            ours.append(_reload(notebook, ".drlnb-t-leasing [data-testid=legend-A]"))
+            labs.append(_reload(plain, ".jp-OutputArea-output:has-text('nothing to restore')"))
+        plain.wait_ready()
+    text = f"reload with the desk {_seconds(ours)}, JupyterLab alone {_seconds(labs)}"
+    print(text)
+    record_property("reload", text)
+    assert median(ours) - median(labs) <= ADDED_S, text
     desk = Desk(notebook, 1)
-    desk.canvas.scroll_into_view_if_needed(timeout=30_000)
-    assert until(lambda: desk.painted() > 5, 10)
-    assert time.monotonic() - shown <= 2 * BACK_S
-    assert (desk.rows(), desk.enabled(), desk.sentence()) == before
-    notebook.screenshot(tmp_path / "lid.png")
-    notebook.script("await panel.sessionContext.session.kernel.reconnect();")
+    desk.canvas.scroll_into_view_if_needed()
+    assert until(lambda: desk.painted() > 5, 20)
     notebook.wait_ready()
-    desk.button("resume").click()
-    assert until(lambda: desk.rows()[0][0] != before[0][0][0], 10), "nothing new after the connection was lost"
-    assert notebook.kernel_eval("len(run.tasks)") == 3
+    assert (desk.rows(), desk.enabled(), desk.sentence(), desk.states(), wait_same(notebook)) == before
+    notebook.screenshot(tmp_path / "lid.png")
 
 
-def test_second_notebook(notebook, open_notebook, tmp_path):
-    """The same letters and colours elsewhere; a click there shows here; closing it stops nothing."""
+def _seconds(samples: list[float]) -> str:
+    return f"{median(samples):.2f} s ({min(samples):.2f} .. {max(samples):.2f})"
+
+
+def test_lost_connection(notebook, tmp_path):
+    """The network goes in the middle of a run and comes back: the page has what it missed, and the buttons work."""
+    notebook.expected = "ERR_INTERNET_DISCONNECTED"
+    notebook.open(cells())
+    notebook.run_all()
+    desk = Desk(notebook, 1)
+    desk.wait_bars(6)
+    newest = desk.rows()[0]
+    notebook.page.context.set_offline(True)
+    notebook.page.evaluate("() => window.sockets.forEach(socket => socket.close())")
+    notebook.wait_for("return panel.sessionContext.session.kernel.connectionStatus === 'connecting';", 20)
+    desk.tasks.get_by_test_id("silence").get_by_text("no news since").first.wait_for(timeout=30_000)
+    notebook.screenshot(tmp_path / "no_news.png")
+    assert until(lambda: desk.enabled() == [], 10), desk.enabled()
+    notebook.page.context.set_offline(False)
+    notebook.wait_ready()
+    assert until(lambda: desk.rows()[0] != newest and desk.enabled(), 30)
+    assert desk.tasks.get_by_test_id("silence").first.inner_text() == ""
+    _rest(desk)
+    assert until(lambda: len(desk.rows()) == min(len(notebook.kernel_eval(LEASES)), 200), 20)
+    wait_same(notebook)
+
+
+def test_second_notebook(notebook, open_notebook, tmp_path, record_property):
+    """The same letters and colours elsewhere; a click there shows here within 1 s; closing it stops nothing."""
     notebook.open(cells())
     notebook.run_all()
     desk = Desk(notebook, 1)
@@ -55,15 +116,19 @@ def test_second_notebook(notebook, open_notebook, tmp_path):
         other = Desk(second, 0)
         other.wait_bars(6)
         assert _letters(other) == _letters(desk)
-        began = time.monotonic()
-        other.button("pause").click()
-        desk.wait_states("paused")
-        assert time.monotonic() - began <= 2 * HEARD_S
+        notebook.page.evaluate(WATCH, [desk.tasks.element_handle(), "paused"])
+        other.button("pause").evaluate(CLICK)
+        notebook.page.wait_for_function("() => window.heard", timeout=SOON_MS)
+        took_s = (notebook.page.evaluate("() => window.heard") - second.page.evaluate("() => window.clicked")) / 1e3
+        text = f"a click in the second notebook showed in the first after {took_s:.2f} s; lab.md asks {HEARD_S:g} s"
+        print(text)
+        record_property("heard", text)
+        assert took_s <= 2 * HEARD_S, text  # tasks finish their round first, which takes longer on a loaded machine
         second.screenshot(tmp_path / "second.png")
     assert desk.states() == ["‖ paused"] * 3
     desk.button("resume").click()
     newest = desk.rows()[0]
-    assert until(lambda: desk.rows()[0] != newest, 10), "the run stands still since the second notebook was closed"
+    assert until(lambda: desk.rows()[0] != newest, 30), "the run stands still since the second notebook was closed"
 
 
 def _letters(desk: Desk) -> list[list[str]]:

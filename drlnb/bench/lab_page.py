@@ -1,0 +1,147 @@
+"""What do the rows of ``drlnb bench lab`` run in kernel and page?  Cells and pieces of JavaScript, as text."""
+
+__all__ = [
+    "BLOCK",
+    "BLOCK_S",
+    "CELLS",
+    "CLICK",
+    "CLOSE",
+    "DESK",
+    "DRAWN",
+    "FIGURE",
+    "FOUND",
+    "PANEL",
+    "PLAIN",
+    "RENDER",
+    "ROUND_TRIP",
+    "STREAM",
+]
+
+#: How long the cell that blocks the kernel does so, in seconds.
+BLOCK_S = 3.0
+
+_SETUP = """
+import asyncio, json, threading, time
+import ipywidgets, psutil
+import plotly.graph_objects as go
+import drlnb
+from drlnb.fleet.frames import table_rows
+
+def hub_cpu():
+    ids = [thread.native_id for thread in threading.enumerate() if thread.name == "drlnb-hub"]
+    return sum(t.user_time + t.system_time for t in psutil.Process().threads() if t.id in ids)
+
+def left():
+    threads = [t.name for t in threading.enumerate() if t.name.startswith("drlnb")]
+    models = [w for w in list(ipywidgets.widgets.widget._instances.values()) if type(w).__module__.startswith("drlnb")]
+    return {"threads": threads, "widgets": len(models), "processes": len(psutil.Process().children(recursive=True))}
+
+def close_figures():
+    for widget in list(ipywidgets.widgets.widget._instances.values()):
+        if isinstance(widget, go.FigureWidget):
+            widget.close()
+
+async def stream_figure(seconds, per_second):
+    # Keeps a FigureWidget of the same picture up to date; returns (bytes per second, CPU seconds per update).
+    figure, sent, spent, n = go.FigureWidget(panel.view().figure()), 0, 0.0, 0
+    real = figure.comm.publish_msg
+
+    def counted(msg_type, data=None, metadata=None, buffers=None, **keys):
+        nonlocal sent
+        sent += len(json.dumps(data, default=str)) + sum(memoryview(b).nbytes for b in buffers or ())
+        return real(msg_type, data=data, metadata=metadata, buffers=buffers, **keys)
+
+    figure.comm.publish_msg = counted
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        new = panel.view().figure()
+        cpu = time.thread_time()
+        with figure.batch_update():
+            for old, now in zip(figure.data, new.data):
+                old.update(now)
+        spent, n = spent + time.thread_time() - cpu, n + 1
+        await asyncio.sleep(1 / per_second)
+    took = time.monotonic() - began
+    figure.close()
+    return [sent / took, spent / n]
+
+fleet = drlnb.Fleet(slots=1)
+run = fleet.train([drlnb.Task("CartPole-v1", name=n, total_timesteps=1_000_000) for n in "xyz"])
+"""
+_OURS = """
+if "panel" in globals(): panel.close()
+panel = run.panel("leasing", window_s=600.0)
+panel
+"""
+_WIDGET = "go.FigureWidget(run.panel('leasing', window_s=600.0).view().figure())"
+_BUTTON = """
+label, button = ipywidgets.Label("0 clicks"), ipywidgets.Button(description="Count")
+button.on_click(lambda _: setattr(label, "value", f"{int(label.value.split()[0]) + 1} clicks"))
+ipywidgets.VBox([button, label])
+"""
+_STREAM = "streamed = await stream_figure(6.0, 4.0)"
+_END = """
+run.panel().close(); panel.close(); fleet.close()
+print(left())
+"""
+#: The cells by number.
+DESK, PANEL, FIGURE, PLAIN, BLOCK, CLOSE, STREAM = 1, 2, 3, 4, 5, 6, 7
+#: The cells, in order.
+CELLS = (_SETUP, "run", _OURS, _WIDGET, _BUTTON, f"time.sleep({BLOCK_S})", _END, _STREAM)
+
+#: Defines `painted(canvas)`: whether a canvas shows anything.
+FOUND = """
+const painted = canvas => {
+  if (!canvas || !canvas.width) return false;
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return new Set(new Uint32Array(data.buffer)).size > 5;
+};
+"""
+#: Runs cell INDEX; returns the milliseconds until its new picture is there.
+RENDER = (
+    FOUND
+    + """
+const node = panel.content.widgets[INDEX].node, what = KIND === 'ours' ? 'canvas' : '.main-svg .barlayer path';
+panel.content.activeCellIndex = INDEX;
+await panel.content.scrollToItem(INDEX, 'start');
+node.querySelectorAll(what).forEach(old => old.setAttribute('data-old', ''));
+const began = performance.now();
+window.jupyterapp.commands.execute('notebook:run-cell');
+await new Promise((resolve, reject) => {
+  const look = () => {
+    const found = [...node.querySelectorAll(what)].find(one => !one.hasAttribute('data-old'));
+    if (found && (KIND !== 'ours' || painted(found))) return resolve();
+    if (performance.now() - began > PATIENCE) return reject(new Error('no picture came'));
+    requestAnimationFrame(look);
+  };
+  look();
+});
+return performance.now() - began;
+"""
+)
+#: Presses a button of ours; returns the milliseconds until it was pending.
+CLICK = """button => new Promise((resolve, reject) => {
+  const began = performance.now(), place = button.parentElement;
+  new MutationObserver((_, me) => {
+    if (place.querySelector('[data-state=pending]')) { me.disconnect(); resolve(performance.now() - began); }
+  }).observe(place, {attributes: true, childList: true, subtree: true});
+  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
+  button.click();
+})"""
+#: Presses a button of ipywidgets; returns the milliseconds until its callback's text was there.
+ROUND_TRIP = """button => new Promise((resolve, reject) => {
+  const began = performance.now(), label = button.parentElement.querySelector('.widget-label');
+  new MutationObserver((_, me) => { me.disconnect(); resolve(performance.now() - began); })
+    .observe(label, {childList: true, characterData: true, subtree: true});
+  setTimeout(() => reject(new Error('the click showed nothing')), 10000);
+  button.click();
+})"""
+#: True once a page has drawn: our canvas, or plotly's paths; JavaScript, for a page of its own.
+DRAWN = (
+    "() => {"
+    + FOUND
+    + """
+  const plotly = document.querySelector('.main-svg .barlayer path');
+  return plotly || [...document.querySelectorAll('canvas')].some(painted) ? performance.now() : 0;
+}"""
+)
