@@ -7,7 +7,7 @@ from typing import Any
 
 from drlnb.fleet.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.records.spec import ALGORITHMS
+from drlnb.records.spec import ALGORITHMS, TaskSpec
 
 __all__ = ["LaunchForm", "known_envs", "parse_seeds"]
 
@@ -112,6 +112,23 @@ class LaunchForm:
             except (ConfigError, EnvError, MissingExtra) as error:
                 found[field] = str(error)
         return found
+
+    def unfit(self, spaces: Mapping[str, Any]) -> str:
+        """Return why the algorithm cannot be trained on an environment with these spaces; empty if it can.
+
+        Parameters
+        ----------
+        spaces
+            ``observation_space`` and ``action_space`` as the probe describes them.
+        """
+        from drlnb.rl.algorithms import make_actor
+
+        spec = Task(self.env.strip(), self.algo, total_timesteps=1).spec
+        try:
+            make_actor(TaskSpec.from_plain(spec.to_plain() | dict(spaces)))
+        except (ConfigError, EnvError, MissingExtra) as error:
+            return str(error)
+        return ""
 
     def tasks(self) -> list[Task]:
         """Return one task per seed.

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.training import Training
+from drlnb.fleet.run import Run
 from drlnb.widgets.desk import Desk
-from drlnb.widgets.fleet import LauncherPanel, TasksPanel
+from drlnb.widgets.fleet import TasksPanel
 from drlnb.widgets.frame import Panel
+from drlnb.widgets.launcher import LauncherPanel
 from drlnb.widgets.leasing import LeasingPanel
 from drlnb.widgets.live import live
 from drlnb.widgets.settings import WrongSetting, nearest
@@ -18,7 +19,7 @@ __all__ = ["PANELS", "desk", "launcher", "panel"]
 PANELS: dict[str, type[Panel]] = {"fleet": TasksPanel, "leasing": LeasingPanel}
 
 
-def panel(training: Training, name: str | None = None, **settings: Any) -> Any:
+def panel(training: Run, name: str | None = None, **settings: Any) -> Any:
     """Return a panel of a run; asked for twice in the same words, it is the same one.
 
     Parameters
@@ -45,7 +46,7 @@ def panel(training: Training, name: str | None = None, **settings: Any) -> Any:
     return live.registry.get(key, lambda: PANELS[name](training, **settings))
 
 
-def desk(training: Training, **settings: Any) -> Desk:
+def desk(training: Run, **settings: Any) -> Desk:
     """Return tasks and leases of a run, one above the other."""
     return live.registry.get(
         _key(training, training.run_id, "desk", settings),

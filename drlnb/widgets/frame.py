@@ -1,5 +1,6 @@
 """What do all panels have in common?  Sentence, origin, copy as code, messages, and an end without a trace."""
 
+import abc
 import html
 import json
 import threading
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 
 import ipywidgets
 
-from drlnb.fleet.training import Training
+from drlnb.fleet.run import Run
 from drlnb.views.fold import Fold
 from drlnb.views.view import View
 from drlnb.widgets.commands import Commands, Reply
@@ -27,7 +28,7 @@ __all__ = ["Panel", "button"]
 _AT_ONCE = 5_000
 
 
-class Panel:
+class Panel(abc.ABC):
     """A live panel: one shell, controls, pictures of one run.
 
     Parameters
@@ -41,7 +42,7 @@ class Panel:
     NAME: ClassVar[str] = ""
     CHECKS: ClassVar[Checks] = {}
 
-    def __init__(self, training: Training | None = None, **settings: Any) -> None:
+    def __init__(self, training: Run | None = None, **settings: Any) -> None:
         self.settings = checked(self.NAME, self.CHECKS, settings)
         self.training = training
         self.messages = MessageArea(self._told)
@@ -54,6 +55,8 @@ class Panel:
         self._version = 0
         self._views: dict[int, tuple[int, View]] = {}
         self._n_told = 0
+        #: Whether the pump writes traits now: what is observed then is no wish of a person.
+        self.writing = False
         #: Trait writes that wait for the pump: (widget, name, value).
         self._writes: list[tuple[Any, str, Any]] = []
         self.shell = self._picture(Shell(), self._sheet)
@@ -70,13 +73,13 @@ class Panel:
         return f"<{type(self).__name__} {self.code()}{', closed' if self._closed else ''}>"
 
     # ------------------------------------------------------------------ what a panel adds
+    @abc.abstractmethod
     def pictured(self) -> Sequence[str]:
-        """Return the module of each picture, in order: ``timeline``, ``table`` ..."""
-        return ()
+        """Return the module of each picture, in order, at least one: ``timeline``, ``table`` ..."""
 
+    @abc.abstractmethod
     def draw(self, index: int) -> View:
         """Return what picture number `index` shows now."""
-        raise NotImplementedError
 
     def make_controls(self) -> list[ipywidgets.Widget]:
         """Return the widgets that hold values."""
@@ -86,7 +89,10 @@ class Panel:
         """Return what the shell shows beside sentence, code and messages: its buttons."""
         return {}
 
-    def changed(self, settings: Mapping[str, Any]) -> None:
+    def folded(self) -> None:  # noqa: B027 - most panels have nothing to note
+        """Hear that rows were folded: note what the controls shall show; called with the lock held."""
+
+    def changed(self, settings: Mapping[str, Any]) -> None:  # noqa: B027 - likewise
         """Hear that settings were changed by code: note what the controls shall show."""
 
     def code(self) -> str:
@@ -227,6 +233,8 @@ class Panel:
         for text in self._fold.defects[self._n_told :]:
             self.messages.say("warning", text)
         self._n_told = len(self._fold.defects)
+        if anew or rows:
+            self.folded()
 
     def _drawn(self, index: int) -> View:
         """Return a picture, drawn anew only if something has changed."""
@@ -236,7 +244,7 @@ class Panel:
             self._views[index] = (self._version, view)
         return view
 
-    def _follow(self, training: Training) -> None:
+    def _follow(self, training: Run) -> None:
         """Show a run from now on."""
         with self._lock:
             if self._tap is not None:
@@ -269,6 +277,13 @@ class Panel:
     def write(self) -> None:
         """Write the traits that were noted."""
         writes, self._writes = self._writes, []
+        self.writing = True
+        try:
+            self._write(writes)
+        finally:
+            self.writing = False
+
+    def _write(self, writes: list[tuple[Any, str, Any]]) -> None:
         with self.messages.guard("write panel"):
             for widget, name, value in writes:
                 setattr(widget, name, value)
@@ -305,6 +320,6 @@ def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
     return found
 
 
-def button(name: str, label: str, enabled: bool, *, confirm: str = "", reason: str = "") -> dict[str, Any]:
-    """Return a button of the shell; `reason`: why it is off, `confirm`: what is asked back."""
-    return {"name": name, "label": label, "enabled": enabled, "confirm": confirm, "reason": reason}
+def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> dict[str, Any]:
+    """Return a button of the shell; it is off as long as there is a `reason`. `confirm`: what is asked back."""
+    return {"name": name, "label": label, "enabled": not reason, "confirm": confirm, "reason": reason}

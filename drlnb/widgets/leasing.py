@@ -56,15 +56,20 @@ class LeasingPanel(Panel):
         self._task = ipywidgets.Dropdown(description="for", options=[_ALL, *names], value=_ALL)
         for name, widget in (("window", self._window), ("hold", self._hold), ("task", self._task)):
             widget.layout.width = "200px"
+            widget.style.description_width = "initial"
             widget.add_class(f"drlnb-t-{name}")
+        self._task.observe(self._task_chosen, "value")
         self._window.observe(self._window_chosen, "value")
         self.commands.add("apply", Command(what="change the hold planner", run=self._apply, check=self._can_apply))
         return [ipywidgets.HBox([self._window, self._hold, self._task], layout={"flex_flow": "row wrap"})]
 
     def facts(self) -> dict[str, Any]:
         """Return the Apply button."""
-        over = self.training is None or self.training.ended
-        return {"buttons": [button("apply", "Apply hold", not over, reason="the run has ended" if over else "")]}
+        return {"buttons": [button("apply", "Apply hold", reason=self._off())]}
+
+    def _off(self) -> str:
+        """Say why nothing can be changed; empty while something can."""
+        return "there is no run yet" if self.training is None else self.training.refusal
 
     # ------------------------------------------------------------------ window
     def _span(self) -> float | None:
@@ -99,18 +104,48 @@ class LeasingPanel(Panel):
     def _can_apply(self, args: Args) -> None:
         hold, task = self._wish(args)
         settings.choice(*_HOLDS)("hold", hold)
-        if self.training is None or self.training.ended:
-            raise settings.WrongSetting("the run has ended: nothing is left to change")
+        if self._off():
+            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
         if task is not None:
             settings.choice(*self.training.specs)("task", task)
 
     def _apply(self, args: Args) -> str:
         hold, task = self._wish(args)
-        assert self.training is not None
-        self.training.set("leasing.hold", hold, task=task)
+        training: Any = self.training  # a recording has refused by now
+        training.set("leasing.hold", hold, task=task)
         said = f'run.set("leasing.hold", {hold!r}' + (f", task={task!r})" if task else ")")
         self.applied = [*self.applied, said]
         return f"hold: {hold} for {task or 'all tasks'}, from the next round on"
+
+    #: Changes of settings that the dropdown has followed.
+    _n_followed = 0
+
+    def folded(self) -> None:
+        """Show the hold planner that code, or somebody else, has set: a change in the journal, not a wish of ours."""
+        n = sum(len(one.settings) for task in self._fold.tasks.values() for one in task.attempts.values())
+        if n != self._n_followed:
+            self._n_followed = n
+            self._show_hold(self._task.value)
+
+    def _task_chosen(self, change: Mapping[str, Any]) -> None:
+        with self.messages.guard("choose the task"), self._lock:
+            self._show_hold(change["new"])
+
+    def _show_hold(self, task: str) -> None:
+        """Have the pump show what holds for a task now, or for all tasks if it is the same for all."""
+        specs = self.training.specs if self.training is not None else ()
+        held = {self._held(name) for name in (specs if task == _ALL else (task,))}
+        if len(held) == 1 and held <= set(_HOLDS):
+            self.later(self._hold, "value", held.pop())
+
+    def _held(self, name: str) -> str:
+        """Return a task's hold planner: the last one that was set, else the one that it began with."""
+        begun = self.training.planners.get("hold", "") if self.training is not None else ""
+        task = self._fold.tasks.get(name)
+        if task is None or task.latest is None:
+            return begun
+        begun = (task.latest.config.get("planners") or {}).get("hold", begun)
+        return next((str(value) for _, key, value in reversed(task.latest.settings) if key == "leasing.hold"), begun)
 
     #: Lines of Python for what was applied here, oldest first.
     applied: Sequence[str] = ()

@@ -47,7 +47,7 @@ class FakeLink:
         if self.failure:
             raise self.failure
         self.asked.append(("restart", task))
-        return 2
+        return 1 + sum(wish == ("restart", task) for wish in self.asked)
 
     def rows(self, run_id, since, wait_s):
         if self.failure:

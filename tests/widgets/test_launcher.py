@@ -1,11 +1,16 @@
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from drlnb.records.errors import EnvError
+from drlnb.records.errors import EnvError, PeerError
 from drlnb.widgets.faces import launcher
-from tests.widgets.conftest import clicked, until
+from tests.widgets.conftest import clicked, shown, until
+
+BOX = {"kind": "box", "shape": [4], "dtype": "float32", "low": [None] * 4, "high": [None] * 4}
+BOX_TO_DISCRETE = {"observation_space": BOX, "action_space": {"kind": "discrete", "n": 2}}
+BOX_TO_BOX = {"observation_space": BOX, "action_space": {**BOX, "low": [-1.0] * 4, "high": [1.0] * 4}}
 
 
 class FakeFleet:
@@ -16,9 +21,13 @@ class FakeFleet:
     def __init__(self):
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
         self.closed = False
+        self.notices = ()
         self.trainings = ()
         self.calls = []
         self.answer = None
+        self.probed = []
+        self.spaces = BOX_TO_DISCRETE
+        self.elsewhere = []
 
     def train(self, tasks):
         self.calls.append((
@@ -29,6 +38,15 @@ class FakeFleet:
             raise self.answer
         self.trainings = (*self.trainings, self.answer)
         return self.answer
+
+    def probe(self, env):
+        self.probed.append((threading.current_thread().name, env))
+        if isinstance(self.spaces, Exception):
+            raise self.spaces
+        return self.spaces
+
+    def runs(self):
+        return self.elsewhere
 
     def panel(self, **settings):
         return launcher(self, **settings)
@@ -125,6 +143,119 @@ def test_an_environment_that_cannot_be_trained_on_is_remembered(fleet):
     assert [m.text for m in panel.messages] == ["start: Tuple-v0: action space Tuple() is not supported"]
     panel._fields["env"].value = "Acrobot-v1"
     assert panel.reason == ""
+
+
+def tried(panel, fleet, n=1):
+    """Let the pause after the last key pass, and wait for the environment's probe."""
+    panel.tick(time.monotonic() + 1.0)
+    until(lambda: len(fleet.probed) == n and not panel._trial._commands._thread)
+
+
+def test_an_environment_is_tried_while_it_is_typed(fleet):
+    """Half a second after the last key, off the clicks' thread, once; what does not fit keeps Start off."""
+    panel = launcher(fleet, env="CartPole-v1")
+    panel._fields["env"].value = "Pendulum-v1"
+    panel.tick(time.monotonic())
+    assert fleet.probed == []
+    fleet.spaces = BOX_TO_BOX
+    tried(panel, fleet)
+    assert fleet.probed == [("drlnb-commands", "Pendulum-v1")]
+    assert panel.reason == ""
+    panel._fields["algo"].value = "dqn"
+    tried(panel, fleet)
+    assert panel.reason == "dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"
+    clicked(panel.shell.widget, "start")
+    assert (panel.shell.widget.comm.custom[-1]["kind"], fleet.calls) == ("failed", [])
+    panel._fields["algo"].value = "ppo"
+    assert panel.reason == ""
+
+
+def test_what_cannot_be_built_is_told_before_the_start(fleet):
+    """The cluster's own sentence stands beside the form; a name that nobody knows is not tried at all."""
+    panel = launcher(fleet, env="CartPole-v1")
+    panel._fields["env"].value = "CartPole-v9"
+    panel.tick(time.monotonic() + 1.0)
+    panel._fields["env"].value = "Blackjack-v1"
+    fleet.spaces = EnvError("Blackjack-v1: observation space Tuple(...) is not supported")
+    tried(panel, fleet)
+    assert fleet.probed == [("drlnb-commands", "Blackjack-v1")]
+    assert panel.reason == "Blackjack-v1: observation space Tuple(...) is not supported"
+    assert list(panel.messages) == []
+
+
+def test_a_cluster_that_does_not_answer_keeps_no_environment_from_starting(fleet):
+    """It is told once, and tried again when somebody types."""
+    panel = launcher(fleet, env="CartPole-v1")
+    fleet.spaces = PeerError("scheduler", "is gone")
+    tried(panel, fleet)
+    until(lambda: len(panel.messages))
+    assert [m.text for m in panel.messages] == ["try the environment: scheduler: is gone"]
+    assert panel.reason == ""
+
+
+def test_it_follows_a_run_that_was_started_in_code(fleet, run):
+    """The newest is shown by itself; an older one can be chosen again."""
+    panel = launcher(fleet)
+    assert (panel.training, panel.sentence()) == (None, "no tasks yet")
+    older = SimpleNamespace(run_id="r0", specs={"x": None})
+    fleet.trainings = (run,)
+    panel.refresh()
+    assert panel.training is run
+    assert panel.sentence() == "2 tasks: 2 queued"
+    assert (panel._runs.options, panel._runs.value) == ((("r1, 2 tasks", "r1"),), "r1")
+    fleet.trainings = (older, run)
+    fleet.attach = {"r0": run, "r1": run}.__getitem__
+    panel.refresh()
+    assert panel._runs.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
+    assert (panel._runs.value, panel.shell.widget.comm.custom[-1]["kind"]) == ("r1", "snapshot")
+
+
+def test_a_run_that_others_started_can_be_chosen(fleet, run):
+    """The cluster is asked by a thread, seldom, and only while somebody looks; choosing attaches."""
+    fleet.elsewhere = [{"run": "r1", "tasks": {"a": {}, "b": {}}}]
+    attached = []
+    fleet.attach = lambda run_id: attached.append((threading.current_thread().name, run_id)) or run
+    panel = launcher(fleet)
+    panel.refresh()
+    assert panel._runs.options == (("none yet", ""),)
+    shown(panel.shell.widget)
+    panel.refresh()
+    until(lambda: panel._known_runs == {"r1": 2})
+    panel.refresh()
+    assert panel._runs.options == (("r1, 2 tasks", "r1"),)
+    panel._runs.value = None
+    panel._runs.value = "r1"
+    until(lambda: panel.training is run)
+    assert attached == [("drlnb-commands", "r1")]
+
+
+def test_a_task_is_cloned_into_the_form(fleet, run):
+    """Environment, algorithm, seed and budget of the row; nothing is started."""
+    fleet.trainings = (run,)
+    panel = launcher(fleet)
+    clicked(panel.shell.widget, "clone", task="b")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
+    panel.refresh()
+    form = panel.form()
+    assert (form.env, form.algo, form.seeds, form.total_timesteps) == ("CartPole-v1", "ppo", "0", "1000")
+    assert fleet.calls == []
+    clicked(panel.shell.widget, "clone", ident="c2", task="c")
+    assert "this run has no task 'c'; there are a, b" in panel.shell.widget.comm.custom[-1]["text"]
+
+
+def test_what_the_pool_says_is_a_note(fleet):
+    """No CUDA device is no warning."""
+    fleet.notices = ("no CUDA device (none here): training on 2 virtual CPU slots",)
+    panel = launcher(fleet, env="CartPole-v1")
+    assert panel.facts()["notes"] == list(fleet.notices)
+    assert list(panel.messages) == []
+
+
+def test_no_label_is_cut(fleet, run):
+    """Each is as wide as its word."""
+    panel = launcher(fleet)
+    fields = [*panel._fields.values(), panel._runs, *run.panel("leasing").controls[0].children]
+    assert {field.style.description_width for field in fields} == {"initial"}
 
 
 def test_a_closed_fleet_starts_nothing(fleet):

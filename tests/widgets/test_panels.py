@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 
 from drlnb.fleet import faces
 from drlnb.records.errors import PeerError
+from drlnb.widgets.frame import Panel
 from drlnb.widgets.live import live
 from tests.fleet.conftest import ended, finished, header, opened, row
 from tests.widgets.conftest import clicked, said, shown, until
@@ -257,22 +259,61 @@ def test_a_click_returns_at_once_whatever_the_cluster_does(run, link, kernel):
     assert (threads, link.asked) == (["drlnb-commands"], [("pause", "a")])
 
 
-def test_buttons_for_all_tasks_follow_their_state(run, link, kernel):
-    """Resume is off while nothing is paused, all are off at the end."""
+def reasons(panel):
+    """Why each button is off."""
+    buttons = panel.facts()["buttons"]
+    assert all(one["enabled"] == (not one["reason"]) for one in buttons)
+    return {one["name"]: one["reason"] for one in buttons}
+
+
+def test_buttons_for_all_tasks_follow_their_state_and_say_why_they_are_off(run, link, kernel):
+    """Resume is off while nothing is paused, all are off at the end; each says so."""
     panel = run.panel("fleet")
-
-    def enabled():
-        return {one["name"]: one["enabled"] for one in panel.facts()["buttons"]}
-
-    assert enabled() == {"pause": True, "resume": False, "stop": True}
-    link.say(opened("a"), row("a", "PhaseEntered", phase="paused", round=1))
-    until(lambda: run.tasks["a"].state == "paused")
-    assert enabled() == {"pause": True, "resume": True, "stop": True}
-    link.say(ended("a"), ended("b"))
+    nothing = "no task is paused"
+    assert reasons(panel) == {"pause": "", "resume": nothing, "checkpoint": "", "stop": ""}
+    link.say(opened("a"), row("a", "PhaseEntered", phase="paused", round=1), ended("b"))
+    until(lambda: run.tasks["a"].state == "paused" and run.tasks["b"].state == "done")
+    idle = "no task is running"
+    assert reasons(panel) == {"pause": idle, "resume": "", "checkpoint": idle, "stop": ""}
+    assert [one["confirm"] for one in panel.facts()["buttons"] if one["name"] == "stop"] == ["Stop 1 task?"]
+    link.say(ended("a"))
     run.settle(5)
-    assert enabled() == {"pause": False, "resume": False, "stop": False}
+    over = "run r1 is done already"
+    assert reasons(panel) == dict.fromkeys(("pause", "resume", "checkpoint", "stop"), over)
     clicked(panel.shell.widget, "stop")
     assert panel.shell.widget.comm.custom[-1]["text"] == "stop task: run r1 is done already"
+
+
+def test_the_end_of_a_run_is_told_with_its_time(run, link, monkeypatch):
+    """By the wall clock of the run directory, where it tells."""
+    path = run.out / "status.json"
+    path.write_text("{}", encoding="utf-8")
+    at = time.mktime((2026, 11, 21, 12, 31, 5, 0, 0, -1))
+    os.utime(path, (at, at))
+    link.say(ended("a"), ended("b"))
+    run.settle(5)
+    assert reasons(run.panel("leasing")) == {"apply": "run r1 ended at 12:31 (done)"}
+
+
+def test_a_failed_task_is_started_again_by_a_click(run, link):
+    """From its row while others train, and from the panel's head when all have ended."""
+    panel = run.panel("fleet")
+    link.say(opened("a"), ended("a", "failed", "it broke"), opened("b"))
+    until(lambda: run.tasks["a"].state == "failed")
+    assert [one["label"] for one in panel.facts()["buttons"]][-1] == "Restart 1 task"
+    clicked(panel.pictures[0].widget, "restart", task="a")
+    until(lambda: panel.pictures[0].widget.comm.custom[-1]["kind"] == "done")
+    assert panel.pictures[0].widget.comm.custom[-1]["text"] == "starts again from its newest checkpoint"
+    assert (link.asked, run.tasks["a"].state) == ([("restart", "a")], "running")
+    link.say(opened("a", 2), ended("a", "failed", "again", attempt=2), ended("b"))
+    assert run.settle(5)
+    clicked(panel.shell.widget, "restart", ident="c2", task="b")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
+    said = "task b is done: only one that failed or was stopped can be started again"
+    assert panel.shell.widget.comm.custom[-1]["text"] == said
+    clicked(panel.shell.widget, "restart", ident="c3")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
+    assert (link.asked, run.ended) == ([("restart", "a"), ("restart", "a")], False)
 
 
 @pytest.mark.parametrize(
@@ -329,9 +370,58 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
     link.say(ended("a"), ended("b"))
     run.settle(5)
     (button,) = panel.facts()["buttons"]
-    assert (button["enabled"], button["reason"]) == (False, "the run has ended")
+    assert (button["enabled"], button["reason"]) == (False, "run r1 is done already")
     clicked(panel.shell.widget, "apply", hold="round")
-    assert "the run has ended" in panel.shell.widget.comm.custom[-1]["text"]
+    assert "run r1 is done already: nothing can be changed" in panel.shell.widget.comm.custom[-1]["text"]
+
+
+def test_the_hold_dropdown_follows_the_journal(run, link):
+    """Set in code or by somebody else it is shown by the pump, and no command goes back."""
+    panel = run.panel("leasing")
+    assert panel._hold.value == "round"
+
+    def change(task, value, attempt=1):
+        said = {"k": "e", "t": 1.0, "key": "leasing.hold", "value": value, "task": task}
+        link.say(row(task, "SettingChanged", attempt) | said)
+        until(lambda: link.pages.empty())
+
+    link.say(header("a"), opened("a"), header("b"), opened("b"))
+    change("a", "last")
+    refreshed(panel, lambda: panel._n_followed == 1)
+    assert panel._hold.value == "round"  # of all tasks only one has changed
+    panel._task.value = "a"
+    panel.refresh()
+    assert panel._hold.value == "last"
+    panel._task.value = "all tasks"
+    change("b", "last")
+    refreshed(panel, lambda: panel._n_followed == 2)
+    assert panel._hold.value == "last"
+    panel._hold.value = "round"  # a wish that is not applied yet stays until the journal says something new
+    link.say(finished("a", 1))
+    until(lambda: run.tasks["a"].n_timesteps)
+    panel.refresh()
+    assert panel._hold.value == "round"
+    assert link.asked == []
+
+
+def refreshed(panel, look):
+    """Bring a panel up to date until something is so."""
+
+    def turn():
+        panel.refresh()
+        return look()
+
+    until(turn)
+
+
+def test_a_panel_without_a_picture_cannot_be_made():
+    """What every panel must say is asked for when it is made, not when it is drawn."""
+
+    class Empty(Panel):
+        NAME = "empty"
+
+    with pytest.raises(TypeError, match=r"abstract methods? '?draw'?, '?pictured'?"):
+        Empty()
 
 
 def test_a_defect_of_the_journal_is_told_once(run, link):
