@@ -12,6 +12,7 @@ __all__ = [
     "InputError",
     "InvalidTransition",
     "JournalError",
+    "LayoutMismatch",
     "LeaseLost",
     "MissingExtra",
     "NonFinite",
@@ -61,6 +62,10 @@ class JournalError(InputError, ValueError):
 
 class CheckpointError(InputError, ValueError):
     """A checkpoint is missing, torn, or belongs to another task."""
+
+
+class LayoutMismatch(CheckpointError):
+    """Saved tensors belong to another network; the message names the first one that differs."""
 
 
 class InvalidTransition(RuntimeError):
