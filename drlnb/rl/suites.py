@@ -1,0 +1,75 @@
+"""Which extra brings an environment that is not in the base install?
+
+Atari games are known to gymnasium only after ``ale_py`` was imported; MuJoCo's and Box2D's classes are there, but their
+physics is not.  Asked before ``gymnasium.make``, so that the answer is a pip line.
+"""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from drlnb.records.errors import MissingExtra
+
+__all__ = ["is_atari", "prepare"]
+
+#: Extra -> the module that it brings, and where gymnasium keeps the environments that need it.
+_EXTRAS: Mapping[str, tuple[str, str]] = {
+    "mujoco": ("mujoco", "gymnasium.envs.mujoco"),
+    "box2d": ("Box2D", "gymnasium.envs.box2d"),
+    "atari": ("ale_py", "ale_py"),
+}
+#: Ids of games before and after gymnasium took them under ``ALE/``; nobody else uses these forms.
+_ATARI_PREFIX, _ATARI_SUFFIX = "ALE/", "NoFrameskip-v4"
+
+
+def is_atari(env: str) -> bool:
+    """Say whether an id is a game of the Arcade Learning Environment.
+
+    Examples
+    --------
+    >>> is_atari("ALE/Pong-v5"), is_atari("PongNoFrameskip-v4"), is_atari("CartPole-v1")
+    (True, True, False)
+    """
+    own = env.rpartition(":")[2]
+    return own.startswith(_ATARI_PREFIX) or own.endswith(_ATARI_SUFFIX)
+
+
+def prepare(env: str) -> None:
+    """Make an id known to gymnasium if an extra of ours brings it, and refuse it if that extra is missing.
+
+    Parameters
+    ----------
+    env
+        A registered id, or ``module:Id-v0``; what no extra brings is left alone.
+
+    Raises
+    ------
+    MissingExtra
+        With the pip line.
+    """
+    extra = "atari" if is_atari(env) else _extra_of(env)
+    if extra is None:
+        return
+    if find_spec(_EXTRAS[extra][0]) is None:
+        raise MissingExtra(f'{env} needs {_EXTRAS[extra][0]}; install it with: pip install "drlnb[{extra}]"')
+    if extra == "atari":
+        _register_games(env)
+
+
+def _extra_of(env: str) -> str | None:
+    import gymnasium
+
+    spec: Any = gymnasium.registry.get(env.rpartition(":")[2])
+    where = str(getattr(spec, "entry_point", ""))
+    return next((extra for extra, (_, place) in _EXTRAS.items() if where.startswith(place)), None)
+
+
+def _register_games(env: str) -> None:
+    import gymnasium
+
+    if env.rpartition(":")[2] in gymnasium.registry:
+        return
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner per process
+    gymnasium.register_envs(ale_py)
