@@ -15,8 +15,19 @@ if TYPE_CHECKING:
     from drlnb.rl.actors import Actor
     from drlnb.rl.checks import Settings
     from drlnb.rl.learner import Learner
+    from drlnb.rl.replay import Replay
 
-__all__ = ["TABLE", "Algorithm", "make_actor", "make_learner", "round_steps", "settings_class", "settings_of"]
+__all__ = [
+    "TABLE",
+    "Algorithm",
+    "make_actor",
+    "make_learner",
+    "make_replay",
+    "off_policy",
+    "round_steps",
+    "settings_class",
+    "settings_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +42,8 @@ class Algorithm:
     learner: str
     #: A :class:`drlnb.rl.actors.Actor`, built as ``Class(spec)``; no torch for an MLP.
     actor: str = "drlnb.rl.actors:Actor"
+    #: Off-policy: a :class:`drlnb.rl.replay.Replay`, built as ``Class(spec)``; no torch.  Empty: on-policy.
+    replay: str = ""
 
 
 #: An algorithm is a line here, and its name in :data:`drlnb.records.spec.ALGORITHMS`.
@@ -38,6 +51,19 @@ TABLE: Mapping[str, Algorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         Algorithm(name="ppo", settings="drlnb.rl.ppo_settings:PpoSettings", learner="drlnb.rl.ppo:PpoLearner"),
+        Algorithm(
+            name="gpf",
+            settings="drlnb.rl.gpf_settings:GpfSettings",
+            learner="drlnb.rl.gpf:GpfLearner",
+            actor="drlnb.rl.gpf_actor:GpfActor",
+        ),
+        Algorithm(
+            name="dqn",
+            settings="drlnb.rl.dqn_settings:DqnSettings",
+            learner="drlnb.rl.dqn:DqnLearner",
+            actor="drlnb.rl.dqn_actor:DqnActor",
+            replay="drlnb.rl.replay:Replay",
+        ),
     )
 }
 
@@ -122,4 +148,29 @@ def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
         If a hyper-parameter is wrong.
     """
     made: Learner = _load(_entry(spec.algo).learner)(spec, device=device)
+    return made
+
+
+def off_policy(algo: str) -> bool:
+    """Say whether an algorithm learns from a replay ring instead of the round's fragments.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    return bool(_entry(algo).replay)
+
+
+def make_replay(spec: TaskSpec) -> "Replay | None":
+    """Return the memory of a task's algorithm; None if it learns from each round's fragments alone.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is wrong.
+    """
+    if not off_policy(spec.algo):
+        return None
+    made: Replay = _load(_entry(spec.algo).replay)(spec)
     return made

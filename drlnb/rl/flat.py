@@ -31,9 +31,12 @@ class FlatAdam:
     ----------
     flat
         Starting values, float32, shape ``(n,)``; owned from now on.
+    eps
+        Added to the root of the second moment.
     """
 
-    def __init__(self, flat: Tensor) -> None:
+    def __init__(self, flat: Tensor, eps: float = ADAM_EPS) -> None:
+        self._eps = eps
         #: Parameters; shape ``(n,)``.
         self.flat = flat
         #: Gradient; shape ``(n,)``.
@@ -73,7 +76,7 @@ class FlatAdam:
             beta1=_BETAS[0],
             beta2=_BETAS[1],
             weight_decay=0.0,
-            eps=ADAM_EPS,
+            eps=self._eps,
             amsgrad=False,
             maximize=False,
         )

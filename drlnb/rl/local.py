@@ -4,13 +4,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_learner, round_steps
+from drlnb.rl.algorithms import make_learner, make_replay, round_steps
 from drlnb.rl.collect import Collector, split_envs
+from drlnb.rl.fragments import Fragment
+from drlnb.rl.learner import Learner
+
+if TYPE_CHECKING:
+    from drlnb.rl.replay import Replay
 
 __all__ = ["LocalResult", "train_local"]
 
@@ -55,7 +60,7 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] |
         If an update is refused.
     """
     n_steps = round_steps(spec)
-    learner = make_learner(spec)
+    learner, replay = make_learner(spec), make_replay(spec)
     collectors = [Collector(spec, env_indices=share) for share in split_envs(spec.n_envs, spec.n_collectors)]
     episodes: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
     history: list[dict[str, float]] = []
@@ -65,19 +70,17 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] |
         parameters = learner.published()
         while done < spec.total_timesteps:
             started = time.perf_counter()
+            number += 1  # rounds count from 1, as on a cluster, where round 0 makes the first parameters
             fragments = [
                 c.collect(parameters, version=number, round=number, n_steps=n_steps, n_timesteps=done)
                 for c in collectors
             ]
             collected = time.perf_counter()
-            done += sum(fragment.header["n_samples"] for fragment in fragments)
-            learner.begin(number, done)
-            for worker, fragment in enumerate(fragments):
-                learner.stage(worker, fragment)
+            for fragment in fragments:
                 episodes.extend(fragment.header["episodes"])
-            metrics = learner.finish()
+            metrics = _learn(learner, replay, fragments, number, done)
+            done += sum(fragment.header["n_samples"] for fragment in fragments)
             parameters = learner.published()
-            number += 1
             ended = time.perf_counter()
             metrics |= {"round/time_s": ended - started, "round/collect_s": collected - started}
             metrics |= {"round/update_s": ended - collected, "time/iterations": number}
@@ -90,6 +93,22 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] |
     finally:
         for collector in collectors:
             collector.close()
+
+
+def _learn(
+    learner: Learner, replay: "Replay | None", fragments: list[Fragment], number: int, done: int
+) -> dict[str, float]:
+    """Take the gradient steps of a round that began after `done` environment steps; return its metrics."""
+    staged = fragments
+    if replay is not None:
+        block = replay.take(fragments, round=number, n_timesteps=done)
+        if not block.header["n_gradient_steps"]:
+            return dict(block.header["metrics"])
+        staged = [block]
+    learner.begin(number, done + sum(fragment.header["n_samples"] for fragment in fragments))
+    for worker, fragment in enumerate(staged):
+        learner.stage(worker, fragment)
+    return learner.finish()
 
 
 def _rolling(episodes: Iterable[tuple[float, int]]) -> dict[str, float]:

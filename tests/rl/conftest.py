@@ -102,3 +102,16 @@ def make_spec() -> Callable[..., TaskSpec]:
         return TaskSpec(env=env, hyperparameters=hyper, **top)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_dqn_spec() -> Callable[..., TaskSpec]:
+    """Build a small DQN task; keywords that are no field of the spec are hyper-parameters."""
+
+    def make(env: str = "CartPole-v1", **given: Any) -> TaskSpec:
+        top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 1000, "n_collectors": 1, **probe(env)}
+        top |= {key: given.pop(key) for key in list(given) if key in top}
+        hyper = {"batch_size": 16, "buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [8, 8]}}
+        return TaskSpec(env=env, algo="dqn", hyperparameters=hyper | given, **top)
+
+    return make

@@ -1,0 +1,263 @@
+"""How does DQN learn from a round?  The round's minibatches come as one block from the replay ring; steps run in turn.
+
+A round is `train_freq` vector steps, then the gradient steps that they allow.  The target network moves first, by as
+many updates as fell into the round's steps: k updates towards a network that stands still are one update with
+``1 - (1 - tau)^k``.  Parameters, gradient and Adam's moments are one flat tensor each.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drlnb.records.errors import NonFinite
+from drlnb.records.spec import TaskSpec
+from drlnb.rl import explicit
+from drlnb.rl.dqn_actor import HEAD, TOWER, dqn_layout
+from drlnb.rl.dqn_loss import dqn_loss, huber_gradient, td_target
+from drlnb.rl.dqn_settings import DqnSettings
+from drlnb.rl.flat import FlatAdam
+from drlnb.rl.fragments import Fragment
+from drlnb.rl.layout import Layout
+from drlnb.rl.networks import tower, views
+from drlnb.rl.schedules import parse_schedule, progress_remaining
+from drlnb.rl.seeding import INIT, generator
+
+__all__ = ["ADAM_EPS", "DqnLearner", "Rows"]
+
+#: torch's default, which Stable-Baselines3 leaves for DQN.
+ADAM_EPS = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Transitions on the device; first axis: samples."""
+
+    obs: Tensor
+    next_obs: Tensor
+    action: Tensor
+    reward: Tensor
+    #: float32: 1 after a true end.
+    terminated: Tensor
+
+    def part(self, index: slice) -> "Rows":
+        """Return some of the transitions."""
+        return Rows(*(getattr(self, name)[index] for name in self.__slots__))
+
+
+def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
+    """Return the starting values of the flat vector, float32, shape ``(n_total,)``: torch's own for linear layers."""
+    flat = np.zeros(layout.n_total, np.float32)
+    bound = 1.0
+    for entry in layout.entries:
+        if entry.name.endswith("weight"):  # its bias follows and has the same bound
+            bound = 1.0 / sqrt(entry.shape[1])
+        flat[entry.start : entry.stop] = rng.uniform(-bound, bound, entry.stop - entry.start)
+    return flat
+
+
+class DqnLearner:
+    """Deep Q-learning for MLP policies; see :class:`drlnb.rl.learner.Learner`.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+    by_hand
+        Gradients written out (:mod:`drlnb.rl.explicit`) instead of autograd: faster, but nothing is recorded that a
+        hook on saved tensors could see.
+    """
+
+    compute: Literal["epochs", "stream"] = "epochs"
+
+    def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
+        self.spec = spec
+        self.settings = DqnSettings.from_mapping(spec.hyperparameters)
+        self.layout = dqn_layout(spec)
+        self.device = torch.device(device)
+        start = initial(self.layout, generator(spec.seed, INIT))
+        self.adam = FlatAdam(torch.from_numpy(start).to(self.device), eps=ADAM_EPS)
+        #: Parameters of the target network; flat, like the trained ones.
+        self.target = self.adam.flat.clone()
+        self._leaves = self.adam.leaves(views, self.layout)
+        self._tensors = views(self.adam.flat, self.layout)
+        self._target_tensors = views(self.target, self.layout)
+        self._part = torch.zeros_like(self.adam.flat)
+        self._part_grads = views(self._part, self.layout)
+        self._gradient = self._explicit if by_hand else self._autograd
+        self._learning_rate = parse_schedule(self.settings.learning_rate)
+        self._relu = self.layout.activation == "relu"
+        self._round = self._n_timesteps = self._n_updates = 0
+        self._staged: Fragment | None = None
+
+    # ---------------------------------------------------------------------------------------------- a round
+
+    def begin(self, round: int, n_timesteps: int) -> None:
+        """Open a round and forget what was staged; see :meth:`drlnb.rl.learner.Learner.begin`."""
+        self._staged = None
+        self._round, self._n_timesteps = round, n_timesteps
+
+    def stage(self, worker: int, fragment: Fragment) -> float:
+        """Take in the round's block of minibatches, as :class:`drlnb.rl.replay.Replay` draws it.
+
+        Returns
+        -------
+        float
+            Seconds spent.
+
+        Raises
+        ------
+        ValueError
+            If this round has a block already.
+        """
+        started = time.perf_counter()
+        if self._staged is not None:
+            raise ValueError(f"worker {worker} staged a second block of minibatches in round {self._round}")
+        self._staged = fragment
+        self._n_timesteps = int(fragment.header["n_timesteps"])
+        return time.perf_counter() - started
+
+    def finish(self, on_minibatch: Callable[[int, int], None] | None = None) -> dict[str, float]:
+        """Move the target network, then run the gradient steps; see :meth:`drlnb.rl.learner.Learner.finish`."""
+        if self._staged is None:
+            raise ValueError(f"round {self._round} has no staged block of minibatches")
+        header, batches = self._staged.header, self._batches(self._staged.arrays)
+        saved, target = self.adam.copy_state(), self.target.clone()
+        try:
+            self._move_target(int(header["n_target_updates"]))
+            table = self._steps(batches, on_minibatch)
+            self._check_finite(table)
+        except BaseException:  # a revoked lease or Ctrl-C too: the round must be repeatable from where it began
+            self.adam.load_state(saved)
+            self.target.copy_(target)
+            raise
+        self._n_updates += len(batches)
+        self._staged = None
+        loss, norm = table.mean(axis=0, dtype=np.float64).tolist()
+        return {
+            "train/loss": loss,
+            "train/grad_norm": norm,
+            "train/learning_rate": self.adam.learning_rate,
+            "train/n_updates": self._n_updates,
+            **header["metrics"],
+        }
+
+    def _batches(self, arrays: Mapping[str, np.ndarray]) -> list[Rows]:
+        """Return the minibatches on the device: all are moved at once."""
+        n_batches, batch_size = arrays["action"].shape
+        width = self.layout.obs_width
+        shape = (n_batches, batch_size, width)
+        obs, next_obs = (arrays[name].reshape(shape).astype(np.float32) for name in ("obs", "next_obs"))
+        rest = arrays["action"], arrays["reward"], arrays["terminated"].astype(np.float32)
+        moved = [torch.from_numpy(np.array(array)).to(self.device) for array in (obs, next_obs, *rest)]
+        return [Rows(*(tensor[number] for tensor in moved)) for number in range(n_batches)]
+
+    def _move_target(self, n_updates: int) -> None:
+        if n_updates:
+            weight = 1.0 - (1.0 - self.settings.tau) ** n_updates
+            if weight == 1.0:
+                self.target.copy_(self.adam.flat)
+            else:
+                self.target.mul_(1.0 - weight).add_(self.adam.flat, alpha=weight)
+
+    def _steps(self, batches: list[Rows], on_minibatch: Callable[[int, int], None] | None) -> np.ndarray:
+        """Run the gradient steps; return loss and gradient norm of each, shape ``(n, 2)``."""
+        progress = progress_remaining(self._n_timesteps, self.spec.total_timesteps)
+        self.adam.learning_rate = self._learning_rate(progress)
+        table = torch.zeros((len(batches), 2), device=self.device)
+        for step, rows in enumerate(batches):
+            table[step, 0] = self.gradient((rows,))
+            self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
+            if on_minibatch is not None:
+                on_minibatch(step + 1, len(batches))
+        measured: np.ndarray = table.cpu().numpy()
+        return measured
+
+    def gradient(self, parts: Sequence[Rows]) -> Tensor:
+        """Leave a minibatch's gradient in the flat buffer, summed over its parts in turn; return its loss.
+
+        The parts may be of any sizes: each counts by its samples, so the sum is the whole minibatch's mean.
+        """
+        n_total = sum(len(rows.action) for rows in parts)
+        losses = [self._gradient(rows, n_total, first=number == 0) for number, rows in enumerate(parts)]
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _targets(self, rows: Rows) -> Tensor:
+        with torch.no_grad():
+            following = tower(self._target_tensors, TOWER, HEAD, rows.next_obs, relu=self._relu)
+            online = None
+            if self.settings.double_q:
+                online = tower(self._tensors, TOWER, HEAD, rows.next_obs, relu=self._relu)
+            return td_target(rows.reward, rows.terminated, following, self.settings.gamma, next_q_online=online)
+
+    def _explicit(self, rows: Rows, n_total: int, *, first: bool) -> Tensor:
+        """Put (or add) a part's gradient into the flat buffer, by hand; return its share of the loss."""
+        grads, layers = self._part_grads, explicit.forward(self._tensors, TOWER, HEAD, rows.obs, relu=self._relu)
+        d_q, loss = huber_gradient(layers[-1], rows.action, self._targets(rows), n_total=n_total)
+        explicit.backward(self._tensors, grads, TOWER, HEAD, layers, d_q, relu=self._relu)
+        if first:
+            self.adam.grad.copy_(self._part)
+        else:
+            self.adam.grad.add_(self._part)
+        return loss
+
+    def _autograd(self, rows: Rows, n_total: int, *, first: bool) -> Tensor:
+        """Put (or add) a part's gradient into the flat buffer; return its share of the loss."""
+        if first:
+            self.adam.zero_grad()
+        q = tower(self._leaves, TOWER, HEAD, rows.obs, relu=self._relu)
+        loss = dqn_loss(q, rows.action, self._targets(rows), n_total=n_total)
+        loss.backward()
+        return loss.detach()
+
+    def _check_finite(self, table: np.ndarray) -> None:
+        for column, name in enumerate(("loss", "grad_norm")):
+            bad = np.flatnonzero(~np.isfinite(table[:, column]))
+            if len(bad):
+                at = f"gradient step {bad[0]} of round {self._round}"
+                raise NonFinite(f"{name} is {table[bad[0], column]} at {at}; update refused")
+
+    # ------------------------------------------------------------------------------------- what goes out and in
+
+    def published(self) -> np.ndarray:
+        """Return what actors need; see :meth:`drlnb.rl.learner.Learner.published`."""
+        layout = self.layout
+        buffer = np.zeros(layout.published_bytes, np.uint8)
+        buffer[:32] = np.frombuffer(layout.sha, np.uint8)
+        buffer[layout.policy_offset :] = self.adam.flat.cpu().numpy().view(np.uint8)
+        return buffer
+
+    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+        """Return everything needed to go on exactly; see :meth:`drlnb.rl.learner.Learner.state`."""
+        tensors, adam_step = self.adam.copy_state()
+        meta = {
+            "algo": self.spec.algo,
+            "layout": self.layout.sha.hex(),
+            "round": self._round,
+            "n_timesteps": self._n_timesteps,
+            "n_updates": self._n_updates,
+            "adam_step": adam_step,
+        }
+        return meta, torch.cat((tensors, self.target[None])).cpu().numpy().ravel().view(np.uint8)
+
+    def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
+        """Go on from :meth:`state`; see :meth:`drlnb.rl.learner.Learner.restore`."""
+        layout = self.layout
+        if meta["layout"] != layout.sha.hex():
+            raise ValueError(f"state has layout {meta['layout'][:12]}, this task needs {layout.sha.hex()[:12]}")
+        size = 16 * layout.n_total
+        if buffer.shape != (size,):
+            raise ValueError(f"state must hold {size} bytes, got shape {buffer.shape}")
+        tensors = torch.from_numpy(np.array(buffer).view(np.float32).reshape(4, -1)).to(self.device)
+        self.adam.load_state((tensors[:3], float(meta["adam_step"])))
+        self.target.copy_(tensors[3])
+        self._round, self._n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
+        self._n_updates = int(meta["n_updates"])
+        self._staged = None
