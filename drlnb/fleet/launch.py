@@ -138,6 +138,12 @@ def attach(link: Link, run_id: str, fleet: Any = None) -> Training:
     if run_id not in known:
         raise ConfigError(f"{link.address} has no run {run_id!r}; it has {', '.join(known) or 'none'}")
     run = RunDir(str(known[run_id]["out"]))
-    spec = run.read_spec()
+    try:
+        spec = run.read_spec()
+    except ConfigError as error:
+        raise ConfigError(
+            f"run {run_id} cannot be watched from here: {error}; its cluster is at {link.address}, "
+            "attach on a machine that shares the run directory"
+        ) from None
     specs = tuple(TaskSpec.from_plain(task) for task in spec["tasks"])
     return Training(run_id, specs, run, link, fleet, planners=spec.get("planners"), guest=True)

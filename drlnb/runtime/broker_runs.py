@@ -40,6 +40,8 @@ class LiveRun:
                 "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
                 "node": "",
                 "wanted": "",
+                #: Hold planner that was set while it ran; its next attempt begins with it.
+                "hold": "",
                 "reason": "",
                 "n_timesteps": 0,
             }
@@ -246,6 +248,8 @@ class Runs:
         for name, row in live.tasks.items():
             if task not in (None, name) or row["state"] in ("done", "failed", "stopped"):
                 continue
+            if action == "set" and key == "leasing.hold":
+                row["hold"] = str(value)
             if action in ("stop", "kill", "pause"):
                 row["wanted"] = action
             elif action == "resume":
@@ -273,7 +277,7 @@ class Runs:
             "attempt": row["attempt"],
             "spec": spec,
             "out": str(live.out),
-            "planners": live.spec.get("planners", {}),
+            "planners": {**live.spec.get("planners", {}), **({"hold": row["hold"]} if row["hold"] else {})},
             "settings": live.spec.get("settings", {}),
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],

@@ -137,6 +137,18 @@ def test_attaching_gives_a_guest_that_writes_no_metrics(own, link, specs, tmp_pa
         fleet.attach("r9")
 
 
+def test_a_run_on_another_machines_disk_is_refused_in_words(own, link, tmp_path):
+    """The sentence names the folder, the cluster and what to do."""
+    out = tmp_path / "elsewhere"
+    link.known = [{"run": "r1", "out": str(out), "state": "running", "tasks": {}}]
+    with pytest.raises(ConfigError) as error:
+        Fleet(slots=1).attach("r1")
+    assert str(error.value) == (
+        f"run r1 cannot be watched from here: {out} holds no run of drlnb (no run.json); its cluster is at "
+        "tcp://nowhere:1, attach on a machine that shares the run directory"
+    )
+
+
 def test_what_the_pool_says_is_red_in_no_cell(own, link, monkeypatch, capsys, caplog):
     """A fleet without CUDA is logged in a notebook, whose panels show it, and one plain line elsewhere."""
     said = "no CUDA device (none here): training on 2 virtual CPU slots"

@@ -56,6 +56,7 @@ def test_a_failed_task_is_started_again_from_its_checkpoint_while_another_trains
         run = fleet.train([_task(1_600), drlnb.Task("CartPole-v1", total_timesteps=10**7)], out=tmp_path / "r")
         wait_until(lambda: run.tasks["glass"].n_timesteps, "a round")
         run.checkpoint("glass")
+        run.set("leasing.hold", "last", task="glass")
         wait_until((tmp_path / "r" / "checkpoints" / "glass" / "LATEST").is_file, "a checkpoint")
         fragile.touch()
         wait_until(lambda: run.tasks["glass"].state == "failed", "the failure")
@@ -72,6 +73,12 @@ def test_a_failed_task_is_started_again_from_its_checkpoint_while_another_trains
     check_laws(tmp_path / "r")
     (again,) = _journal(tmp_path / "r", TaskOpened, "task-glass-a2")
     assert again.n_rounds >= 1
+    journal = Journal.read(tmp_path / "r")
+    holds = {
+        name: stream.header.config["planners"]["hold"] for name, stream in journal.streams.items() if "task" in name
+    }
+    assert holds["task-glass-a1"] != "last"
+    assert holds["task-glass-a2"] == "last"  # what was set while it ran is not forgotten
     first = [row.round for row in _journal(tmp_path / "r", MetricsRecorded, "task-glass-a2")]
     assert first == list(range(again.n_rounds + 1, 26))
     (asked,) = Journal.read(tmp_path / "r").of(TaskRestarted)
