@@ -25,6 +25,7 @@ _COMMANDS = {
     "runs": "drlnb.cli.runs",
     "replay": "drlnb.cli.replay",
     "report": "drlnb.cli.report",
+    "play": "drlnb.cli.play",
     "simulate": "drlnb.cli.simulate",
     "bench": "drlnb.cli.bench",
     "lab": "drlnb.cli.lab",

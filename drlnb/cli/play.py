@@ -1,0 +1,56 @@
+"""``drlnb play DIR``: watch a run again in the terminal, as it was shown while it trained."""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_parser"]
+
+#: Seconds between two looks at the tasks.
+_LOOK_S = 0.1
+
+
+def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help="watch a run again, from its directory alone")
+    parser.add_argument("dir", metavar="DIR", type=Path, help="run directory")
+    parser.add_argument(
+        "--speed", metavar="X", type=_speed, default=4.0, help="X times as fast as it was, or all: at once (default: 4)"
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = math.inf if text == "all" else float(text)
+    except ValueError:
+        speed = math.nan
+    if not speed > 0:
+        raise argparse.ArgumentTypeError(f"must be a number > 0, or all, got {text!r}")
+    return speed
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the tasks as they stood, then the summary."""
+    from drlnb.cli.progress import Live, leases_line, table
+    from drlnb.fleet.recording import play
+
+    recording = play(args.dir, args.speed)
+    print(f"recording of run {recording.run_id}, {recording.duration_s:.0f} s; nothing is trained", flush=True)
+    live = Live(sys.stdout)
+    try:
+        while not recording.settle(_LOOK_S):
+            live.show(recording.tasks)
+    finally:
+        recording.close()
+    live.show(recording.tasks)
+    for notice in recording.notices:
+        live.say(f"drlnb: {notice}")
+    summary = recording.summary()
+    for line in ("", *table(summary, recording.tasks), leases_line(summary["leases"])):
+        live.say(line)
+    live.say(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")
+    return 0
