@@ -12,21 +12,23 @@ from typing import Any
 
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
-from drlnb.report.page import Section, facts_table, page, pairs_table
+from drlnb.report.download import Download, Names, archive, scrub
+from drlnb.report.page import Section, controls, facts_table, journal_part, page, pairs_table
 from drlnb.report.verify import verify
 from drlnb.views import fleet, learning, leasing, rounds, words
 from drlnb.views.fold import Fold, rows_of
 from drlnb.views.view import View
 
-__all__ = ["MAX_BARS", "Report", "build", "scrub"]
+__all__ = ["MAX_BARS", "MAX_BYTES", "Report", "build"]
 
 #: Bars of the lease picture: keeps a report of 4 tasks x 400 rounds well below 500 KB.
 MAX_BARS = 2000
 
 _THEMES = ("auto", "light", "dark")
-#: A path of at least two parts, of Unix or Windows: its last part is kept.
-_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\\/][^\s\\/:'\"]+)+[\\/]([^\s\\/:'\"]+)")
-_ADDRESS = re.compile(r"\b(?:tcp|tls|inproc|ws|wss)://[^\s'\"/]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+#: Most bytes of a page with its journal: what a mail takes along without a thought.
+MAX_BYTES = 500_000
+#: Bytes of the words around a journal's link.
+_SPARE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def build(
         The file to write; it is replaced as a whole or not at all.
     notes
         Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``configuration``,
-        ``tasks``, ``leases``, ``learning``, ``rounds``).
+        ``tasks``, ``leases``, ``learning``, ``rounds``, ``journal``).
     theme
         ``auto`` (as the reader's system), ``light`` or ``dark``.
 
@@ -65,10 +67,18 @@ def build(
     """
     if theme not in _THEMES:
         raise ConfigError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}")
+    told = _notes(notes)
     journal, run = _read(source)
-    sections = _sections(journal, run, _notes(notes))
+    names = Names(journal)
+    sections = _sections(journal, run, told, names)
     title = f"Training run {run['run']}" if run.get("run") else "Training run"
-    text = page(title, _subtitle(run), sections, theme=theme)
+
+    def made(found: Download) -> str:
+        last = Section(name="journal", heading="Journal", body=journal_part(found), notes=told.get("journal", ()))
+        return page(title, _subtitle(run), [*sections, last], theme=theme)
+
+    without = made(Download(data=b"", n_plain=0))
+    text = made(archive(journal, names, MAX_BYTES - len(without.encode()) - _SPARE))
     target = Path(path)
     n_bytes = _write(target, text)
     return Report(path=target, n_bytes=n_bytes, n_external_urls=verify(text).n_external_urls)
@@ -87,7 +97,7 @@ def _read(source: Journal | Path | str) -> tuple[Journal, dict[str, Any]]:
 
 
 def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
-    known = ("summary", "configuration", "tasks", "leases", "learning", "rounds")
+    known = ("summary", "configuration", "tasks", "leases", "learning", "rounds", "journal")
     by_section = {"summary": notes} if isinstance(notes, str) else dict(notes or {})
     unknown = sorted(by_section.keys() - set(known))
     if unknown:
@@ -97,38 +107,28 @@ def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
     }
 
 
-def scrub(text: str) -> str:
-    """Return a text without directories and network addresses: a report tells nothing about its author's machines.
-
-    Examples
-    --------
-    >>> scrub("File /home/ann/lab/env.py failed at tcp://10.0.0.3:4000")
-    'File env.py failed at (address)'
-    """
-    return _PATH.sub(r"\1", _ADDRESS.sub("(address)", text))
-
-
-def _scrubbed(view: View) -> View:
+def _scrubbed(view: View, names: Names) -> View:
     """Return a view without paths, addresses and names of machines."""
     facts = dict(view.facts)
-    nodes: dict[str, str] = {}
     if "lanes" in facts and any(lane["kind"] == "slot" for lane in facts["lanes"]):
         facts["lanes"] = [
-            {**lane, "label": _slot_label(lane["label"], nodes)} if lane["kind"] == "slot" else lane
+            {**lane, "label": _slot_label(lane["label"], names)} if lane["kind"] == "slot" else lane
             for lane in facts["lanes"]
         ]
-    return replace(
-        view, facts=facts, names=tuple(scrub(name) for name in view.names), notes=tuple(map(scrub, view.notes))
-    )
+    if view.module == "timeline" and "window_s" in facts and facts["x"]["kind"] == "clock":
+        facts["windows"] = True
+    return replace(view, facts=facts, names=tuple(names.said(view.names)), notes=tuple(names.said(view.notes)))
 
 
-def _slot_label(label: str, nodes: dict[str, str]) -> str:
+def _slot_label(label: str, names: Names) -> str:
     """Return a slot's label with its node's number: a node may be named after a machine."""
     node, _, device = label.rpartition("/")
-    return f"{nodes.setdefault(node, f'node {len(nodes)}')} {device}"
+    return f"{names.alias.get(node, f'node{node}')} {device}"
 
 
-def _sections(journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequence[str]]) -> list[Section]:
+def _sections(
+    journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequence[str]], names: Names
+) -> list[Section]:
     specs: list[dict[str, Any]] = list(run.get("tasks") or [])
     groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
     fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
@@ -141,7 +141,15 @@ def _sections(journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequ
     }
     sections = [
         Section(name="summary", heading="Summary", body=_summary(fold, views["leases"][1], views["tasks"][1], journal)),
-        *(Section(name=name, heading=head, view=_scrubbed(view)) for name, (head, view) in views.items()),
+        *(
+            Section(
+                name=name,
+                heading=head,
+                view=_scrubbed(view, names),
+                body=controls({**run.get("planners", {}), **run.get("settings", {})}) if name == "leases" else "",
+            )
+            for name, (head, view) in views.items()
+        ),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
     return [replace(section, notes=notes.get(section.name, ())) for section in sections]

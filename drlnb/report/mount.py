@@ -15,16 +15,48 @@ _SHARED = ("common", "picture", "commands")
 
 _MOUNT = """
 function drlnbStub(data) {
-  const raw = Uint8Array.from(atob(data.snapshot), (c) => c.charCodeAt(0));
-  const values = { _header: JSON.stringify(data.header), _snapshot: raw, _messages: "[]", _code: "", _selection: "" };
+  const text = atob(data.snapshot), raw = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) raw[i] = text.charCodeAt(i);
+  const values = { _header: data.header, _snapshot: raw, _messages: "[]", _code: "", _selection: "" };
   const nothing = () => {};
   return { get: (key) => values[key], set: nothing, on: nothing, off: nothing, send: nothing, save_changes: nothing };
 }
-for (const block of document.querySelectorAll("script[data-drlnb]")) {
-  const place = document.getElementById(block.dataset.drlnb), data = JSON.parse(block.textContent);
-  drlnb[data.header.module].render({ model: drlnbStub(data), el: place });
+// What is on the first screen is drawn first; the rest follows as soon as that was seen.
+const drlnbBlocks = [...document.querySelectorAll("script[data-drlnb]")];
+function drlnbNext() {
+  const block = drlnbBlocks.shift();
+  if (!block) { document.documentElement.dataset.drawn = "yes"; return false; }
+  const data = JSON.parse(block.textContent);
+  drlnb[data.header.module].render({ model: drlnbStub(data), el: drlnbPlace(block) });
+  return true;
 }
-document.documentElement.dataset.drawn = "yes";
+const drlnbPlace = (block) => document.getElementById(block.dataset.drlnb);
+while (drlnbBlocks.length && drlnbPlace(drlnbBlocks[0]).getBoundingClientRect().top < innerHeight) drlnbNext();
+function drlnbRest() { if (drlnbNext()) setTimeout(drlnbRest); }
+requestAnimationFrame(() => setTimeout(drlnbRest));
+// On paper every canvas is a picture, in light colours; what was there before comes back after.
+let drlnbPaper = [], drlnbTheme;
+addEventListener("beforeprint", () => {
+  while (drlnbNext());
+  drlnbTheme = document.documentElement.dataset.theme;
+  document.documentElement.dataset.theme = "light";
+  drlnbPaper = [...document.querySelectorAll(".drlnb canvas")].map((canvas) => {
+    canvas.draw();
+    const picture = new Image(canvas.clientWidth);
+    picture.className = "drlnb-print";
+    picture.alt = canvas.getAttribute("aria-label") || "";
+    picture.src = canvas.toDataURL("image/png");
+    canvas.after(picture);
+    canvas.style.display = "none";
+    return [canvas, picture];
+  });
+});
+addEventListener("afterprint", () => {
+  if (drlnbTheme) document.documentElement.dataset.theme = drlnbTheme;
+  else delete document.documentElement.dataset.theme;
+  for (const [canvas, picture] of drlnbPaper) { picture.remove(); canvas.style.display = ""; canvas.draw(); }
+  drlnbPaper = [];
+});
 """
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from drlnb.report import mount
+from drlnb.report.download import Download
 from drlnb.views.view import View, table_html
 
-__all__ = ["CSP", "Section", "facts_table", "page", "pairs_table"]
+__all__ = ["CSP", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
 
 #: Nothing may be loaded, sent or framed; scripts and styles are those in the page, pictures are data.
 CSP = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 
@@ -38,7 +39,10 @@ text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;
 font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;
 min-height:32px;cursor:pointer}
-@media print{#theme,.drlnb button{display:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
+.controls{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;margin:4px 0}.controls select{font:inherit;
+min-height:32px}.drlnb-print{max-width:100%;height:auto}a{color:inherit}
+@media print{#theme,.drlnb button,.controls{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
+max-height:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
 size:A4;margin:14mm}}
 """
 
@@ -85,6 +89,31 @@ def facts_table(facts: Mapping[str, Any]) -> str:
         for key, value in facts.items()
     )
     return f'<div class="wide"><table>{body}</table></div>'
+
+
+def controls(values: Mapping[str, Any]) -> str:
+    """Return what was chosen when the run was started as controls that are off; every text is escaped."""
+    why = "as the run was started; a report changes nothing"
+    parts = [
+        f'<label title="{why}">{html.escape(str(name))} <select disabled title="{why}">'
+        f"<option>{html.escape(str(value))}</option></select></label>"
+        for name, value in values.items()
+    ]
+    return f'<div class="controls" data-testid="controls">{"".join(parts)}</div>' if parts else ""
+
+
+def journal_part(found: Download) -> str:
+    """Return the link that saves the journal, or the words that say why there is none."""
+    if not found.data:
+        return (
+            f'<p class="dim" data-testid="journal">The journal has {found.n_plain:,} bytes: too many for a page to '
+            "take along. It lies in the folder <code>journal</code> of the run.</p>"
+        )
+    return (
+        f'<p><a download="journal.tar.gz" data-testid="journal" href="{found.href}">Save the journal</a> '
+        f'<span class="dim">({len(found.data):,} bytes, {found.n_plain:,} unpacked): every row of this run, '
+        "machines by number. Unpacked, <code>drlnb report</code> reads it.</span></p>"
+    )
 
 
 def _section(section: Section) -> str:

@@ -1,19 +1,23 @@
 """One file, nothing from outside, nothing of the author's machine, no half file."""
 
+import base64
 import getpass
+import io
 import json
 import re
 import socket
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from drlnb.cli import report as command
-from drlnb.records import round
+from drlnb.records import leasing, round
 from drlnb.records.errors import ConfigError, InputError, JournalError
-from drlnb.records.journal import line_of
+from drlnb.records.journal import Journal, line_of
 from drlnb.report import build, verify
-from drlnb.report.build import scrub
+from drlnb.report.download import scrub
 from drlnb.report.page import CSP
 from tests.views.journals import Run, two_tasks
 
@@ -43,6 +47,7 @@ def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
     assert (made.path, made.n_bytes, made.n_external_urls) == (target, len(text.encode()), 0)
     assert text.index(CSP) < text.index("<script")
     assert list(data_of(text)) == ["tasks", "leases", "learning", "rounds"]
+    assert "img-src data:;" in CSP
     assert "held 80 %, computing 40 %" in text
     assert data_of(text)["leases"]["header"]["origin"] == "measured"
     assert text.count("<noscript><svg") == 4
@@ -106,7 +111,59 @@ def test_nothing_of_the_authors_machine(tmp_path):
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     words = [host, f"/home/{user}", "10.0.0.7", str(tmp_path), socket.gethostname(), f"/{getpass.getuser()}/"]
     assert [word for word in words if word in text] == []
-    assert "node 0 cpu0" in text
+    assert "node0 cpu0" in text
+
+
+def saved(page, into):
+    """Unpack what a click on the link saves."""
+    link = re.search(r'<a download="journal.tar.gz"[^>]* href="data:application/gzip;base64,([^"]+)"', page)
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(link[1]))) as tar:
+        tar.extractall(into, filter="data")
+    return into
+
+
+def test_the_journal_comes_along(tmp_path):
+    """Saved and unpacked it is a run's folder: the report that is made of it shows the same pictures."""
+    build(two_tasks().journal(), tmp_path / "first.html")
+    text = (tmp_path / "first.html").read_text(encoding="utf-8")
+    again = saved(text, tmp_path / "saved")
+    build(again, tmp_path / "second.html")
+    assert data_of((tmp_path / "second.html").read_text(encoding="utf-8")) == data_of(text)
+
+
+def test_a_saved_journal_names_no_machine(tmp_path):
+    """Nodes by number, the same one everywhere; no address and no directory in any row."""
+    run = Run().slot("gpu-box.lab/cpu0").slot("tcp://10.0.0.3:40/cpu0").task("a")
+    run.lease("a", 0.0, 0.0, 1.0, slot="gpu-box.lab/cpu0")
+    run.say("task-a-a1", round.TaskFailed(t=2.0, reason="lost gpu-box.lab", detail="/home/ann/env.py at 10.0.0.3:40"))
+    build(run.journal(), tmp_path / "out.html")
+    folder = saved((tmp_path / "out.html").read_text(encoding="utf-8"), tmp_path / "saved") / "journal"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.iterdir())
+    assert [word for word in ("gpu-box", "/home", "10.0.0.3") if word in text] == []
+    assert '"reason":"lost node0"' in text
+    assert Journal.read(tmp_path / "saved").of(leasing.LeaseGranted)[0].slots == ("node0/cpu0",)
+
+
+def test_a_journal_that_is_too_large_stays_out_and_is_named_with_its_size(tmp_path, monkeypatch):
+    """The page keeps its limit and says how many bytes there are, and where."""
+    journal = two_tasks().journal()
+    monkeypatch.setattr(sys.modules[build.__module__], "MAX_BYTES", 1000)
+    build(journal, tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    n_bytes = sum(
+        len(line_of(record)) for stream in journal.streams.values() for record in (stream.header, *stream.records)
+    )
+    assert f"The journal has {n_bytes:,} bytes: too many" in text
+    assert "journal.tar.gz" not in text
+
+
+def test_what_was_chosen_stands_there_as_controls_that_are_off(tmp_path):
+    """Planners and settings of run.json, each with its value, none that can be moved."""
+    spec = {"run": "r", "tasks": [], "planners": {"hold": "yield<b>"}, "settings": {"leasing.ttl_s": 3}}
+    build(write_run(tmp_path, two_tasks(), spec), tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    found = re.findall(r"<label[^>]*>([^<]+) <select disabled[^>]*><option>([^<]*)</option></select></label>", text)
+    assert found == [("hold", "yield&lt;b&gt;"), ("leasing.ttl_s", "3")]
 
 
 @pytest.mark.parametrize("text", ["3/4 of it", "rollout/ep_rew_mean", "n0/cpu0", "lin_0.001"])

@@ -48,3 +48,87 @@ def test_the_report_draws_itself(tmp_path):
     assert len(re.findall(r'<tr[^>]*data-testid="row"', page)) == 2
     assert re.search(r'data-testid="number-held"[^>]*><span>held </span><b>80 %</b>', page)
     assert "CONSOLE" not in done.stderr
+
+
+PAPER = """() => {
+  const painted = image => image.complete && image.naturalWidth > 0;
+  dispatchEvent(new Event("beforeprint"));
+  const images = [...document.querySelectorAll("img.drlnb-print")];
+  return Promise.all(images.map(image => image.decode())).then(() => {
+    const paper = [images.length, images.every(painted), document.documentElement.dataset.theme,
+                   [...document.querySelectorAll("canvas")].every(canvas => canvas.clientHeight === 0)];
+    dispatchEvent(new Event("afterprint"));
+    const screen = [document.querySelectorAll("img.drlnb-print").length, document.documentElement.dataset.theme || "",
+                    [...document.querySelectorAll("canvas")].every(canvas => canvas.clientHeight > 0)];
+    return [paper, screen];
+  });
+}"""
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Return what opens a report of two tasks in a browser without network: its page, and what went wrong in it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    build(two_tasks().journal(), tmp_path / "out.html")
+    words = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=words)
+
+        def show(**options):
+            page = browser.new_context(offline=True, **options).new_page()
+            wrong = []
+            page.on("pageerror", lambda error: wrong.append(str(error)))
+            page.on("console", lambda message: wrong.append(message.text))
+            page.goto((tmp_path / "out.html").as_uri())
+            page.wait_for_function("document.documentElement.dataset.drawn === 'yes'", timeout=30_000)
+            return page, wrong
+
+        yield show
+        browser.close()
+
+
+def test_on_paper_every_canvas_is_a_picture(opened):
+    """Before printing three pictures in light colours stand for the canvases, after it the page is as before."""
+    page, wrong = opened(color_scheme="dark")
+    paper, screen = page.evaluate(PAPER)
+    assert paper == [3, True, "light", True]
+    assert screen == [0, "", True]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("width", [320, 480, 850, 900, 1400])
+def test_nothing_is_wider_than_the_page(opened, width):
+    """From a phone to a wide screen neither the page nor the table has to be pushed sideways."""
+    page, wrong = opened(viewport={"width": width, "height": 900})
+    sizes = (
+        "[document.documentElement, ...document.querySelectorAll('.drlnb-box')].map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert page.evaluate(sizes) == [0, 0]
+    assert wrong == []
+
+
+def test_the_journal_is_saved_by_a_click(opened, tmp_path):
+    """The policy lets the link's own data through."""
+    page, wrong = opened()
+    with page.expect_download() as saving:
+        page.get_by_test_id("journal").click()
+    assert saving.value.suggested_filename == "journal.tar.gz"
+    saving.value.save_as(tmp_path / "journal.tar.gz")
+    assert (tmp_path / "journal.tar.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_forced_colours_lines_and_focus_are_the_systems(opened, scheme):
+    """A person who chose their colours sees their own for text, edges and the ring around what has the focus."""
+    page, wrong = opened(forced_colors="active", color_scheme=scheme)
+    page.locator("canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    ring, own = page.evaluate("""() => {
+      const ring = getComputedStyle(document.activeElement), probe = document.createElement("i");
+      probe.style.color = "Highlight";
+      document.body.append(probe);
+      return [[ring.outlineStyle, ring.outlineColor], getComputedStyle(probe).color];
+    }""")
+    assert ring == ["solid", own]
+    assert wrong == []

@@ -22,7 +22,7 @@ function render({ model, el, signal }) {
       for (const v of [t.y[i], t.lo[i], t.hi[i]]) if (known(v)) { bottom = Math.min(bottom, v); top = Math.max(top, v); }
     }
     if (!(high >= low) || !(top >= bottom)) return null;
-    if (high === low) { low -= 1; high += 1; }
+    if (high === low) { const pad = Math.abs(low) * 0.1 || 1; low -= pad; high += pad; }
     if (top === bottom) { top += Math.abs(top) * 0.1 || 1; bottom -= Math.abs(bottom) * 0.1 || 1; }
     const pad = (top - bottom) * 0.06;
     return { low: zoom ? zoom[0] : low, high: zoom ? zoom[1] : high, bottom: bottom - pad, top: top + pad };
@@ -35,7 +35,7 @@ function render({ model, el, signal }) {
     const x = (v) => left + ((v - span.low) / (span.high - span.low)) * (right - left), y = (v) => (known(v) ? bottom - ((v - span.bottom) / (span.top - span.bottom)) * (bottom - C_TOP) : NaN);
     const down = ticks(span.bottom, span.top, (bottom - C_TOP) / 44), across = ticks(span.low, span.high, (right - left) / 90, ax.kind === "clock");
     for (const v of down.at) { pen.line([[left, y(v)], [right, y(v)]], ink.line); pen.text(tickText(v, down.step), left - 6, y(v), ink.dim, "right"); }
-    for (const v of across.at) { pen.line([[x(v), bottom], [x(v), bottom + 4]], ink.dim); pen.text(tickText(v, across.step, ax.kind), x(v), bottom + 12, ink.dim, "center"); }
+    for (const v of across.at) { pen.line([[x(v), bottom], [x(v), bottom + 4]], ink.dim); pen.text(tickText(v, across.step, ax.kind), Math.min(x(v), width - 18), bottom + 12, ink.dim, "center"); }
     pen.line([[left, bottom], [right, bottom]], ink.dim);
     pen.text(ax.unit ? `${ax.label} (${ax.unit})` : ax.label || "", (left + right) / 2, height - 8, ink.dim, "center");
     pen.text(ay.unit ? `${ay.label} (${ay.unit})` : ay.label || "", left, 9, ink.dim, "left");

@@ -176,6 +176,7 @@ function easel(root, heightOf, draw, label) {
     ctx.fillRect(0, 0, width, height);
     draw(canvasPen(ctx), width, height);
   }
+  canvas.draw = now; // at once, for paper
   return {
     canvas,
     ask() { if (!asked) asked = requestAnimationFrame(now); },

@@ -117,6 +117,7 @@ function render({ model, el, signal }) {
   }
   function pick(bar, tellOthers = true) {
     selected = bar;
+    marked = null;
     details.textContent = bar ? describe(bar).join(" · ") : "";
     canvas.setAttribute("aria-label", bar ? details.textContent : summary());
     if (tellOthers) {

@@ -1,0 +1,183 @@
+"""How does a report take its run's journal along?  As an archive within the page, without names of machines."""
+
+import base64
+import gzip
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records.journal import Journal, line_of
+from drlnb.views.fold import rows_of, split_stream
+
+__all__ = ["Download", "Names", "archive", "scrub"]
+
+#: A path of at least two parts, of Unix or Windows: its last part is kept.
+_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\\/][^\s\\/:'\"]+)+[\\/]([^\s\\/:'\"]+)")
+_ADDRESS = re.compile(r"\b(?:tcp|tls|inproc|ws|wss)://[^\s'\"/]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+#: Fields whose text is the name of a machine, or begins with it.
+_MACHINES = frozenset({"node", "host"})
+#: A name shorter than this is replaced only where it stands alone: it may be part of any word.
+_SHORT = 4
+_ALIAS = "node"
+#: Rows of a journal that may fit: no row was seen to take less than 7 bytes once compressed.
+_MOST_ROWS = 100_000
+#: Texts that are remembered, at most.
+_MOST_KNOWN = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A run's journal as one compressed file."""
+
+    #: Nothing if it would be too large.
+    data: bytes
+    #: Bytes before they were compressed.
+    n_plain: int
+
+    @property
+    def href(self) -> str:
+        """The file as an address that holds it."""
+        return f"data:application/gzip;base64,{base64.b64encode(self.data).decode()}"
+
+
+def scrub(text: str) -> str:
+    """Return a text without directories and network addresses: a report tells nothing about its author's machines.
+
+    Examples
+    --------
+    >>> scrub("File /home/ann/lab/env.py failed at tcp://10.0.0.3:4000")
+    'File env.py failed at (address)'
+    """
+    return _PATH.sub(r"\1", _ADDRESS.sub("(address)", text))
+
+
+class Names:
+    """Machines of a run, and what they are called in a report: by number, in order of appearance.
+
+    Parameters
+    ----------
+    journal
+        The run's journal.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        found: dict[str, None] = {}
+        for row in rows_of(_pools(journal) if _is_large(journal) else journal):
+            for name in _machines(row):
+                found.setdefault(name)
+        self.alias = {
+            name: f"{_ALIAS}{i}" for i, name in enumerate(name for name in found if name and not name.isdigit())
+        }
+        long = sorted((name for name in self.alias if len(name) >= _SHORT), key=len, reverse=True)
+        self._long = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, long))})(?![\w-])") if long else None
+        #: What texts became: a journal says the same words over and over.
+        self._known: dict[str, str] = {}
+
+    def said(self, value: Any) -> Any:
+        """Return plain data without names of machines, directories and addresses, keys included."""
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping):
+            return {self._text(str(key)): self.said(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.said(item) for item in value]
+        return value
+
+    def _text(self, text: str) -> str:
+        said = self._known.get(text)
+        if said is None:
+            said = self._anew(text)
+            if len(self._known) < _MOST_KNOWN:
+                self._known[text] = said
+        return said
+
+    def _anew(self, text: str) -> str:
+        head, slash, rest = text.rpartition("/")
+        if text in self.alias:
+            return self.alias[text]
+        if head in self.alias:
+            return self.alias[head] + slash + rest
+        if self._long is not None:
+            text = self._long.sub(lambda found: self.alias[found[0]], text)
+        return scrub(text)
+
+
+def _machines(value: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of machines in a row: its nodes and hosts, and what stands before a slot's device."""
+    for key, item in value.items():
+        if isinstance(item, str):
+            if key in _MACHINES:
+                yield item
+            elif key == "slot":
+                yield _node(item)
+        elif isinstance(item, Mapping):
+            if key == "nodes":
+                yield from map(str, item)
+            yield from _machines(item)
+        elif isinstance(item, list | tuple):
+            yield from _in_list(item, slots=key == "slots")
+
+
+def _in_list(items: Sequence[Any], *, slots: bool) -> Iterator[str]:
+    for one in items:
+        if slots and isinstance(one, str):
+            yield _node(one)
+        elif isinstance(one, Mapping):
+            yield from _machines(one)
+
+
+def _node(slot: str) -> str:
+    return slot.rpartition("/")[0]
+
+
+def archive(journal: Journal, names: Names, limit: int) -> Download:
+    """Return the journal as ``journal.tar.gz``: unpacked, it is a folder that every reader of journals takes.
+
+    Equal journals give equal bytes: there is no time and no owner in it.
+
+    Parameters
+    ----------
+    journal
+        The run's journal.
+    names
+        What its machines are called.
+    limit
+        Bytes of a page that it may take; what would take more is not finished, and has no data.
+    """
+    if _is_large(journal):
+        return Download(data=b"", n_plain=_size(journal))
+    packed = io.BytesIO()
+    n_plain = 0
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as out, tarfile.open(fileobj=out, mode="w|") as tar:
+        for i, (name, stream) in enumerate(journal.streams.items()):
+            if packed.tell() * 4 / 3 > limit:
+                return Download(data=b"", n_plain=_size(journal))
+            rows = (stream.header.to_row(), *(record.to_row() for record in stream.records))
+            text = "".join(json.dumps(names.said(row), separators=(",", ":")) + "\n" for row in rows).encode()
+            safe = re.sub(r"[^\w.@=+-]", "_", names.said(name)) or f"stream{i}"
+            entry = tarfile.TarInfo(f"journal/{safe}.jsonl")
+            entry.size = len(text)
+            n_plain += len(text)
+            tar.addfile(entry, io.BytesIO(text))
+    data = packed.getvalue()
+    return Download(data=data if len(data) * 4 / 3 <= limit else b"", n_plain=n_plain)
+
+
+def _is_large(journal: Journal) -> bool:
+    """Whether a journal has so many rows that it fits into no page, however well it is compressed."""
+    return sum(len(stream.records) for stream in journal.streams.values()) > _MOST_ROWS
+
+
+def _pools(journal: Journal) -> Journal:
+    """Return the streams that name machines first: all but the tasks'."""
+    return Journal(streams={name: one for name, one in journal.streams.items() if split_stream(name) is None})
+
+
+def _size(journal: Journal) -> int:
+    """Return the bytes of a journal's rows as they lie on the disk."""
+    streams = journal.streams.values()
+    return sum(len(line_of(record)) for stream in streams for record in (stream.header, *stream.records))
