@@ -55,7 +55,8 @@ def test_version_and_help_exit_with_0(capsys):
     ("argv", "message"),
     [
         (["trian"], "unknown command 'trian'; did you mean train?"),
-        (["zzz"], "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, bench, lab,"),
+        (["zzz"],
+         "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, bench, lab, doctor"),
         (["train"], "the following arguments are required: ENV (see: drlnb train --help)"),
         (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean --gpus? (see: drlnb train --help)"),
         (["train", "A", "--gpus=0"], "argument --gpus: must be a whole number >= 1, got '0' (see: drlnb train --help)"),
