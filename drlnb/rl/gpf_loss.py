@@ -7,13 +7,32 @@ of Q is tau times the gradient of log pi, so the regression of Q improves the po
 Legend: B samples, A actions.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-__all__ = ["GPF_STATISTICS", "action_values", "gpf_loss", "log_strategy"]
+__all__ = [
+    "GPF_STATISTICS",
+    "Coefficients",
+    "action_shares",
+    "action_values",
+    "gpf_gradient",
+    "gpf_loss",
+    "log_strategy",
+]
 
 #: Order of the statistics that :func:`gpf_loss` returns.
 GPF_STATISTICS = ("loss", "q_loss", "value_loss", "policy_gradient_loss", "entropy", "approx_kl", "q_gap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """Weights of the loss's three terms, dimensionless."""
+
+    q_coef: float = 0.5
+    vf_coef: float = 0.5
+    pg_coef: float = 0.0
 
 
 def log_strategy(advantages: Tensor, strategy: Tensor) -> Tensor:
@@ -24,18 +43,19 @@ def log_strategy(advantages: Tensor, strategy: Tensor) -> Tensor:
     advantages
         A(s, .); shape ``(B, A)``.
     strategy
-        ``eps, tau1, tau2`` per sample; shape ``(B, 3)``; eps in ``[0, 1]``, temperatures > 0, in units of A.
+        ``eps, tau1, tau2`` per sample, shape ``(B, 3)``, or tau1 alone for eps = 1, shape ``(B, 1)``; eps in
+        ``[0, 1]``, temperatures > 0, in units of A.
 
     Returns
     -------
     Tensor
         ``log(eps softmax(A / tau1) + (1 - eps) softmax(A / tau2))``; shape ``(B, A)``.
     """
+    if strategy.shape[1] == 1:
+        return torch.log_softmax(advantages / strategy, 1)
     eps, tau1, tau2 = strategy[:, :1], strategy[:, 1:2], strategy[:, 2:]
-    sharp = torch.log_softmax(advantages / tau1, 1)
-    if bool((eps == 1.0).all()):
-        return sharp
-    return torch.logaddexp(eps.log() + sharp, torch.log1p(-eps) + torch.log_softmax(advantages / tau2, 1))
+    first = torch.log_softmax(advantages / tau1, 1)
+    return torch.logaddexp(eps.log() + first, torch.log1p(-eps) + torch.log_softmax(advantages / tau2, 1))
 
 
 def action_values(advantages: Tensor, actions: Tensor, weights: Tensor, values: Tensor) -> Tensor:
@@ -62,6 +82,29 @@ def action_values(advantages: Tensor, actions: Tensor, weights: Tensor, values: 
     return taken - (weights.detach() * advantages).sum(1) + values.detach()
 
 
+def action_shares(log_pi: Tensor, fresh: Tensor) -> Tensor:
+    """Return which share of `n` fresh actions of each state fell on which action: the sample mean's weights.
+
+    Parameters
+    ----------
+    log_pi
+        Log-probabilities; shape ``(B, A)``.
+    fresh
+        Uniform deviates in ``[0, 1)``, one per fresh action; shape ``(B, n)``.  Width 0: the exact probabilities.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(B, A)``, without gradient; rows sum to 1.
+    """
+    pi = log_pi.detach().exp()
+    n = fresh.shape[1]
+    if not n:
+        return pi
+    drawn = (fresh[:, :, None] >= pi.cumsum(1)[:, None, :-1]).sum(2)  # inverse distribution function
+    return torch.zeros_like(pi).scatter_add_(1, drawn, torch.full_like(fresh, 1.0 / n))
+
+
 def gpf_loss(
     advantages: Tensor,
     values: Tensor,
@@ -71,10 +114,9 @@ def gpf_loss(
     q_target: Tensor,
     v_target: Tensor,
     *,
-    q_coef: float,
-    vf_coef: float,
-    pg_coef: float,
-    weights: Tensor | None = None,
+    coefficients: Coefficients,
+    fresh: Tensor | None = None,
+    n_total: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return GPF's loss and its statistics.
 
@@ -88,38 +130,99 @@ def gpf_loss(
     actions, old_log_p
         Taken actions, int64, and their log-probability when acting; shape ``(B,)``.
     strategy
-        ``eps, tau1, tau2`` of the member whose policy each sample is judged by; shape ``(B, 3)``.
+        Of the member whose policy each sample is judged by, see :func:`log_strategy`.
     q_target, v_target
         Qhat and Vhat; shape ``(B,)``.
-    q_coef, vf_coef, pg_coef
-        Dimensionless.
-    weights
-        Of the expectation, see :func:`action_values`; None: the policy itself, the exact sum.
+    coefficients
+        Of the three terms.
+    fresh
+        Deviates for :func:`action_shares`; None: the exact sum over actions.
+    n_total
+        Samples that the mean is over, when these are a part of them; None: B.
 
     Returns
     -------
     tuple of Tensor
-        The loss, and the values of `GPF_STATISTICS`, detached, shape ``(7,)``.
-
-    References
-    ----------
-    The action value and its loss: Xiao, Shi, Fan and Deng 2021 (CASA), arXiv 2105.03923, as far as its abstract and
-    the relation in this module's docstring go; weights, targets and the optional third term are ours.
+        The loss, and the values of `GPF_STATISTICS`, detached, shape ``(7,)``: of a part, its share of both.
     """
     log_pi = log_strategy(advantages, strategy)
-    pi = log_pi.detach().exp()
-    q = action_values(advantages, actions, pi if weights is None else weights, values)
-    q_loss = torch.square(q_target - q).mean()
-    value_loss = torch.square(v_target - values).mean()
-    loss = q_coef * q_loss + vf_coef * value_loss
+    weights = action_shares(log_pi, old_log_p[:, None][:, :0] if fresh is None else fresh)
+    q_error = action_values(advantages, actions, weights, values) - q_target
     log_p = log_pi.gather(1, actions[:, None])[:, 0]
-    log_ratio = (log_p - old_log_p).detach()
-    policy_loss = -(log_ratio.exp().clamp(max=1.0) * (q_target - values).detach() * log_p).mean()
-    if pg_coef:
-        loss = loss + pg_coef * policy_loss
+    pull = _pull(log_p.detach(), old_log_p, q_target - values.detach())
+    n = n_total or len(actions)
+    sums = q_error.square().sum(), (values - v_target).square().sum(), -(pull * log_p).sum()
+    c = coefficients
+    loss = (c.q_coef * sums[0] + c.vf_coef * sums[1]) / n
+    if c.pg_coef:
+        loss = loss + c.pg_coef * sums[2] / n
     with torch.no_grad():
-        best = advantages.topk(min(2, advantages.shape[1]), 1).values  # a space of one action has no gap
-        entropy = -(pi * log_pi).sum(1).mean()
-        kl = (log_ratio.exp() - 1.0 - log_ratio).mean()
-        gap = (best[:, 0] - best[:, -1]).mean()
-        return loss, torch.stack((loss, q_loss, value_loss, policy_loss, entropy, kl, gap))
+        return loss, _statistics(loss, sums, advantages, log_pi, log_p - old_log_p, n)
+
+
+def gpf_gradient(
+    advantages: Tensor,
+    values: Tensor,
+    actions: Tensor,
+    old_log_p: Tensor,
+    strategy: Tensor,
+    q_target: Tensor,
+    v_target: Tensor,
+    *,
+    coefficients: Coefficients,
+    fresh: Tensor | None = None,
+    n_total: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradient of :func:`gpf_loss`, written out, and its statistics.
+
+    Parameters are those of :func:`gpf_loss`.
+
+    Returns
+    -------
+    tuple of Tensor
+        With respect to the advantages ``(B, A)``, to the values ``(B,)``; the statistics ``(7,)``.
+    """
+    c, n, index = coefficients, n_total or len(actions), actions[:, None]
+    log_pi = log_strategy(advantages, strategy)
+    weights = action_shares(log_pi, old_log_p[:, None][:, :0] if fresh is None else fresh)
+    q_error = action_values(advantages, actions, weights, values) - q_target
+    v_error = values - v_target
+    log_p = log_pi.gather(1, index)[:, 0]
+    pull = _pull(log_p, old_log_p, q_target - values)
+    d_taken = (q_error * (2.0 * c.q_coef / n))[:, None]
+    d_advantages = torch.mul(weights, -d_taken).scatter_add_(1, index, d_taken)
+    if c.pg_coef:
+        d_advantages -= (pull * (c.pg_coef / n))[:, None] * _log_p_gradient(advantages, index, strategy, log_p)
+    sums = q_error.square().sum(), v_error.square().sum(), -(pull * log_p).sum()
+    loss = (c.q_coef * sums[0] + c.vf_coef * sums[1] + c.pg_coef * sums[2]) / n
+    statistics = _statistics(loss, sums, advantages, log_pi, log_p - old_log_p, n)
+    return d_advantages, v_error * (2.0 * c.vf_coef / n), statistics
+
+
+def _pull(log_p: Tensor, old_log_p: Tensor, surplus: Tensor) -> Tensor:
+    """Return the policy-gradient term's weight of each log pi: ``min(1, rho) (Qhat - V)``."""
+    return (log_p - old_log_p).exp().clamp(max=1.0) * surplus
+
+
+def _log_p_gradient(advantages: Tensor, index: Tensor, strategy: Tensor, log_p: Tensor) -> Tensor:
+    """Return d log pi(a|s) / d A(s, .): each softmax's, weighed by its share of the action's probability."""
+    gradient = torch.zeros_like(advantages)
+    eps, taus = strategy[:, :1], strategy[:, 1:]
+    if strategy.shape[1] == 1:
+        eps, taus = torch.ones_like(strategy), strategy
+    for tau, share in zip(taus.split(1, 1), (eps, 1.0 - eps), strict=False):
+        log_soft = torch.log_softmax(advantages / tau, 1)
+        scale = (share.log() + log_soft.gather(1, index) - log_p[:, None]).exp() / tau  # at most 1 / tau
+        gradient -= scale * log_soft.exp()
+        gradient.scatter_add_(1, index, scale)
+    return gradient
+
+
+def _statistics(
+    loss: Tensor, sums: tuple[Tensor, Tensor, Tensor], advantages: Tensor, log_pi: Tensor, log_ratio: Tensor, n: int
+) -> Tensor:
+    best = advantages.topk(min(2, advantages.shape[1]), 1).values  # a space of one action has no gap
+    entropy = -(log_pi.exp() * log_pi).sum()
+    kl = (log_ratio.exp() - 1.0 - log_ratio).sum()
+    rest = torch.stack((*sums, entropy, kl, (best[:, 0] - best[:, -1]).sum())) / n
+    return torch.cat((loss.detach()[None], rest))

@@ -3,6 +3,7 @@
 Names are Stable-Baselines3's where it has the same thing; the field comments are the help texts.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -144,7 +145,13 @@ class GpfSettings(Settings):
 
     @classmethod
     def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
-        """Return what is wrong between settings that are each good."""
+        """Return what is wrong between settings that are each good.
+
+        Warns
+        -----
+        UserWarning
+            When nothing says in which units the temperatures are: rewards are neither scaled nor normalised.
+        """
         batch, samples, members = values["batch_size"], values["n_steps"] * n_envs, len(values["members"] or ((),))
         problems = []
         if batch is not None and batch > samples:
@@ -152,6 +159,12 @@ class GpfSettings(Settings):
             problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")
         if members > n_envs:
             problems.append(f"members must be at most n_envs = {n_envs} (member i mod M acts in env i), got {members}")
+        if not problems and values["reward_scale"] is None and not normalised(values["normalize"])[1]:
+            warnings.warn(
+                f"gpf: neither reward_scale nor norm_reward is set; tau1 = {values['tau1']} is in units of reward, and "
+                "far below the differences of returns the policy collapses (reward_scale = 1 says that it fits)",
+                stacklevel=3,
+            )
         return problems
 
     def to_plain(self) -> dict[str, Any]:
@@ -164,9 +177,9 @@ class GpfSettings(Settings):
         return len(self.members or ({},))
 
     @property
-    def rewards_are_scaled(self) -> bool:
-        """Whether the user said in which units temperatures are: `reward_scale` is set, or rewards are normalised."""
-        return self.reward_scale is not None or normalised(self.normalize)[1]
+    def is_mixed(self) -> bool:
+        """Whether any member ever acts by two softmaxes."""
+        return any(member.get("eps", self.eps) not in (1, [1, 1], (1, 1)) for member in self.members or ({},))
 
     def strategies(self, progress_remaining: float) -> np.ndarray:
         """Return ``eps, tau1, tau2`` of each member at a remaining progress in ``[0, 1]``; float32, shape ``(M, 3)``.

@@ -31,10 +31,8 @@ def vtrace(
 
     Parameters
     ----------
-    rewards
-        Scaled rewards; shape ``(T, n)``.
-    values, next_values
-        ``V(obs_t)``, and what follows each step as :func:`drlnb.rl.advantages.gae` takes it; shape ``(T, n)``.
+    rewards, values, next_values
+        Scaled rewards, ``V(obs_t)``, what follows as :func:`drlnb.rl.advantages.gae` takes it; shape ``(T, n)``.
     ratios
         ``pi(a_t|s_t) / mu(a_t|s_t)``, at least 0; shape ``(T, n)``.
     terminated, truncated
@@ -45,8 +43,7 @@ def vtrace(
     Returns
     -------
     tuple of ndarray
-        ``v`` and ``A``, float64, shape ``(T, n)``.  Where pi = mu and lambda = 1: the return and the advantage of
-        generalised advantage estimation.
+        ``v`` and ``A``, float64, shape ``(T, n)``; for pi = mu and lambda = 1 :func:`~drlnb.rl.advantages.gae`'s.
 
     References
     ----------
