@@ -1,0 +1,130 @@
+"""Panels in a real kernel: clicks and pictures whatever its cells do, and nothing left behind."""
+
+import json
+
+import psutil
+import pytest
+
+from tests.widgets.conftest import until
+from tests.widgets.kernels import KERNEL, custom, kernel, models, printed
+
+__all__ = ["kernel"]
+
+pytestmark = pytest.mark.cluster
+
+#: What must be the same again: our models, and every thread.
+LEFT = "(len(w._instances), sorted(t.name for t in threading.enumerate()))"
+
+
+@pytest.fixture
+def panel(kernel, tmp_path):
+    """Give the table's model of a shown panel of a run that goes on."""
+    kernel.execute(f"FOLDER = {str(tmp_path / 'run')!r}\n" + KERNEL)
+    kernel.execute("import ipywidgets.widgets.widget as w; from drlnb.widgets.live import live")
+    kernel.execute("run.panel('fleet').close()")  # threads of the libraries that stay
+    kernel.execute(f"before = {LEFT}")
+    shown = kernel.execute("panel = run.panel('fleet')\npanel")
+    view = next(m["content"]["data"] for m in shown if m["msg_type"] == "execute_result")
+    assert "1 task" in view["text/html"]
+    (table,) = models(shown, "Table")
+    kernel.say(table, kind="hello")
+    kernel.show(table)
+    yield table
+    kernel.execute("assert panel.messages.__len__() == 0, list(panel.messages)\npanel.close(); panel.close()")
+    kernel.execute(f"time.sleep(0.3)\nassert before == {LEFT}, (before, {LEFT})")
+    kernel.execute("assert not live.hub.running and not live.pump.running and not len(live.registry)")
+    said = printed(kernel.execute("import json; print(json.dumps(panel.to_dict()['code'])); run.close()"))
+    assert json.loads(said) == 'run.panel("fleet")'
+
+
+def test_pictures_move_while_a_cell_blocks(kernel, panel):
+    """Deltas come during the cell, four a second."""
+    blocked = kernel.execute("time.sleep(2.5)")
+    began, ended = blocked[0]["at"], blocked[-1]["at"]
+    assert len([m for m in custom(blocked, "delta") if began + 0.5 < m["at"] < ended]) >= 5
+
+
+@pytest.mark.parametrize("cell", ["time.sleep(1.5)", "import asyncio; await asyncio.sleep(1.5)", "pass"])
+def test_a_click_is_carried_out_once_whatever_the_kernel_does(kernel, panel, cell):
+    """Blocked, awaiting or idle: nothing is lost, nothing done twice, and the callback is over within 50 ms."""
+    kernel.execute("""
+from drlnb.widgets.commands import Commands
+took, receive = [], Commands.receive
+def timed(self, *args):
+    began = time.perf_counter()
+    receive(self, *args)
+    took.append(time.perf_counter() - began)
+Commands.receive = timed
+control = link.control
+def slow(*args, **keys):
+    time.sleep(0.3)
+    control(*args, **keys)
+link.control = slow
+""")
+    request = kernel.client.execute(cell)
+    for _ in range(2):  # a page that has heard no answer says it again
+        kernel.say(panel, kind="command", id="c1", name="pause", args={"task": "a"})
+    kernel.say(panel, kind="command", id="c2", name="resume", args={"task": "a"})
+    kernel.listen(request)
+    kernel.execute(
+        "end = time.monotonic() + 10\nwhile len(link.asked) < 2 and time.monotonic() < end: time.sleep(0.05)"
+    )
+    kernel.execute("time.sleep(0.2)\nassert link.asked == [('pause', 'a'), ('resume', 'a')], link.asked")
+    kernel.execute("assert len(took) == 3 and max(took) < 0.05, took\nCommands.receive = receive")
+
+
+def test_a_cell_that_is_run_five_times_makes_nothing_more(kernel, panel):
+    """Threads and models are counted after the first and after the fifth time; a desk is one, too."""
+    kernel.execute("run")
+    kernel.execute(f"once = {LEFT}")
+    for _ in range(5):
+        kernel.execute("run")
+        kernel.execute("run.panel('fleet')")
+    kernel.execute(f"assert once == {LEFT}, (once, {LEFT})\nrun.panel().close(); panel = run.panel('fleet')")
+
+
+@pytest.mark.parametrize("cell", ["await run", "run.wait()"])
+def test_an_interrupted_cell_leaves_run_and_panel_alone(kernel, panel, cell):
+    """It waits no more, says in one line what goes on, and the picture moves on."""
+    raised, said = kernel.interrupted(cell, after_s=1.0)
+    assert raised in {"KeyboardInterrupt", "CancelledError"}
+    assert said == "drlnb: interrupted: this cell waits no more, run r1 goes on (run.stop() ends it)\n"
+    after = kernel.execute("time.sleep(1.5)\nassert not run.ended and run.status == 'running'")
+    assert len(custom(after, "delta")) >= 2
+    kernel.say(panel, kind="command", id="c9", name="pause", args={"task": "a"})
+    kernel.execute("time.sleep(0.5)")
+    kernel.execute("assert link.asked == [('pause', 'a')], link.asked")
+
+
+def test_what_raises_gives_one_message_each_and_the_panel_lives_on(kernel, panel):
+    """A drawing that fails again and again counts up; a handler's failure stands beside it."""
+    kernel.execute("""
+leases = run.panel("leasing")
+draw, leases.draw = leases.draw, lambda index: 1 / 0
+leases.touch()
+for _ in range(4): leases.refresh()
+leases._spans = lambda: {}
+leases._window.value = "2 min"
+""")
+    said = json.loads(
+        printed(kernel.execute("import json; print(json.dumps([[m.text, m.n > 1] for m in leases.messages]))"))
+    )
+    assert sorted(said) == [
+        ["choose the window: KeyError: '2 min'", False],
+        ["draw panel: ZeroDivisionError: division by zero", True],
+    ]
+    kernel.execute("leases.draw = draw; leases.touch(); leases.refresh()")
+    kernel.execute("assert leases.view().sentence and not leases.closed\nleases.close()")
+
+
+def test_a_restarted_kernel_has_no_panel_and_no_thread(kernel, tmp_path):
+    """The old process ends within seconds, hub and all; the same cells work in the new one."""
+    kernel.execute(f"FOLDER = {str(tmp_path / 'run')!r}\n" + KERNEL + "import os\npanel = run.panel()")
+    old = psutil.Process(int(printed(kernel.execute("print(os.getpid())"))))
+    kernel.manager.restart_kernel(now=False)
+    kernel.client.wait_for_ready(timeout=30)
+    until(lambda: not old.is_running() or old.status() == psutil.STATUS_ZOMBIE, 10)
+    kernel.execute("import threading; assert not [t for t in threading.enumerate() if t.name.startswith('drlnb')]")
+    kernel.execute(f"FOLDER = {str(tmp_path / 'again')!r}\n" + KERNEL)
+    assert models(kernel.execute("run.panel()"), "Timeline")
+    kernel.execute("run.panel().close(); run.close()")
