@@ -1,0 +1,88 @@
+"""How do a run's journal rows become scalars for TensorBoard, Weights & Biases, MLflow or a sink of the user's own?"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drlnb.fleet.board import split_stream
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.feed import Feed
+from drlnb.rl.sinks import Recorder, RunFacts, Sink
+
+__all__ = ["Tracking"]
+
+
+class Tracking:
+    """The sinks of one run, fed by the rows that its handle hears; in this process, never in a Dask worker.
+
+    Parameters
+    ----------
+    sinks
+        Opened at once, each in a thread of its own.
+    run_id
+        Of the run.
+    specs
+        Its tasks.
+    out
+        Its directory.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
+        tasks = {spec.name: spec.to_plain() for spec in specs}
+        self._feed = Feed(sinks, RunFacts(run_id=run_id, out=out, tasks=tasks))
+        self._attempts: dict[str, int] = {}
+        #: Steps of each task's latest row.
+        self._last: dict[str, int] = {}
+        self._lock = threading.Lock()  # the user's thread records, the watching thread feeds
+        self._own: dict[str, Recorder] = {spec.name: Recorder() for spec in specs}
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line per sink that does not write (all of) what it was given."""
+        return self._feed.failures
+
+    def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
+        """Add a scalar of the user's own to the next row of a task.
+
+        Parameters
+        ----------
+        key
+            Its name, such as ``mine/temperature``.
+        value
+            A number; None with `mean`: nothing.
+        task
+            None: every task.
+        mean
+            Average the values since the last row instead of keeping the last one.
+        """
+        with self._lock:
+            for recorder in self._own.values() if task is None else [self._own[task]]:
+                if mean:
+                    recorder.record_mean(key, value)
+                elif value is not None:
+                    recorder.record(key, value)
+
+    def feed(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Hand on what is a metric."""
+        for row in rows:
+            named = split_stream(str(row.get("s", "")))
+            if named is not None and named[0] in self._own and named[1] >= self._attempts.get(named[0], 0):
+                self._feed_one(*named, row)
+
+    def _feed_one(self, task: str, attempt: int, row: Mapping[str, Any]) -> None:
+        kind = row.get("r")
+        if kind == "TaskOpened":
+            self._attempts[task] = attempt
+        elif kind == "MetricsRecorded":
+            step = self._last[task] = int(row["n_timesteps"])
+            with self._lock:
+                own = self._own[task].dump()
+            self._feed.put(task, step, {**row["metrics"], **own})
+        elif kind == "EvaluationFinished" and not row["failure"]:
+            step = self._last.get(task, 0)
+            self._feed.put(task, step, {"eval/mean_reward": row["mean_reward"]}, kind="evaluation")
+
+    def close(self) -> None:
+        """Let the sinks write what they have, and end them."""
+        self._feed.close()

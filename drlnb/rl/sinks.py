@@ -1,0 +1,289 @@
+"""Where else may a run's scalars go?  TensorBoard, Weights & Biases, MLflow, or any object with three methods.
+
+A sink runs in the process that called ``train`` or ``learn``, never in a Dask worker.  It is opened once per run, given
+the scalars of every round in order, and closed.  The libraries (extra ``track``) do the writing; what is here says what
+they are told.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from drlnb.records.errors import ConfigError, MissingExtra
+
+__all__ = ["NAMES", "MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "WandB", "numbers", "sinks_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a sink is told of a run before its first scalar."""
+
+    run_id: str
+    #: The run's directory; a sink of files writes below it unless told otherwise.
+    out: Path
+    #: Task -> its spec as plain data (``TaskSpec.to_plain``): environment, algorithm, seed, hyper-parameters.
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class Sink(Protocol):
+    """Takes scalars.  Its methods are called by one thread at a time; what they raise ends this sink, not the run."""
+
+    def open(self, facts: RunFacts) -> None:
+        """Begin; called once, before any scalar."""
+
+    def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Take a task's scalars at an environment step; steps never fall, an evaluation may repeat one."""
+
+    def close(self) -> None:
+        """End; called once, also after an error of another method."""
+
+
+class Recorder:
+    """A user's own scalars between two rows: :meth:`record` keeps the last value, :meth:`record_mean` the mean.
+
+    Examples
+    --------
+    >>> own = Recorder()
+    >>> own.record("mine/last", 1.0); own.record("mine/last", 2.0)
+    >>> own.record_mean("mine/mean", 1.0); own.record_mean("mine/mean", 2.0)
+    >>> own.dump(), own.dump()
+    ({'mine/last': 2.0, 'mine/mean': 1.5}, {})
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def record(self, key: str, value: float) -> None:
+        """Keep the value; an earlier one since the last row is forgotten."""
+        self._values[key] = float(value)
+        self._counts.pop(key, None)
+
+    def record_mean(self, key: str, value: float | None) -> None:
+        """Add the value to the mean since the last row; None is ignored."""
+        if value is None:
+            return
+        n = self._counts.get(key, 0)
+        mean = self._values[key] if n else 0.0
+        self._values[key] = mean + (float(value) - mean) / (n + 1)
+        self._counts[key] = n + 1
+
+    def dump(self) -> dict[str, float]:
+        """Return what was recorded, and forget it."""
+        values = self._values
+        self._values, self._counts = {}, {}
+        return values
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return what is a number in a row of metrics, as floats; nan stays (it means "undefined", not "missing")."""
+    return {
+        key: float(value)
+        for key, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _need(module: str, sink: str) -> None:
+    if find_spec(module) is None:
+        raise MissingExtra(f'{sink} needs {module}; install it with: pip install "drlnb[track]"')
+
+
+def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's settings for display: hyper-parameters beside what else defines it, no blobs."""
+    kept = {
+        key: spec[key] for key in ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors") if key in spec
+    }
+    return {**kept, **spec.get("hyperparameters", {})}
+
+
+class TensorBoard:
+    """Event files by ``torch.utils.tensorboard``, a folder per task.
+
+    Parameters
+    ----------
+    folder
+        Where; None: ``OUT/tensorboard``.
+
+    Raises
+    ------
+    MissingExtra
+        If the package ``tensorboard`` is not installed.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        _need("tensorboard", "TensorBoard")
+        self._folder = folder
+        self._writers: dict[str, Any] = {}
+
+    def open(self, facts: RunFacts) -> None:
+        """Open a writer per task, and write its settings down as text."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = Path(self._folder or facts.out / "tensorboard")
+        for task, spec in facts.tasks.items():
+            writer = self._writers[task] = SummaryWriter(str(folder / task))
+            table = "\n".join(f"|{key}|{value}|" for key, value in _settings(spec).items())
+            writer.add_text("settings", f"|setting|value|\n|-|-|\n{table}")
+
+    def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Add the scalars at their step."""
+        writer = self._writers[task]
+        for key, value in metrics.items():
+            writer.add_scalar(key, value, step)
+        writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+class WandB:
+    """Runs of Weights & Biases, one per task, grouped by our run.
+
+    Parameters
+    ----------
+    project
+        Where they appear.
+    mode
+        ``online``, ``offline`` (files below `folder`, to be sent by ``wandb sync``) or ``disabled``; None: what the
+        environment variable ``WANDB_MODE`` says, else ``offline``: nothing leaves this machine unless it is asked for.
+    folder
+        Where the files are; None: ``OUT`` (the library makes ``OUT/wandb``).
+
+    Raises
+    ------
+    MissingExtra
+        If the package ``wandb`` is not installed.
+    """
+
+    def __init__(self, project: str = "drlnb", mode: str | None = None, folder: str | Path | None = None) -> None:
+        _need("wandb", "Weights & Biases")
+        self._project, self._mode, self._folder = project, mode, folder
+        self._runs: dict[str, Any] = {}
+
+    def open(self, facts: RunFacts) -> None:
+        """Begin a run per task."""
+        import wandb
+
+        folder = Path(self._folder or facts.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        for task, spec in facts.tasks.items():
+            self._runs[task] = wandb.init(
+                project=self._project,
+                name=task,
+                group=facts.run_id,
+                dir=str(folder),
+                mode=self._mode or os.environ.get("WANDB_MODE", "offline"),
+                config=_settings(spec),
+                reinit="create_new",
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+
+    def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the scalars at their step."""
+        self._runs[task].log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """Finish the runs."""
+        for run in self._runs.values():
+            run.finish()
+        self._runs.clear()
+
+
+class MLflow:
+    """Runs of MLflow, one per task, by its client: no active run of the user's own is touched.
+
+    Parameters
+    ----------
+    experiment
+        Its name; made if it is new.
+    uri
+        Tracking server or store; None: the environment variable ``MLFLOW_TRACKING_URI``, else files in
+        ``OUT/mlruns``, for which this process opts in to MLflow's file store.
+
+    Raises
+    ------
+    MissingExtra
+        If the package ``mlflow`` (or ``mlflow-skinny``) is not installed.
+    """
+
+    def __init__(self, experiment: str = "drlnb", uri: str | None = None) -> None:
+        _need("mlflow", "MLflow")
+        self._experiment, self._uri = experiment, uri
+        self._client: Any = None
+        self._runs: dict[str, str] = {}
+
+    def open(self, facts: RunFacts) -> None:
+        """Begin a run per task, with its settings as parameters."""
+        from mlflow.tracking import MlflowClient
+
+        uri = self._uri or os.environ.get("MLFLOW_TRACKING_URI") or (facts.out / "mlruns").resolve().as_uri()
+        if uri.startswith("file:") or "://" not in uri:
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow 3 refuses its own file store
+        client = self._client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(self._experiment)
+        experiment = found.experiment_id if found is not None else client.create_experiment(self._experiment)
+        for task, spec in facts.tasks.items():
+            run = client.create_run(experiment, run_name=task, tags={"drlnb.run": facts.run_id, "drlnb.task": task})
+            self._runs[task] = run.info.run_id
+            for key, value in _settings(spec).items():
+                client.log_param(run.info.run_id, key, value)
+
+    def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the scalars at their step."""
+        from time import time
+
+        from mlflow.entities import Metric
+
+        now_ms = int(time() * 1000)
+        rows = [Metric(key, value, now_ms, step) for key, value in metrics.items()]
+        self._client.log_batch(self._runs[task], metrics=rows)
+
+    def close(self) -> None:
+        """End the runs."""
+        for run in self._runs.values():
+            self._client.set_terminated(run)
+        self._runs.clear()
+
+
+#: What ``track`` may name.
+NAMES: Mapping[str, type[TensorBoard] | type[WandB] | type[MLflow]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+    "mlflow": MLflow,
+}
+
+
+def sinks_of(track: "str | Sink | Sequence[str | Sink] | None") -> list[Sink]:
+    """Return the sinks that ``track`` asks for.
+
+    Parameters
+    ----------
+    track
+        ``tensorboard``, ``wandb``, ``mlflow``, an object with ``open``, ``scalars`` and ``close``, or several.
+
+    Raises
+    ------
+    ConfigError
+        If something else is asked for; the message lists all of it.
+    MissingExtra
+        If a library is not installed.
+    """
+    listed = [] if track is None else list(track) if isinstance(track, list | tuple) else [track]
+    problems = [problem for item in listed if (problem := _problem(item))]
+    if problems:
+        raise ConfigError(problems)
+    return [NAMES[item]() if isinstance(item, str) else item for item in listed]
+
+
+def _problem(item: Any) -> str | None:
+    if isinstance(item, str):
+        return None if item in NAMES else f"track takes {', '.join(NAMES)} or an object, got {item!r}"
+    missing = [name for name in ("open", "scalars", "close") if not callable(getattr(item, name, None))]
+    return f"track: {item!r} has no {', '.join(missing)}" if missing else None
