@@ -173,7 +173,7 @@ function rootOf(el, name) {
 const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--drlnb-${name}`).trim() || "#888";
 function inkOn(hex) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
-  return 0.3 * r + 0.59 * g + 0.11 * b > 0.45 ? "#111" : "#fff";
+  return 0.3 * r + 0.59 * g + 0.11 * b > 0.4 ? "#111" : "#fff";
 }
 function chip(series) {
   const node = make("span", { class: "drlnb-chip", text: series.letter, "aria-hidden": "true" });
