@@ -11,21 +11,23 @@ function spark(values) {
   svg.append(line);
   return svg;
 }
-// A row is as wide as its box: minor columns go first, and below 560 px each row is a block with its labels.
+// A row is as wide as its box: minor columns go first, and where even that is too wide each row is a block with labels.
+const cardsOf = (grid) => `.drlnb ${grid},${grid} :is(thead,tbody){display:block}.drlnb ${grid} tr:not([hidden]){display:flex;flex-wrap:wrap;gap:0 12px;padding:6px 0;border-bottom:1px solid var(--drlnb-line)}.drlnb ${grid} :is(td,th){border:0;padding:1px 0;display:block}
+.drlnb ${grid} td[data-label]:not([data-label=""])::before{content:attr(data-label) " ";color:var(--drlnb-dim);font-size:12px}.drlnb ${grid} .drlnb-do{flex:1 0 100%}.drlnb ${grid} :is(td[data-empty],th:not(:has(button)),.drlnb-m2,.drlnb-m3){display:none}`;
 const TABLE_CSS = `.drlnb-bar{display:inline-block;vertical-align:middle;width:56px;height:6px;margin-right:6px;border-radius:3px;background:var(--drlnb-line);overflow:hidden}.drlnb-bar i{display:block;height:100%;background:var(--drlnb-accent)}
-.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true]>td{background:var(--drlnb-soft)}
-.drlnb-acts{display:flex;flex-wrap:wrap;gap:4px}.drlnb-acts button{padding:2px 6px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-box{container-type:inline-size;overflow-x:auto}.drlnb-name{display:inline-block;max-width:180px;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
+.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true],.drlnb tr[aria-selected=true]>td{background:var(--drlnb-soft)}
+.drlnb-acts{display:flex;gap:4px}.drlnb-acts button{padding:2px 6px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-box{container-type:inline-size;overflow-x:auto}.drlnb-name{display:inline-block;max-width:180px;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
 .drlnb-why{width:0;min-width:100%;white-space:normal}.drlnb-why b{color:var(--drlnb-bad);overflow-wrap:anywhere}.drlnb-why pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:220px;overflow:auto;margin:4px 0;font-size:12px}
-@container (max-width:1040px){.drlnb-m3{display:none}}@container (max-width:900px){.drlnb-m2{display:none}}@container (max-width:700px){.drlnb-m1{display:none}}
-@container (max-width:560px){.drlnb-grid,.drlnb-grid :is(thead,tbody){display:block}.drlnb-grid tr:not([hidden]){display:flex;flex-wrap:wrap;gap:0 12px;padding:6px 0;border-bottom:1px solid var(--drlnb-line)}.drlnb-grid :is(td,th){border:0;padding:1px 0}.drlnb-grid .drlnb-m1{display:block}
-.drlnb-grid td[data-label]:not([data-label=""])::before{content:attr(data-label) " ";color:var(--drlnb-dim);font-size:12px}.drlnb-grid .drlnb-do{flex:1 0 100%}.drlnb-grid td[data-empty]{display:none}}`;
+@container (max-width:1040px){.drlnb-m3,.drlnb-acting .drlnb-m2{display:none}}@container (max-width:900px){.drlnb-m2,.drlnb-acting .drlnb-m1{display:none}.drlnb-name{max-width:120px}}@container (max-width:700px){.drlnb-m1{display:none}}
+@container (max-width:560px){${cardsOf(".drlnb-grid")}}@container (max-width:790px){${cardsOf(".drlnb-grid.drlnb-acting")}}`;
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "table"), rows = new Map();
   const banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" }), head = make("tr", { role: "row" }), body = make("tbody", { role: "rowgroup" });
+  const grid = make("table", { test: "tasks", class: "drlnb-grid", role: "table" }, make("thead", { role: "rowgroup" }, head), body);
   const numbers = make("div", { class: "drlnb-row", test: "numbers" });
   let sort = { key: null, down: false }, chosen = null, off = false, drawnHead = "";
-  root.append(make("style", { text: COMMAND_CSS + TABLE_CSS }), banner, numbers, make("div", { class: "drlnb-box" }, make("table", { test: "tasks", class: "drlnb-grid", role: "table" }, make("thead", { role: "rowgroup" }, head), body)));
+  root.append(make("style", { text: COMMAND_CSS + TABLE_CSS }), banner, numbers, make("div", { class: "drlnb-box" }, grid));
 
   const table = () => state.tables.rows || { n: 0 };
   const cols = () => state.header.cols || [];
@@ -36,6 +38,7 @@ function render({ model, el, signal }) {
     const text = JSON.stringify([cols(), state.header.actions, sort]);
     if (text === drawnHead) return;
     drawnHead = text;
+    grid.classList.toggle("drlnb-acting", (state.header.actions || []).length > 0);
     head.replaceChildren(...cols().map((c) => {
       const by = sort.key === c.key ? (sort.down ? "descending" : "ascending") : "none";
       const label = by === "none" ? c.label : `${c.label} ${sort.down ? "▾" : "▴"}`;

@@ -3,18 +3,21 @@
 const TOP = 18, AXIS = 34, GAP = 4, NEAR = 6;
 const SPANS = { "30 s": 30, "2 min": 120, "10 min": 600, all: null };
 
-// Marks within a few pixels are one group: one line, their number, and all of them in words.
-function groupMarks(marks, x, near = NEAR) {
+// Marks within a few pixels are one group: one line, their number, and all of them in words.  A label that would run
+// into the next line is left out; that of the last one stands on its left where there is no room on its right.
+function groupMarks(marks, x, right = Infinity) {
   const groups = [];
   for (const mark of [...marks].sort((a, b) => a.t - b.t)) {
     const at = x(mark.t), last = groups[groups.length - 1];
-    if (last && at - last.at <= near) last.marks.push(mark);
-    else groups.push({ at, t: mark.t, marks: [mark] });
+    if (last && at - last.at <= NEAR) last.marks.push(mark);
+    else groups.push({ at, t: mark.t, marks: [mark], label: "", side: "left" });
   }
+  let ends = -Infinity;
   groups.forEach((group, i) => {
-    const n = group.marks.length, room = (i + 1 < groups.length ? groups[i + 1].at : Infinity) - group.at - 6;
-    const label = n > 1 ? `${n}×` : group.marks[0].label;
-    group.label = 6.2 * label.length <= room ? label : n > 1 && room >= 8 ? String(n) : "";
+    const n = group.marks.length, label = n > 1 ? `${n}×` : group.marks[0].label, size = 6.2 * label.length + 6, next = i + 1 < groups.length ? groups[i + 1].at : Infinity;
+    if (group.at + size <= Math.min(next, right)) group.label = label;
+    else if (next === Infinity && group.at - size >= ends) Object.assign(group, { label, side: "right" });
+    ends = group.label && group.side === "left" ? group.at + size : group.at;
     group.text = `${n > 1 ? `${n} marks` : "mark"} at ${duration(group.t)}: ${group.marks.map((mark) => mark.label).join(", ")}`;
   });
   return groups;
@@ -58,7 +61,7 @@ function render({ model, el, signal }) {
     });
     for (const t of scale.at) { pen.line([[x(t), TOP], [x(t), at.bottom]], ink.line); pen.text(tickText(t, scale.step, (state.header.x || {}).kind), x(t), at.bottom + 10, ink.dim, "center"); }
     pen.text(`${(state.header.x || {}).label || ""} (${(state.header.x || {}).unit || ""})`, (at.left + at.right) / 2, height - 8, ink.dim, "center");
-    pen.text(state.header.origin || "", width - 10, 8, ink.dim, "right");
+    pen.text(state.header.origin || "", width - 10, height - 8, ink.dim, "right");
     pen.clip(at.left, TOP - 16, at.right - at.left, at.bottom - TOP + 16, () => marks(pen, at, x, [low, high], ink));
     if (brush) pen.rect(Math.min(brush.from, brush.to), TOP, Math.abs(brush.to - brush.from), at.bottom - TOP, ink.accent, 0.18);
     geometry = { at, low, high, x };
@@ -72,8 +75,8 @@ function render({ model, el, signal }) {
     for (const name of ["bars", "open"]) each(t[name], span, (i, a, b) => block(pen, at, x, t[name], i, a, name === "open" ? now() : b, thin ? 0.34 : 1, thin ? 0.6 : 1, !thin));
     each(t.work, span, (i, a, b) => block(pen, at, x, t.work, i, a, b, 1, 1, true));
     each(t.drains, span, (i, a, b) => { const row = at.rows[t.drains.lane[i]]; if (row) pen.hatch(x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim); });
-    groups = groupMarks((state.header.marks || []).filter((mark) => mark.t >= span[0] && mark.t <= span[1]), x);
-    for (const one of groups) { pen.line([[one.at, TOP - 6], [one.at, at.bottom]], ink.fg, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + 3, TOP - 9, ink.fg, "left", one.marks.length > 1); }
+    groups = groupMarks((state.header.marks || []).filter((mark) => mark.t >= span[0] && mark.t <= span[1]), x, at.right);
+    for (const one of groups) { pen.line([[one.at, TOP - 6], [one.at, at.bottom]], ink.fg, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + (one.side === "left" ? 3 : -3), TOP - 9, ink.fg, one.side, one.marks.length > 1); }
     if (state.dataAt && known(state.header.now) && now() <= span[1]) pen.line([[x(now()), TOP], [x(now()), at.bottom]], ink.accent, 1.5);
     if (selected) { const row = at.rows[selected.lane], a = x(selected.start), b = x(selected.stop); if (row) { pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.bg, 4); pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.accent, 2); } }
   }

@@ -98,3 +98,9 @@ test("a label that would run into the next mark is left out", () => {
   const groups = groupMarks([{ t: 0, label: "a long label" }, { t: 10, label: "b" }], (t) => t);
   assert.deepEqual(groups.map((one) => one.label), ["", "b"]);
 });
+test("the last label stands where there is room for it", () => {
+  const marks = [{ t: 0, label: "a" }, { t: 90, label: "hold: yield" }], sides = (right) => groupMarks(marks, (t) => t, right).map((one) => [one.label, one.side]);
+  assert.deepEqual(sides(200), [["a", "left"], ["hold: yield", "left"]]);
+  assert.deepEqual(sides(100), [["a", "left"], ["hold: yield", "right"]]);
+  assert.deepEqual(groupMarks([{ t: 80, label: "a" }, { t: 90, label: "hold: yield" }], (t) => t, 100).map((one) => one.label), ["", ""]);
+});
