@@ -59,6 +59,10 @@ class Tally(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._end()
         return obs, float(reward), terminated, truncated, info
 
+    def total(self) -> float:
+        """Return the raw return of all that was stepped since the last drain, the running episode included."""
+        return sum(value for value, _ in self._finished) + self._return
+
     def drain(self) -> list[tuple[float, int]]:
         """Return (raw return, steps beneath) of the episodes that ended since the last call."""
         finished, self._finished = self._finished, []
