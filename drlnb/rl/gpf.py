@@ -115,6 +115,8 @@ class GpfLearner:
         self._coefficients = Coefficients(q_coef=settings.q_coef, vf_coef=settings.vf_coef, pg_coef=settings.pg_coef)
         self._mixed = settings.is_mixed
         self._round_size = settings.n_steps * spec.n_envs
+        #: Remaining progress in the version that acted in this round.
+        self._acted = 1.0
         self._staged: dict[int, _Column] = {}
 
     @property
@@ -129,6 +131,8 @@ class GpfLearner:
     def begin(self, round: int, n_timesteps: int) -> None:
         """Open a round and forget what was staged; see :meth:`drlnb.rl.learner.Learner.begin`."""
         self._staged.clear()
+        if round != self.kept.round:  # a round that is begun again was acted in with the same version
+            self._acted = progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps)
         self.kept.round, self.kept.n_timesteps = round, n_timesteps
 
     def stage(self, worker: int, fragment: Fragment) -> float:
@@ -171,8 +175,7 @@ class GpfLearner:
         ends = arrays["terminated"][:, column], arrays["truncated"][:, column]
         judge = arrays["strategy"][column]
         if settings.expectation == "target":
-            before = progress_remaining(self.kept.n_timesteps - self._round_size, self.spec.total_timesteps)
-            judge = settings.strategies(before)[0]
+            judge = settings.strategies(self._acted)[0]
         gamma, decay = settings.gamma, settings.gae_lambda
         if late or settings.expectation == "target":
             ratios, q = self._judged(x[:n_steps], arrays, column, judge, values)
@@ -329,7 +332,6 @@ class GpfLearner:
         samples = Samples.join([column.samples for column in columns])
         targets, values = samples.v_target.cpu().numpy(), samples.value.cpu().numpy()
         spread = float(np.var(targets))
-        before = progress_remaining(self.kept.n_timesteps - len(targets), total)
         collapsed = mean["entropy"] < _COLLAPSED and self.kept.n_timesteps <= _EARLY * total
         if collapsed:
             warnings.warn(
@@ -348,7 +350,7 @@ class GpfLearner:
             "learning_rate": self.adam.learning_rate,
             "loss": float(table[-1, 0]),
             "n_updates": self.kept.n_updates,
-            "tau": float(settings.strategies(before)[0, 1]),
+            "tau": float(settings.strategies(self._acted)[0, 1]),
         }
         return {f"train/{name}": told[name] for name in sorted(told)}
 

@@ -58,9 +58,9 @@ def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
 class GpfActor(Actor):
     """GPF's policy of one task, in numpy.
 
-    In a collector, row i of a forward pass is environment i and is played by member ``i mod M`` at the temperatures
-    of the round.  Elsewhere the first member plays at the temperatures of the published version; without noise it
-    takes the largest A.
+    In a collector, row i of a forward pass is environment i and is played by member ``i mod M``; elsewhere the first
+    member plays, and without noise it takes the largest A.  Temperatures are those of the published version: the
+    learner knows them exactly, whoever acted and however late the fragment comes.
 
     Parameters
     ----------
@@ -79,18 +79,14 @@ class GpfActor(Actor):
         super().__init__(spec, gpf_layout(spec))
         self._settings = GpfSettings.from_mapping(spec.hyperparameters)
         self._members = np.arange(spec.n_envs, dtype=np.int32) % self._settings.n_members
-        self._target = self._settings.strategies(0.0)[:1]
-        self._strategy = self._settings.strategies(1.0)[self._members]
+        family = self._settings.strategies(1.0)
+        self._target, self._strategy = family[:1], family[self._members]
 
     def load(self, parameters: np.ndarray) -> None:
         """Take over a published buffer; see :meth:`drlnb.rl.actors.Actor.load`."""
         super().load(parameters)
-        progress = np.array(parameters[PROGRESS]).view(np.float64).item()
-        self._target = self._settings.strategies(progress)[:1]
-
-    def at(self, progress_remaining: float, round: int) -> None:
-        """Let each environment's member act at the temperatures of a remaining progress in ``[0, 1]``."""
-        self._strategy = self._settings.strategies(progress_remaining)[self._members]
+        family = self._settings.strategies(np.array(parameters[PROGRESS]).view(np.float64).item())
+        self._target, self._strategy = family[:1], family[self._members]
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return a collector's actions for advantages and Gumbel noise ``(R, A)``: row i is environment i."""

@@ -212,8 +212,9 @@ def test_the_first_gradient_has_ratio_one(members, make):
 def test_member_i_mod_m_acts_in_environment_i(make):
     """Five environments, three members, at half the budget: ids and eps, tau1, tau2 ride in the fragment."""
     spec = make(n_envs=5, members=FAMILY, tau1=0.1, tau2=1.0, batch_size=None)
-    made = Collector(spec, env_indices=[1, 2, 4])
-    fragment = made.collect(make_learner(spec).published(), version=1, round=1, n_steps=4, n_timesteps=500)
+    learner, made = make_learner(spec), Collector(spec, env_indices=[1, 2, 4])
+    learner.begin(1, 500)
+    fragment = made.collect(learner.published(), version=2, round=2, n_steps=4)
     made.close()
     assert fragment.arrays["member"].tolist() == [1, 2, 1]
     expected = [[0.25, 0.1, 2.0], [1.0, 0.3, 1.0], [0.25, 0.1, 2.0]]
@@ -383,6 +384,17 @@ def test_metrics_are_in_the_glossary_and_schedules_are_read_where_they_hold(make
     assert metrics[1]["train/entropy_loss"] == -metrics[1]["train/entropy"]
     assert {"train/q_loss", "train/tau", "train/q_gap", "train/value_loss", "train/entropy"} <= set(metrics[1])
     assert set(metrics[1]) <= set(GLOSSARY)
+
+
+def test_a_round_that_is_begun_again_is_judged_by_the_temperatures_it_was_acted_with(make):
+    """Staged a second time after a lost lease: tau is that of the version that acted, .4, both times."""
+    spec = make(tau1=[0.4, 0.2], members=[{}, {}], expectation="target")
+    learner = make_learner(spec)
+    fragment = sample(spec, learner)
+    found = [staged(learner, fragment)[1].strategy[0, 0].item() for _ in range(2)]
+    assert found == pytest.approx([0.4, 0.4])
+    learner.finish()
+    assert staged(learner, fragment, round=2)[1].strategy[0, 0].item() == pytest.approx(0.4 - 0.2 * 0.064)
 
 
 def test_an_early_collapse_is_told(make, play):
