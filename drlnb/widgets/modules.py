@@ -1,5 +1,6 @@
 """Which traits does a picture have in the page?  Traits and wiring only; what it draws is decided elsewhere."""
 
+from functools import cache
 from typing import Any, ClassVar
 
 import anywidget
@@ -8,6 +9,13 @@ import traitlets
 from drlnb.views import assets
 
 __all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline"]
+
+
+@cache
+def _compact(name: str) -> str:
+    """Return a module without indentation and comments: it is sent, and saved with the notebook, once per widget."""
+    lines = (line.strip() for line in assets.module(name).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 class Module(anywidget.AnyWidget):
@@ -29,7 +37,7 @@ class Module(anywidget.AnyWidget):
 
     @traitlets.default("_esm")
     def _default_esm(self) -> str:
-        return assets.module(self.MODULE)
+        return _compact(self.MODULE)
 
     @property
     def shown(self) -> bool:
