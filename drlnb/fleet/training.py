@@ -300,9 +300,11 @@ class Training(Run):
     def _give_up(self, why: str) -> None:
         if self._closing.is_set():
             return
+        said = f"{why}; go on with: drlnb resume {self.out}"
         with self._lock:
             for name in self.specs:
-                self._board.end(name, "failed", f"{why}; go on with: drlnb resume {self.out}")
+                self._board.end(name, "failed", said)
+        self._live.add([{"s": "", "k": "n", "r": "Defect", "text": said}])  # no row of the cluster will tell it
 
     def _tidy(self) -> None:
         """Leave files as they shall be when nothing more comes."""

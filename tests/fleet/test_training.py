@@ -1,5 +1,4 @@
 import asyncio
-import json
 
 import pytest
 
@@ -9,6 +8,7 @@ from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
 from drlnb.records.ids import Fence
 from drlnb.records.leasing import LeaseReturned
+from drlnb.runtime import checkpoint
 from drlnb.runtime.rundir import RunDir
 from tests.fleet.conftest import ended, finished, header, opened
 
@@ -143,11 +143,7 @@ def test_a_model_needs_a_checkpoint(training):
 
 def test_a_checkpoint_without_parameters_is_refused(training, out):
     """A folder that somebody made by hand is no model."""
-    folder = out.checkpoints / "a" / "16"
-    folder.mkdir(parents=True)
-    manifest = {"format": 1, "n_rounds": 16, "files": {}, "facts": {}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder.parent / "LATEST").write_text("16")
+    checkpoint.write(out.checkpoints / "a", n_rounds=16, facts={}, blobs={})
     with pytest.raises(CheckpointError, match="no parameters of task a"):
         training.load("a")
 

@@ -10,7 +10,7 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
-from drlnb.fleet import faces
+from drlnb.fleet import faces, training
 from drlnb.records.errors import PeerError
 from drlnb.widgets.frame import Panel
 from drlnb.widgets.live import live
@@ -340,6 +340,40 @@ def test_a_link_that_is_lost_is_told_in_the_panel(run, link):
     assert (message.text, message.details) == ("pause task: scheduler: is gone", "")
     panel.refresh()
     assert json.loads(panel.shell.widget._messages)[0]["text"] == message.text
+
+
+def test_a_cluster_that_is_gone_is_told_and_the_panel_lives_on(run, link, monkeypatch):
+    """One message with the way out; buttons are off with the reason; a click on Restart is answered."""
+    monkeypatch.setattr(training, "_PAUSE_S", 0.0)
+    panel = run.panel("fleet")
+    link.say(header("a"), opened("a"))
+    until(lambda: link.pages.empty())
+    link.failure = PeerError("scheduler", "no connection")
+    assert run.settle(5)
+    gone = "the cluster at tcp://nowhere:1 is gone (scheduler: no connection); go on with: drlnb resume "
+    refreshed(panel, lambda: len(panel.messages))
+    (message,) = panel.messages
+    assert message.text == f"{gone}{run.out}"
+    assert reasons(panel)["stop"] == "run r1 is failed already"
+    clicked(panel.shell.widget, "restart", task="a")
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
+    said = f"scheduler: no connection; go on with: drlnb.resume({str(run.out)!r})"
+    assert panel.shell.widget.comm.custom[-1]["text"] == said
+    panel.refresh()
+    assert panel.view().value("tasks") == 2
+
+
+def test_a_torn_history_is_told_and_what_is_at_hand_is_drawn(run, link):
+    """A panel that comes late needs the files; a line in them that nobody can read keeps it from nothing."""
+    (run.out / "journal" / "task-a-a1.jsonl").write_text('{"k":"h"\n{}\n', encoding="utf-8")
+    link.say(header("a"), opened("a"), finished("a", 7), gap=True)
+    until(lambda: run.tasks["a"].n_timesteps)
+    panel = run.panel("fleet")
+    panel.refresh()
+    assert panel.view().value("rounds") == 7
+    (message,) = panel.messages
+    assert message.text.startswith("the beginning of this run is missing: ")
+    assert "task-a-a1.jsonl:1: not a line of JSON" in message.text
 
 
 def test_what_the_page_could_not_draw_is_a_message(run):
