@@ -15,6 +15,8 @@ from drlnb.bench.jupyter import LabServer, chromium_of, missing
 from drlnb.bench.sheet import Sheet
 
 _N = itertools.count(1)
+#: A scene takes less than 30 s; on a machine with five times more to do than it can, it may take ten times that.
+TIMEOUT_S = 300
 OpenNotebook = Callable[..., contextlib.AbstractContextManager[Sheet]]
 
 
@@ -24,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

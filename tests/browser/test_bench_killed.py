@@ -20,8 +20,9 @@ def _below(pid: int) -> dict[int, tuple[float, str]]:
 
 def test_nothing_outlives_it(tmp_path):
     """Killed without a chance to clean up, it takes JupyterLab, kernel, cluster and Chromium along within seconds."""
-    words = [sys.executable, "-m", "drlnb", "bench", "lab", "--browser", "--repeats", "1"]
-    wanted = ("jupyterlab", "ipykernel_launcher", "chrom", "drlnb agent")
+    start = "import sys; from drlnb.bench.lab import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", start, "--browser", "--repeats", "1"]
+    wanted = ("jupyterlab", "ipykernel_launcher", "chrom", "drlnb worker")
     with (tmp_path / "bench.log").open("wb") as log:
         bench = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -33,7 +34,7 @@ def test_nothing_outlives_it(tmp_path):
             seen.update(_below(bench.pid))
             return all(any(word in text for _, text in seen.values()) for word in wanted)
 
-        assert until(there, 60), sorted(text[:90] for _, text in seen.values())
+        assert until(there, 120), sorted(text[:90] for _, text in seen.values())
         assert bench.poll() is None, (tmp_path / "bench.log").read_text(encoding="utf-8")
     finally:
         bench.send_signal(signal.SIGKILL)

@@ -3,8 +3,6 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from drlnb.bench.jupyter import until
 from tests.browser.scenes import RECORDED, SOON_MS, Desk
 
@@ -19,23 +17,23 @@ OVERFLOWS = """root => [root, ...root.querySelectorAll('*')].filter(one => {
 }).map(one => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`)"""
 #: Colour of the picture's upper left corner: its background.
 CORNER = "canvas => [...canvas.getContext('2d').getImageData(1, 1, 1, 1).data]"
-#: Least contrast of a text and what is behind it, over the visible texts of a panel (WCAG's formula).
+#: Least contrast of a text and what is behind it, over the visible texts of a panel (WCAG's formula); colours that let
+#: what is behind them shine through are mixed with it.
 CONTRAST = """root => {
-  const numbers = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+  const numbers = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+  const over = (top, below) => [0, 1, 2].map(i => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
+  const light = colour => colour.slice(0, 3).map(v => v / 255)
     .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = node => {
-    for (let one = node; one; one = one.parentElement) {
-      const colour = numbers(getComputedStyle(one).backgroundColor);
-      if (colour.length === 3 || colour[3] > 0) return colour;
-    }
-    return [255, 255, 255];
+    const layers = [];
+    for (let one = node; one; one = one.parentElement) layers.push(numbers(getComputedStyle(one).backgroundColor));
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
   };
   const texts = [...root.querySelectorAll('*')].filter(one => one.offsetParent && !one.closest('[aria-disabled=true]')
     && [...one.childNodes].some(child => child.nodeType === 3 && child.data.trim()));
   const all = texts.map(one => {
-    const [a, b] = [numbers(getComputedStyle(one).color), behind(one)].map(light);
+    const ground = behind(one), [a, b] = [over(numbers(getComputedStyle(one).color), ground), ground].map(light);
     return {ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), text: one.innerText.slice(0, 30)};
   });
   return all.reduce((worst, one) => one.ratio < worst.ratio ? one : worst, {ratio: 99, text: ''});
@@ -46,32 +44,28 @@ def _recorded(folder: Path) -> Path:
     return Path(shutil.copytree(RECORDED, folder / "recorded"))
 
 
-def test_a_torn_journal_is_told(notebook, tmp_path):
-    """Cut in the middle: the panel says which file and how much is missing, shows the rest, and goes on working."""
-    (journal,) = (_recorded(notebook.path.parent) / "journal").glob("task-y-*.jsonl")
-    lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
-    journal.write_text("".join(lines[:60]) + lines[60][:20] + "\n" + "".join(lines[61:]), encoding="utf-8")
+def test_torn_journals_are_told(notebook, tmp_path):
+    """The panel says which files are torn and how much is missing, shows the rest, and stays alive.
+
+    One file has half a line in its middle; of the other the last line is half a line, as a full disk leaves it.
+    """
+    folder = _recorded(notebook.path.parent) / "journal"
+    (torn,), (cut,) = folder.glob("task-y-*.jsonl"), folder.glob("broker-*.jsonl")
+    lines = torn.read_text(encoding="utf-8").splitlines(keepends=True)
+    torn.write_text("".join(lines[:60]) + lines[60][:20] + "\n" + "".join(lines[61:]), encoding="utf-8")
+    cut.write_text(cut.read_text(encoding="utf-8")[:-30], encoding="utf-8")
     notebook.open([PLAY])
     notebook.run_all()
     desk = Desk(notebook, 0)
-    message = desk.message("task-y-a1.jsonl")
+    message = desk.message(torn.name)
     notebook.screenshot(tmp_path / "torn.png")
     assert f"{len(lines) - 60} rows" in message.inner_text()
+    assert "1 row is missing" in desk.message(cut.name).inner_text()
     assert desk.tasks.get_by_test_id("row").count() == 3
     desk.wait_bars(20)
     assert until(lambda: desk.painted() > 5, 20)
-
-
-def test_a_journal_that_is_cut_short_is_told(notebook):
-    """The last line is half a line, as a full disk leaves it: one row is missing, and the panel says so."""
-    (journal,) = (_recorded(notebook.path.parent) / "journal").glob("broker-*.jsonl")
-    text = journal.read_text(encoding="utf-8")
-    journal.write_text(text[:-30], encoding="utf-8")
-    notebook.open([PLAY])
-    notebook.run_all()
-    desk = Desk(notebook, 0)
-    assert "1 row is missing" in desk.message(journal.name).inner_text()
-    desk.wait_bars(20)
+    desk.tasks.get_by_test_id("sort-rounds").click()
+    assert desk.tasks.get_by_test_id("row").first.get_attribute("data-task") == "y"
 
 
 def test_themes(notebook, page, tmp_path):
@@ -105,21 +99,23 @@ def _change(page, theme: str) -> None:
     )
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_overflow(open_notebook, tmp_path, width):
+def test_no_overflow(notebook, page, tmp_path):
     """Nothing sticks out at any width, and the picture is as wide as its panel."""
-    with open_notebook(width=width, height=900) as notebook:
-        _recorded(notebook.path.parent)
-        notebook.open([PLAY])
-        notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
-        notebook.run_all()
-        desk = Desk(notebook, 0)
-        desk.canvas.scroll_into_view_if_needed(timeout=SOON_MS)
+    _recorded(notebook.path.parent)
+    notebook.open([PLAY])
+    notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
+    notebook.run_all()
+    desk = Desk(notebook, 0)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        wide = "([canvas, root]) => canvas.width && Math.abs(canvas.clientWidth - root.clientWidth) <= 1"
+        nodes = [desk.canvas.element_handle(), desk.leases.get_by_test_id("timeline").element_handle()]
+        page.wait_for_function(wide, arg=nodes, timeout=SOON_MS)
+        desk.canvas.scroll_into_view_if_needed()
         assert until(lambda: desk.painted() > 5, 20)
         notebook.screenshot(tmp_path / f"w{width}.png")
         for root in (desk.tasks, desk.leases):
             for module in root.locator(".drlnb").all():
-                assert module.evaluate(OVERFLOWS) == []
-        box, panel = desk.canvas.bounding_box(), desk.leases.bounding_box()
-        assert box["width"] <= panel["width"]
+                assert module.evaluate(OVERFLOWS) == [], width
+        box = desk.canvas.bounding_box()
         assert box["x"] + box["width"] <= width
