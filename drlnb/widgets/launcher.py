@@ -246,4 +246,4 @@ def _styled(field: ipywidgets.Widget, name: str, width: str) -> None:
 
 
 def _row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
-    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap"})
+    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})

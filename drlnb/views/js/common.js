@@ -38,7 +38,7 @@ function axisSeconds(s, step) {
   if (w < 3600) return `${Math.floor(w / 60)}:${two(w % 60)}`;
   return `${Math.floor(w / 3600)}:${two(Math.floor((w % 3600) / 60))}:${two(w % 60)}`;
 }
-const withUnit = (v, unit) => (unit === "%" ? percent(v) : unit === "s" ? duration(v) : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`);
+const withUnit = (v, unit) => (!known(v) ? "-" : unit === "%" ? percent(v) : unit === "s" ? duration(v) : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`);
 
 // -- payload (views/payload.py) ---------------------------------------------------------------------------------------
 const KINDS = { t: Float32Array, f: Float32Array, u: Uint32Array, h: Uint16Array, b: Uint8Array };
@@ -152,7 +152,7 @@ const CSS = `
 @media (prefers-color-scheme:dark){.drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#14181d));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#e6edf3));
 --drlnb-dim:var(--jp-ui-font-color2,#9aa7b4);--drlnb-line:var(--jp-border-color2,#3a434d);--drlnb-soft:var(--jp-layout-color2,#1d232a);--drlnb-accent:var(--jp-brand-color1,#6cb2ff);--drlnb-bad:var(--jp-error-color1,#ff8a80)}}
 .drlnb [hidden]{display:none!important}.drlnb canvas{display:block;width:100%;outline:none;touch-action:pan-y;border-radius:4px}
-.drlnb :is(canvas,button,tr,pre):focus-visible{outline:2px solid var(--drlnb-accent);outline-offset:1px}
+.drlnb :is(canvas,button,tr,pre):focus-visible{outline:2px solid var(--drlnb-accent);outline-offset:1px}.drlnb canvas:focus-visible{outline-offset:-2px}
 .drlnb-row{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin:4px 0}
 .drlnb-num{white-space:nowrap}.drlnb-num b{font-weight:600;font-variant-numeric:tabular-nums}.drlnb-dim,.drlnb-num span{color:var(--drlnb-dim)}
 .drlnb button{font:inherit;color:inherit;background:var(--drlnb-soft);border:1px solid var(--drlnb-line);border-radius:4px;min-height:32px;min-width:32px;padding:2px 9px;cursor:pointer}

@@ -1,6 +1,7 @@
 // Head of every panel: one sentence, where its numbers come from, buttons, copy as code, messages.
 
 const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px}.drlnb-from{border:1px solid var(--drlnb-line);border-radius:10px;padding:0 8px;font-size:12px;color:var(--drlnb-dim)}
+.drlnb-end{margin:0 0 0 auto}.drlnb-end .drlnb-row{margin:0}
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
 
@@ -25,7 +26,7 @@ function render({ model, el, signal }) {
     setTimeout(() => { if (!gone.aborted) copy.textContent = "Copy as code"; }, 2000);
   }) });
   let spoken = 0, off = false, own = [], acts = [];
-  root.append(make("style", { text: COMMAND_CSS + SHELL_CSS }), make("div", { class: "drlnb-row" }, say, from, chips, buttons, copy), banner, aloud, notes, note, pre, area);
+  root.append(make("style", { text: COMMAND_CSS + SHELL_CSS }), make("div", { class: "drlnb-row" }, say, from, chips, make("span", { class: "drlnb-row drlnb-end" }, buttons, copy)), banner, aloud, notes, note, pre, area);
   const commands = commander(model, (key, text) => { const one = commands.of(key); note.textContent = text || (one && one.text) || ""; note.className = one && one.state === "failed" ? "drlnb-bad" : "drlnb-dim"; showButtons(); }, gone);
   const renewRow = actionRow(buttons, (name) => name, (action) => action.args || {}, commands, gone, (why) => { note.textContent = why; note.className = "drlnb-dim"; });
   function showButtons() { renewRow(acts, (action) => ({ enabled: action.enabled !== false, reason: action.reason || "", off })); }

@@ -23,11 +23,11 @@ const TABLE_CSS = `.drlnb-bar{display:inline-block;vertical-align:middle;width:5
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "table"), rows = new Map();
-  const banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" }), head = make("tr", { role: "row" }), body = make("tbody", { role: "rowgroup" });
+  const head = make("tr", { role: "row" }), body = make("tbody", { role: "rowgroup" });
   const grid = make("table", { test: "tasks", class: "drlnb-grid", role: "table" }, make("thead", { role: "rowgroup" }, head), body);
   const numbers = make("div", { class: "drlnb-row", test: "numbers" });
   let sort = { key: null, down: false }, chosen = null, off = false, drawnHead = "";
-  root.append(make("style", { text: COMMAND_CSS + TABLE_CSS }), banner, numbers, make("div", { class: "drlnb-box" }, grid));
+  root.append(make("style", { text: COMMAND_CSS + TABLE_CSS }), numbers, make("div", { class: "drlnb-box" }, grid));
 
   const table = () => state.tables.rows || { n: 0 };
   const cols = () => state.header.cols || [];
@@ -148,7 +148,7 @@ function render({ model, el, signal }) {
   fed = feed(model, (s) => { state = s; changed(); }, (m) => commands.said(m));
   state = fed;
   tools = toolRow(root, state, null, null);
-  const quiet = silence(state, (text) => { off = Boolean(text); banner.textContent = text; rows.forEach(fill); });
+  const quiet = silence(state, (text) => { off = Boolean(text); rows.forEach(fill); }); // the shell above says it
   function cleanup() {
     if (gone.aborted) return;
     gone.aborted = true;
