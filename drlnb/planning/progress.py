@@ -25,6 +25,8 @@ class Progress:
         self.collect_s = 0.0
         self.update_s = 0.0
         self.push_s = 0.0
+        #: Episodes that the present resume has lost and no metrics have told yet.
+        self.episodes_lost = 0
 
     @property
     def version(self) -> int:
@@ -81,6 +83,8 @@ class Progress:
             "round/push_s": self.push_s,
             "round/control_s": round_s - self.collect_s - waited_s - self.update_s,
         }
+        if self.episodes_lost:
+            row["resume/episodes_lost"], self.episodes_lost = self.episodes_lost, 0
         return row | dict(train)
 
     def snapshot(self) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 from drlnb.planning.round_boundary import Boundary
 from drlnb.planning.round_collect import Collecting
 from drlnb.planning.round_compute import Computing
+from drlnb.planning.round_replay import Replaying
 from drlnb.planning.round_state import ROUND_DEFAULTS
-from drlnb.records import distribution, placement, warmup
+from drlnb.records import distribution, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.common import DeadlinePassed, SettingChanged
@@ -23,7 +24,7 @@ from drlnb.records.errors import InvalidTransition
 __all__ = ["ROUND_DEFAULTS", "RoundMachine"]
 
 
-class RoundMachine(Collecting, Computing, Boundary):
+class RoundMachine(Collecting, Computing, Replaying, Boundary):
     """One task's rounds as a pure machine: event in, records out.
 
     Parameters
@@ -51,6 +52,10 @@ class RoundMachine(Collecting, Computing, Boundary):
             distribution.HostCompleted: self._host_completed,
             distribution.HostUnreachable: self._host_unreachable,
             placement.NodeLost: self._node_lost,
+            replay.ReplayReady: self._replay_ready,
+            replay.ReplayLost: self._replay_lost,
+            replay.MinibatchesDrawn: self._minibatches_drawn,
+            replay.ParametersCarried: self._parameters_carried,
             words.CheckpointGathered: self._checkpoint_gathered,
             words.CheckpointWritten: self._checkpoint_written,
             words.EvaluationFinished: self._evaluation_finished,
@@ -98,7 +103,7 @@ class RoundMachine(Collecting, Computing, Boundary):
 
     def _task_opened(self, event: words.TaskOpened) -> None:
         self.attempt, self.n_bytes = event.attempt, event.n_bytes
-        self.checkpoint_t = event.t
+        self.checkpoint_t, self.eval_best = event.t, event.eval_best
         self.progress.opened(
             event.t,
             n_rounds=event.n_rounds,
@@ -106,7 +111,10 @@ class RoundMachine(Collecting, Computing, Boundary):
             elapsed_s=event.elapsed_s,
             episodes=event.episodes,
         )
+        self._plan_evaluation()
         self._enter("starting")
+        if self.config["replay"]:
+            self._out.append(replay.StartReplay())
         if event.version == 0:
             self._ask_for_slot("initial parameters")
         elif event.n_timesteps >= self.config["total_timesteps"]:

@@ -22,6 +22,7 @@ class Boundary(RoundState):
         elif "stop" in self.asked:
             self.closing = ["checkpoint"]
         self.resting = "pause" in self.asked and not self.closing
+        self.judging = not self.closing and self._evaluation_due()
         if self.closing or self.resting or "checkpoint" in self.asked or self._checkpoint_due(t):
             self._write_checkpoint(t, "end" if done else next(iter(self.asked), "periodic"))
             self.asked.pop("checkpoint", None)
@@ -49,7 +50,7 @@ class Boundary(RoundState):
     def _checkpoint_gathered(self, event: words.CheckpointGathered) -> None:
         if event.version == self.progress.version:
             self.gathering = False
-            self._wake()
+            self._go_on()
 
     def _checkpoint_written(self, event: words.CheckpointWritten) -> None:
         if event.version != self.progress.version:
@@ -66,7 +67,7 @@ class Boundary(RoundState):
             if "stop" in self.asked:
                 self._end("stopped", self.asked["stop"])
         else:
-            self._wake()
+            self._go_on()
 
     def _checkpoint_asked(self, event: words.CheckpointAsked) -> None:
         del event
@@ -81,7 +82,7 @@ class Boundary(RoundState):
         del event
         self.asked.pop("pause", None)
         self.resting = False
-        self._wake()
+        self._go_on()
 
     def _stop_asked(self, event: words.StopAsked) -> None:
         if self.closing:
@@ -99,10 +100,21 @@ class Boundary(RoundState):
         except ValueError as error:
             self._out.append(RequestRefused(subject=event.key, reason=str(error)))
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ evaluations
+    def _plan_evaluation(self) -> None:
+        every = self.config["eval_freq"]
+        self.eval_at = (self.progress.n_timesteps // every + 1) * every if every else 0
+
+    def _evaluation_due(self) -> bool:
+        if not self.config["eval_freq"] or self.progress.n_timesteps < self.eval_at:
+            return False
+        self._plan_evaluation()
+        return True
+
     def _evaluate(self) -> None:
-        if self.evaluator is not None:
+        if self.evaluator is not None or (self.judging and (self.resting or self.gathering)):
             return
+        final = "evaluation" in self.closing
         version = self.progress.version
         for i, member in self.crew.members.items():
             if member.status in {"ready", "sent"} and self.crew.hosts.get(member.node or "") == version:
@@ -113,20 +125,33 @@ class Boundary(RoundState):
                         collector=i,
                         node=member.node or "",
                         version=version,
-                        n_episodes=self.config["n_eval_episodes"],
+                        n_episodes=self.config["n_eval_episodes" if final else "eval_episodes"],
+                        deterministic=final or self.config["eval_deterministic"],
                     )
                 )
                 return
 
     def _evaluation_finished(self, event: words.EvaluationFinished) -> None:
-        if "evaluation" not in self.closing or self.evaluator is None:
+        final = "evaluation" in self.closing
+        if not (final or self.judging) or self.evaluator is None:
             return  # it is over, or its collector was lost: another one plays it
         if event.failure:
-            self._end("failed", f"the final evaluation failed: {event.failure}")
-            return
-        self.closing.remove("evaluation")
-        self._close_if_ready()
+            self._end("failed", f"{'the final' if final else 'an'} evaluation failed: {event.failure}")
+        elif final:
+            self.closing.remove("evaluation")
+            self._close_if_ready()
+        else:
+            self._judged(event)
 
+    def _judged(self, event: words.EvaluationFinished) -> None:
+        self.judging, self.evaluator = False, None
+        if self.eval_best is None or event.mean_reward > self.eval_best:
+            self.eval_best = event.mean_reward
+            if self.config["eval_keep_best"]:
+                self._write_checkpoint(event.t, "best")
+        self._wake()
+
+    # ------------------------------------------------------------------ the end
     def _close_if_ready(self) -> None:
         if self.closing:
             return
@@ -139,11 +164,17 @@ class Boundary(RoundState):
         self._end("failed", f"{event.reason}\n{event.detail}".strip())
 
     def _end(self, state: str, reason: str) -> None:
+        self._leave(f"task {state}")
+        self._out.append(words.EndTask(state=state, reason=reason))
+
+    def _leave(self, reason: str) -> None:
+        """Return what is held, free what is here, and end."""
         if self.hold.held:
             fence, computed_s = self.hold.returned()
             self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
         self.hold.lost()
-        for batch in self.hold.next_round():
-            self._drop(batch.key, batch.collector, self.progress.version, f"task {state}")
+        batches = self.hold.next_round()
+        for batch in batches or tuple(self.fragments.values()):  # drawn from, fragments have been freed
+            self._drop(batch.key, batch.collector, self.progress.version, reason)
+        self.fragments.clear()
         self._enter("ended")
-        self._out.append(words.EndTask(state=state, reason=reason))

@@ -28,6 +28,10 @@ class Collecting(RoundState):
         )
 
     def _collector_ready(self, event: warmup.CollectorReady) -> None:
+        if event.episodes_lost:
+            n = self.progress.episodes_lost = self.progress.episodes_lost + event.episodes_lost
+            text = f"resumed, {n} episode{'s' * (n > 1)} lost: these environments cannot be restored, they began anew"
+            self._out.append(words.EpisodesLost(collector=event.collector, n_episodes=event.episodes_lost, text=text))
         if self.crew.ready(event.collector, event.node):
             self._go_on()
 
@@ -76,7 +80,7 @@ class Collecting(RoundState):
         if not hosts:
             return
         plan = self.distribution.plan(hosts, self.n_bytes)
-        if not self.hold.batches and self.phase != "paused":
+        if not self.arrived and self.phase != "paused":
             self._enter("publishing")
         self._out.append(
             distribution.DistributionPlanned(
@@ -104,16 +108,16 @@ class Collecting(RoundState):
 
     # ------------------------------------------------------------------ act
     def _go_on(self) -> None:
-        if "evaluation" in self.closing:
+        if "evaluation" in self.closing or self.judging:
             self._evaluate()
         else:
             self._wake()
 
     def _wake(self) -> None:
-        if self.gathering or self.closing or self.resting or not self.n_bytes:
+        if self.gathering or self.closing or self.resting or self.judging or not self.n_bytes:
             return
         version = self.progress.version
-        woken = self.crew.wake(version, self.hold.batches)
+        woken = self.crew.wake(version, self.arrived)
         if not woken:
             return
         n_steps = self.batching.plan(collectors=woken, n_steps=self.config["n_steps"])
@@ -125,18 +129,18 @@ class Collecting(RoundState):
             self._out.append(
                 warmup.WakeCollector(collector=i, node=node, round=version, version=version, n_steps=steps)
             )
-        if not self.hold.batches:
+        if not self.arrived:
             self._enter("collecting")
 
     def _experience_arrived(self, event: words.ExperienceArrived) -> None:
-        queued = self.hold.batches.get(event.collector)
+        queued = self.arrived.get(event.collector)
         if queued is not None and queued.key == event.key:
             return  # the message came twice: dropping its key would free the batch that is queued
         refusal = self._refusal(event)
         if refusal:
             self._drop(event.key, event.collector, event.round, refusal)
             return
-        self.hold.add(Batch(collector=event.collector, key=event.key, n_samples=event.n_samples))
+        self.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
         self.crew.sent(event.collector)
         self.progress.collected(event.collector, event.collect_s, event.episodes)
         plan = self.warmup.plan(collector=event.collector, round=event.round)
@@ -149,10 +153,13 @@ class Collecting(RoundState):
                 reason=plan.reason,
             )
         )
-        if self.is_complete:
-            n_samples = sum(batch.n_samples for batch in self.hold.batches.values())
+        if len(self.arrived) == len(self.crew.members):
+            n_samples = sum(batch.n_samples for batch in self.arrived.values())
             self._out.append(batching.RoundClosed(round=event.round, n_samples=n_samples, missing=()))
-        self._plan_hold()
+        if self.config["replay"]:
+            self._draw()
+        else:
+            self._plan_hold()
 
     def _refusal(self, event: words.ExperienceArrived) -> str:
         version = self.progress.version
@@ -160,6 +167,6 @@ class Collecting(RoundState):
             return f"attempt {event.attempt}, now {self.attempt}"
         if event.round != version or event.version != version:
             return f"round {event.round} under version {event.version}, now {version}"
-        if event.collector in self.hold.batches:
+        if event.collector in self.arrived:
             return "second copy"
         return ""

@@ -13,7 +13,7 @@ class Computing(RoundState):
 
     # ------------------------------------------------------------------ request
     def _plan_hold(self) -> None:
-        plan = self.hold.planner.plan(self.hold.view(len(self.crew.members)))
+        plan = self.hold.planner.plan(self.hold.view(self.n_batches))
         if plan.action == "keep":
             self._send_batches()
         elif plan.action == "request":
@@ -78,7 +78,7 @@ class Computing(RoundState):
             return  # made under a lease that was lost: void; or told twice
         self.hold.computed(event.collector, event.elapsed_s)
         self.progress.update_s += event.elapsed_s
-        if len(self.hold.staged) < len(self.crew.members):
+        if len(self.hold.staged) < self.n_batches:
             return
         n_samples = sum(batch.n_samples for batch in self.hold.batches.values())
         weights = {str(c): b.n_samples / n_samples for c, b in sorted(self.hold.batches.items())}
@@ -122,7 +122,6 @@ class Computing(RoundState):
         # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
         if event.version != self.round + 1:
             return
-        made_round = self.n_bytes > 0
         waited_s = self.hold.waited_s
         if self.hold.held:
             clean = event.fence == self.hold.fence  # else the round is being computed once more: work in flight
@@ -130,17 +129,22 @@ class Computing(RoundState):
             self._out.append(words.ReturnLease(fence=fence, clean=clean, computed_s=computed_s))
         self.hold.request_id = None  # its grant, if it comes, is returned
         self.n_executor_deaths = 0
-        used = self.hold.next_round()
-        if made_round:
-            self._close_round(event.t, used, waited_s)
-        self.n_bytes = self.n_bytes_next
-        self.progress.began(event.t)
-        self.crew.next_round()
-        self._boundary(event.t)
+        made_round, self.n_bytes = self.n_bytes > 0, self.n_bytes_next
+        self._next_round(event.t, waited_s, made_round=made_round)
 
-    def _close_round(self, t: float, used: tuple[Batch, ...], waited_s: float) -> None:
+    def _next_round(self, t: float, waited_s: float, *, made_round: bool = True) -> None:
+        n_samples = sum(batch.n_samples for batch in self.arrived.values())
+        used = self.hold.next_round()
+        self.fragments.clear()
+        if made_round:
+            self._close_round(t, n_samples, used, waited_s)
+        self.progress.began(t)
+        self.crew.next_round()
+        self._boundary(t)
+
+    def _close_round(self, t: float, n_samples: int, used: tuple[Batch, ...], waited_s: float) -> None:
         round_ = self.progress.version
-        self.progress.finished(sum(batch.n_samples for batch in used))
+        self.progress.finished(n_samples)
         metrics = self.progress.metrics(t, waited_s=waited_s, train=self.metrics)
         self._out.append(words.MetricsRecorded(round=round_, n_timesteps=self.progress.n_timesteps, metrics=metrics))
         for batch in used:

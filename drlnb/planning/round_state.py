@@ -10,14 +10,17 @@ from typing import Any
 from drlnb.planning.batching import batching_planner, env_shares
 from drlnb.planning.crew import Crew
 from drlnb.planning.distribution import distribution_planner
-from drlnb.planning.leasing.hold import HoldMachine, hold_planner
+from drlnb.planning.leasing.hold import Batch, HoldMachine, hold_planner
 from drlnb.planning.progress import Progress
 from drlnb.planning.swapping import swap_planner
 from drlnb.planning.warmup import warmup_planner
 from drlnb.records import round as words
 from drlnb.records.base import Record
 
-__all__ = ["ROUND_DEFAULTS", "RoundState"]
+__all__ = ["RING", "ROUND_DEFAULTS", "RoundState"]
+
+#: Stands for a collector where a batch comes from the replay ring.
+RING = -1
 
 #: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
 ROUND_DEFAULTS: Mapping[str, Any] = {
@@ -32,10 +35,17 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
     "checkpoint_max_s": 120.0,  # and at least this often
-    "n_eval_episodes": 20,
+    "n_eval_episodes": 20,  # at the end, deterministic
+    "eval_freq": 0,  # environment steps between two evaluations while training; 0: none
+    "eval_episodes": 5,  # Stable-Baselines3's `n_eval_episodes`
+    "eval_deterministic": True,
+    "eval_keep_best": False,  # a checkpoint after each evaluation that is the best so far
     "max_collector_restarts": 20,
     "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
+    "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot
+    "max_replay_losses": 5,  # of the ring, under one master
+    "n_replay_losses": 0,  # so far
 }
 
 
@@ -74,8 +84,18 @@ class RoundState:
         self.resting = False
         #: What the end still waits for: ``checkpoint``, ``evaluation``.
         self.closing: list[str] = []
-        #: Collector that plays the final evaluation now.
+        #: The wake waits for an evaluation of this version.
+        self.judging = False
+        #: Environment steps at which the next evaluation is due.
+        self.eval_at = 0
+        #: Best mean return of the evaluations while training, None before the first.
+        self.eval_best: float | None = None
+        #: Collector that plays an evaluation now.
         self.evaluator: int | None = None
+        #: Off-policy: the round's fragments, by collector.
+        self.fragments: dict[int, Batch] = {}
+        #: Off-policy: the process that holds the ring is up.
+        self.ring_up = False
         self._story: deque[Record] = deque(maxlen=10)
         self._out: list[Record] = []
 
@@ -83,12 +103,14 @@ class RoundState:
         """Return the whole state as plain data."""
         plain = (
             "phase", "attempt", "n_bytes", "n_bytes_next", "last_t", "checkpoint_t", "n_executor_deaths", "next_hold",
-            "gathering", "resting", "evaluator",
+            "gathering", "resting", "evaluator", "judging", "eval_at", "eval_best",
         )  # fmt: skip
         return {name: getattr(self, name) for name in plain} | {
             "metrics": dict(self.metrics),
             "asked": dict(self.asked),
             "closing": list(self.closing),
+            "ring_up": self.ring_up,
+            "fragments": [[b.collector, b.key, b.n_samples] for b in self.fragments.values()],
             "hold": self.hold.snapshot(),
             "crew": self.crew.snapshot(),
             "progress": self.progress.snapshot(),
@@ -100,6 +122,8 @@ class RoundState:
             part = getattr(self, name)
             if isinstance(part, HoldMachine | Crew | Progress):
                 part.restore(value)
+            elif name == "fragments":
+                self.fragments = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in value}
             else:
                 # A journal's header turns lists into tuples.
                 setattr(self, name, type(part)(value) if isinstance(part, list | dict) else value)
@@ -110,9 +134,19 @@ class RoundState:
         return self.progress.version if self.n_bytes else 0
 
     @property
+    def arrived(self) -> dict[int, Batch]:
+        """The collectors' shares of this round that are here."""
+        return self.fragments if self.config["replay"] else self.hold.batches
+
+    @property
+    def n_batches(self) -> int:
+        """Batches that this round brings to the slot."""
+        return 1 if self.config["replay"] else len(self.crew.members)
+
+    @property
     def is_complete(self) -> bool:
-        """Whether every collector's share of this round is here."""
-        return len(self.hold.batches) == len(self.crew.members)
+        """Whether every batch of this round is here."""
+        return len(self.hold.batches) == self.n_batches
 
     def _enter(self, phase: str) -> None:
         if phase != self.phase:
@@ -124,8 +158,12 @@ class RoundState:
 
     # The parts of the machine are one class in the end and call each other through these names.
     _wake: Callable[[], None]
+    _draw: Callable[[], None]
+    _go_on: Callable[[], None]
     _publish: Callable[[], None]
     _evaluate: Callable[[], None]
     _plan_hold: Callable[[], None]
     _boundary: Callable[[float], None]
     _end: Callable[[str, str], None]
+    _leave: Callable[[str], None]
+    _next_round: Callable[..., None]

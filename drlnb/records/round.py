@@ -16,6 +16,7 @@ __all__ = [
     "ComputeGradient",
     "DropExperience",
     "EndTask",
+    "EpisodesLost",
     "Evaluate",
     "EvaluationFinished",
     "ExecutorDied",
@@ -59,6 +60,8 @@ class TaskOpened(Event):
     episodes: tuple[tuple[float, int], ...]
     #: Bytes of one version as it is published; 0 if not known yet.
     n_bytes: int
+    #: Best mean return of the evaluations so far, None before the first.
+    eval_best: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFinished(Event):
-    """Deterministic episodes with frozen statistics and raw rewards."""
+    """Whole episodes with frozen statistics and raw rewards."""
 
     version: int
     mean_reward: float
@@ -179,6 +182,10 @@ class EvaluationFinished(Event):
     n_episodes: int
     #: Why it could not be done; empty if it was.
     failure: str
+    #: The most likely actions, or samples.
+    deterministic: bool = True
+    #: Return and length of each episode.
+    episodes: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +234,16 @@ class MetricsRecorded(Decision):
     round: int
     n_timesteps: int
     metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodesLost(Decision):
+    """A resumed run could not bring environments back: their running episodes are gone, new ones have begun."""
+
+    collector: int
+    n_episodes: int
+    #: In words for a person.
+    text: str
 
 
 # ------------------------------------------------------------------ commands
@@ -320,12 +337,13 @@ class WriteCheckpoint(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluate(Command):
-    """Play deterministic episodes with the committed parameters, on one collector."""
+    """Play episodes with the committed parameters, on one collector."""
 
     collector: int
     node: str
     version: int
     n_episodes: int
+    deterministic: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,17 @@
 """What is one training task, as plain data that travels?"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-__all__ = ["ALGORITHMS", "TaskSpec"]
+__all__ = ["ALGORITHMS", "SOURCE_KEYS", "TaskSpec"]
 
 #: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.TABLE`.
-ALGORITHMS = ("ppo", "dqn")
+ALGORITHMS = ("ppo", "gpf", "dqn")
+
+#: Fields of a task that say how its environments are made.
+SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class TaskSpec:
     env_factory: str | None = None
     #: Arguments of the environment's constructor, or of the factory.
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.wrappers.KNOWN`.
+    env_wrappers: Sequence[Mapping[str, Any]] = field(default_factory=list)
     algo: str = "ppo"
     #: Budget in environment steps over all environments, at least 1.
     total_timesteps: int

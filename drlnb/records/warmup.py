@@ -35,6 +35,8 @@ class CollectorReady(Event):
     #: Collectors starting on that node at the same time, this one included.
     n_starting: int
     start_mode: str
+    #: Environments that a checkpoint could not bring back: their episodes began anew.
+    episodes_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ the tasks that act here.  It imports neither torch nor gymnasium: its children d
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import uuid
@@ -20,7 +21,7 @@ from drlnb.runtime.collectors import CollectorHost, LiveCollector
 from drlnb.runtime.devices import find_devices
 from drlnb.runtime.executors import Executor
 from drlnb.runtime.lifeline import become
-from drlnb.runtime.master import Master
+from drlnb.runtime.master import AGAIN, Master
 from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version, refused
 from drlnb.runtime.start_modes import Zygote
 from drlnb.runtime.stores import Stores
@@ -295,18 +296,22 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
     # ------------------------------------------------------------------ masters
     async def run_master(self, run: str, task: str) -> str:
         """Host one task's master until the task ends; the anchor waits for it."""
-        attached = await self.ask_broker("drlnb_task_attach", run=run, task=task, node=self.node)
-        if "error" in attached:
-            return str(attached["message"])
-        former = self.masters.get((run, task))
-        if former is not None:
-            await former.abort("another attempt has begun")
-        master = self.masters[run, task] = Master(self, run, task, attached)
-        try:
-            return await master.run_to_end()
-        finally:
-            if self.masters.get((run, task)) is master:
-                del self.masters[run, task]
+        for n_replay_losses in itertools.count():
+            attached = await self.ask_broker("drlnb_task_attach", run=run, task=task, node=self.node)
+            if "error" in attached:
+                return str(attached["message"])
+            former = self.masters.get((run, task))
+            if former is not None:
+                await former.abort("another attempt has begun")
+            master = self.masters[run, task] = Master(self, run, task, attached, n_replay_losses)
+            try:
+                ended = await master.run_to_end()
+            finally:
+                if self.masters.get((run, task)) is master:
+                    del self.masters[run, task]
+            if ended != AGAIN:
+                break
+        return ended
 
     async def control(self, run: str, task: str, action: str, payload: Any = b"", **how: Any) -> dict[str, Any]:
         """Pass a person's wish on to the master here."""

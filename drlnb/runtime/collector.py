@@ -28,10 +28,19 @@ class CollectorChild:
         self.store: StoreReader | None = None
         self.collector: Any = None
         self.spec: TaskSpec | None = None
+        #: What answers instead, if this process holds a replay ring.
+        self.ring: Any = None
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
+        if header.get("role") == "replay":
+            from drlnb.runtime.replay_child import ReplayChild
+
+            self.ring = ReplayChild()
+        if self.ring is not None:
+            answered: tuple[dict[str, Any], list[Any]] = self.ring.answer(header, payload)
+            return answered
         if op == "configure":
             return self._configure(header, payload)
         if op == "wake":
@@ -70,7 +79,11 @@ class CollectorChild:
     def _wake(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         parameters = self._parameters(header)
         fragment = self.collector.collect(
-            parameters, version=header["version"], round=header["round"], n_steps=header["n_steps"]
+            parameters,
+            version=header["version"],
+            round=header["round"],
+            n_steps=header["n_steps"],
+            n_timesteps=header["n_timesteps"],
         )
         packed, buffer = fragment.pack()
         answer = {

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drlnb.records import distribution, warmup
+from drlnb.records import distribution, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
 from drlnb.runtime import checkpoint
+from drlnb.runtime.replay_effects import ReplayEffects
 
 if TYPE_CHECKING:
     from drlnb.runtime.master import Master
@@ -35,7 +36,9 @@ class Effects:
         self._n_fragments = 0
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
+        self._ring = ReplayEffects(master)
         self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
+            **self._ring.table,
             warmup.StartCollector: self._start_collector,
             warmup.WakeCollector: self._wake,
             words.RequestSlot: self._request,
@@ -54,6 +57,9 @@ class Effects:
         """Carry out what takes no time; return the coroutine of what does."""
         if isinstance(command, words.CommitParameters):
             self._commit(command)
+            return None
+        if isinstance(command, replay.CarryParameters):
+            self._ring.carry(command)
             return None
         if isinstance(command, words.DropExperience):
             self.m.experience.pop(command.key, None)
@@ -115,6 +121,7 @@ class Effects:
 
     async def _wake(self, command: warmup.WakeCollector) -> None:
         m = self.m
+        machine: Any = m.host.machine
         reply = await self._ask_collector(
             command.collector,
             command.node,
@@ -122,6 +129,7 @@ class Effects:
             round=command.round,
             version=command.version,
             n_steps=command.n_steps,
+            n_timesteps=machine.progress.n_timesteps,
         )
         if reply["op"] != "experience":
             return  # its loss is told by CollectorLost
@@ -322,6 +330,10 @@ class Effects:
             if member.node and member.status in {"ready", "sent"}
         }
         replies = await asyncio.gather(*asks.values())
+        try:
+            ring = await self._ring.saved()
+        except ConnectionError:
+            return  # ReplayLost ends this attempt
         states = {i: bytes(r["payload"]) for i, r in zip(asks, replies, strict=True) if r["op"] == "state"}
         facts = {
             "task": m.task,
@@ -336,6 +348,8 @@ class Effects:
         }
         blobs = {"published.bin": committed.published, "state.bin": committed.state}
         blobs |= {f"env-{i}.bin": state for i, state in states.items()}
+        if ring is not None:
+            facts["ring"], blobs["ring.bin"] = ring.pack()
         m.host.feed(words.CheckpointGathered, version=command.version)
         failure, n_bytes = "", 0
         try:

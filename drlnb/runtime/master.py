@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.round import RoundMachine
-from drlnb.records import placement, warmup
+from drlnb.planning.round_state import RING
+from drlnb.records import placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.records.common import SettingChanged
@@ -22,7 +23,8 @@ from drlnb.records.errors import CheckpointError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import round_steps
+from drlnb.rl.algorithms import off_policy, round_steps
+from drlnb.rl.fragments import Fragment
 from drlnb.runtime import checkpoint
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
@@ -32,7 +34,10 @@ from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
 if TYPE_CHECKING:
     from drlnb.runtime.agent import AgentPlugin
 
-__all__ = ["Committed", "Master"]
+__all__ = ["AGAIN", "Committed", "Master"]
+
+#: How :meth:`Master.run_to_end` ends when another attempt must follow here.
+AGAIN = "again"
 
 #: Time between two messages of journal rows to the broker, in seconds (at most 10 messages per second and task).
 _FLUSH_S = 0.1
@@ -62,10 +67,15 @@ class Master:
         Its names.
     attached
         The broker's answer to ``drlnb_task_attach``.
+    n_replay_losses
+        How many attempts before this one, on this node, ended because the replay ring was lost.
     """
 
-    def __init__(self, agent: "AgentPlugin", run: str, task: str, attached: Mapping[str, Any]) -> None:
+    def __init__(
+        self, agent: "AgentPlugin", run: str, task: str, attached: Mapping[str, Any], n_replay_losses: int = 0
+    ) -> None:
         self.agent, self.run, self.task = agent, run, task
+        self.n_replay_losses = n_replay_losses
         self.attempt = int(attached["attempt"])
         self.spec_plain = dict(attached["spec"])
         self.spec = TaskSpec.from_plain(self.spec_plain)
@@ -87,6 +97,8 @@ class Master:
         #: Collector -> state of its environments from the checkpoint, used at its first start.
         self.env_states: dict[int, bytes] = {}
         self.episodes_lost = 0
+        #: Replay ring from the checkpoint, used at its start.
+        self.ring_state: Fragment | None = None
         self.gate = StoreGate()
         self.leases = LeaseClient(
             agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
@@ -111,6 +123,8 @@ class Master:
             "n_collectors": self.spec.n_collectors,
             "n_steps": round_steps(self.spec),
             "total_timesteps": self.spec.total_timesteps,
+            "replay": off_policy(self.spec.algo),
+            "n_replay_losses": self.n_replay_losses,
             "planners": self.planners,
             **self.settings,
         }
@@ -163,6 +177,8 @@ class Master:
         )
         self.gate = StoreGate(version=facts["version"])
         self.env_states = {int(i): blobs[f"env-{i}.bin"] for i in facts["collectors"]}
+        if "ring" in facts:
+            self.ring_state = Fragment.unpack(facts["ring"], blobs["ring.bin"])
         return {
             "version": facts["version"],
             "n_rounds": facts["n_rounds"],
@@ -194,14 +210,7 @@ class Master:
         if self._ended:
             return
         self._ended = True
-        ends = [
-            self.agent.call(
-                address, "drlnb_end_task", run=self.run, task=self.task, attempt=self.attempt, timeout_s=10.0
-            )
-            for address in self.addresses.values()
-        ]
-        await asyncio.gather(*ends, return_exceptions=True)
-        await self._flush()
+        await self._end_children()
         for _ in range(3):
             with contextlib.suppress(OSError, TimeoutError):
                 await self.agent.ask_broker(
@@ -210,6 +219,26 @@ class Master:
                 break
         if not self.done.done():
             self.done.set_result(state)
+
+    async def begin_again(self, reason: str) -> None:
+        """End this attempt everywhere; the agent begins another one from the newest checkpoint."""
+        if self._ended:
+            return
+        self._ended = True
+        self._rows.append({"s": self.stream, "k": "n", "r": "Restarting", "text": reason})
+        await self._end_children()
+        if not self.done.done():
+            self.done.set_result(AGAIN)
+
+    async def _end_children(self) -> None:
+        ends = [
+            self.agent.call(
+                address, "drlnb_end_task", run=self.run, task=self.task, attempt=self.attempt, timeout_s=10.0
+            )
+            for address in self.addresses.values()
+        ]
+        await asyncio.gather(*ends, return_exceptions=True)
+        await self._flush()
 
     async def abort(self, reason: str) -> None:
         """Drop everything without a word to the broker: another attempt takes over, or the node ends."""
@@ -224,6 +253,9 @@ class Master:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
         await self._flush()
+        ring = (self.run, self.task, RING)
+        if (live := self.agent.collectors.live.get(ring)) is not None and live.attempt == self.attempt:
+            await self.agent.collectors.stop(ring)  # this node may hold no collector of the task
         await asyncio.to_thread(self.writer.close)
         self.experience.clear()
 
@@ -241,7 +273,10 @@ class Master:
             self.host.feed(kinds[action])
 
     def collector_lost(self, *, collector: int, node: str, reason: str, detail: str) -> None:
-        """Hear that a collector's process is gone."""
+        """Hear that a collector's process is gone, or that of the replay ring."""
+        if collector == RING:
+            self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
+            return
         self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
 
     def node_lost(self, node: str, reason: str) -> None:

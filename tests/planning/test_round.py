@@ -316,7 +316,7 @@ def test_a_broken_invariant_is_named():
 
 
 def test_defaults():
-    """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, 20 episodes."""
+    """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
             "hold": "round", "warmup": "cold", "batching": "equal", "swapping": "none", "distribution": "star",
@@ -326,9 +326,16 @@ def test_defaults():
         "checkpoint_min_s": 5.0,
         "checkpoint_max_s": 120.0,
         "n_eval_episodes": 20,
+        "eval_freq": 0,
+        "eval_episodes": 5,
+        "eval_deterministic": True,
+        "eval_keep_best": False,
         "max_collector_restarts": 20,
         "max_collector_errors": 3,
         "max_executor_deaths": 3,
+        "replay": False,
+        "max_replay_losses": 5,
+        "n_replay_losses": 0,
     }  # fmt: skip
     machine = RoundMachine({"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 1, "total_timesteps": 1})
     assert machine.hold.planner.name == "round"

@@ -36,6 +36,8 @@ class Peer:
                 checkpoint_min_s=0.0,
                 max_collector_restarts=10_000,
                 max_executor_deaths=10_000,
+                eval_freq=n_collectors * self.rng.choice([0, 8, 12]),
+                eval_keep_best=True,
             )
         )
         self.kind = False

@@ -17,7 +17,7 @@ def test_defaults():
     """One collector, seed 0, PPO."""
     task = spec()
     assert (task.algo, task.seed, task.n_collectors, task.group, dict(task.hyperparameters)) == ("ppo", 0, 1, None, {})
-    assert ALGORITHMS == ("ppo",)
+    assert ALGORITHMS == ("ppo", "gpf", "dqn")
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_every_collector_has_an_environment():
 
 def test_an_unknown_algorithm():
     """The message lists those that there are."""
-    with pytest.raises(ValueError, match="algo must be one of ppo, got 'dqn'"):
-        spec(algo="dqn")
+    with pytest.raises(ValueError, match="algo must be one of ppo, gpf, dqn, got 'sac'"):
+        spec(algo="sac")
 
 
 @given(

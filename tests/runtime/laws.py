@@ -8,6 +8,7 @@ from drlnb.records import distribution, leasing
 from drlnb.records import round as words
 from drlnb.records.base import Event
 from drlnb.records.journal import Journal, Stream
+from drlnb.records.replay import ParametersCarried
 
 __all__ = ["check_laws"]
 
@@ -46,13 +47,15 @@ def _one_holder_per_slot(stream: Stream) -> None:
 def _rounds(stream: Stream) -> None:
     used = Counter((r.collector, r.round) for r in stream.of(words.DropExperience) if r.reason == "used")
     assert all(n == 1 for n in used.values()), "a fragment was used twice"
-    committed = [r.version for r in stream.of(words.ParametersCommitted)]
+    committed = [r.version for r in stream.records if isinstance(r, words.ParametersCommitted | ParametersCarried)]
     assert committed == list(range(committed[0], committed[0] + len(committed))) if committed else True
     metrics = stream.of(words.MetricsRecorded)
     samples = {(r.collector, r.round): r.n_samples for r in stream.of(words.ExperienceArrived)}
     if metrics:
         opened = stream.of(words.TaskOpened)[0]
-        total = sum(samples[key] for key in used)
+        ring = {(r.collector, r.round) for r in stream.of(words.DropExperience) if r.reason == "in the ring"}
+        made = {key for key in ring if key[1] <= metrics[-1].round} or used
+        total = sum(samples[key] for key in made)
         assert metrics[-1].n_timesteps - opened.n_timesteps == total, "steps shown are not the steps used"
     _returned_before_sent(stream)
 

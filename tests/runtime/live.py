@@ -63,16 +63,24 @@ class Bench:
                 self.seen[process.pid] = process
 
     def spec(
-        self, name: str, *, env: str = "CartPole-v1", steps: int = 4096, n_collectors: int = 2, **more: Any
+        self,
+        name: str,
+        *,
+        env: str = "CartPole-v1",
+        algo: str = "ppo",
+        steps: int = 4096,
+        n_collectors: int = 2,
+        **more: Any,
     ) -> Any:
         """Return a task of a known environment."""
         from drlnb.rl.settings import resolve
 
         spaces = self.install.probe_env(self.client, env)
-        resolved = resolve(env, overrides=more)
+        resolved = resolve(env, algo, overrides=more)
         return TaskSpec(
             name=name,
             env=env,
+            algo=algo,
             total_timesteps=steps,
             n_envs=resolved.n_envs,
             n_collectors=n_collectors,

@@ -90,12 +90,27 @@ class StoreGate:
         str or None
             None if the commit is admitted; else the reason, and nothing has changed.
         """
-        if version != self._version + 1:
-            return f"version {version} does not follow the committed version {self._version}"
-        reason = self.learn(fence, attempt)
+        reason = self._gap(version) or self.learn(fence, attempt)
         if reason is None:
             self._version = version
         return reason
+
+    def carry(self, attempt: int, version: int) -> str | None:
+        """Count `version` as committed with the parameters that are here, which takes no lease, or say why not.
+
+        Returns
+        -------
+        str or None
+            None if it is admitted; else the reason, and nothing has changed.
+        """
+        reason = self._gap(version) or _older(attempt, self._attempt)
+        if reason is None:
+            self._version = version
+        return reason
+
+    def _gap(self, version: int) -> str | None:
+        follows = version == self._version + 1
+        return None if follows else f"version {version} does not follow the committed version {self._version}"
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data."""

@@ -54,6 +54,18 @@ def test_a_store_that_knows_of_a_newer_grant_refuses_the_former_holder():
     assert gate.version == 1
 
 
+def test_parameters_are_carried_in_order_and_by_the_newest_attempt():
+    """A version without a lease follows the committed one; a replaced master is refused; fences go on as before."""
+    gate = StoreGate()
+    gate.admit(fence(5), 2, 1)
+    assert gate.carry(2, 3) == "version 3 does not follow the committed version 1"
+    assert gate.carry(1, 2) == "attempt 1 is older than attempt 2"
+    assert gate.carry(2, 2) is None
+    assert gate.version == 2
+    assert gate.admit(fence(4), 2, 3) == "fence #4 of epoch 1 is below the highest seen, #5 of epoch 1"
+    assert gate.admit(fence(5), 2, 3) is None
+
+
 @pytest.mark.parametrize("make", [FenceGate, StoreGate])
 def test_fresh_gates_survive_json(make):
     """A gate that saw nothing still admits everything after a restore."""
