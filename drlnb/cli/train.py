@@ -1,6 +1,7 @@
 """``drlnb train ENV [ENV ...]``: train all tasks at once."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,12 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         "for its environment, else Stable-Baselines3's defaults.",
     )
     parser.add_argument("envs", nargs="+", metavar="ENV", help="Gymnasium id, or module:Id-v0")
-    parser.add_argument("--algo", choices=ALGORITHMS, default="ppo", help="algorithm (default ppo)")
+    parser.add_argument(
+        "--algo", choices=ALGORITHMS, help="algorithm (default ppo; with --zoo what the file's name says)"
+    )
+    parser.add_argument(
+        "--zoo", metavar="FILE", type=Path, help="take each environment's settings from an rl-baselines3-zoo file"
+    )
     add_cluster_options(parser)
     parser.add_argument(
         "--collectors", type=at_least(1), metavar="N", help="collector processes per task (default min(2, n_envs))"
@@ -89,10 +95,11 @@ def _tasks(args: argparse.Namespace) -> list[Any]:
     for key in hyper:
         if key in _OPTIONS:
             raise UsageError(f"{key} is not a hyper-parameter; give it as {_OPTIONS[key]}")
+    make: Any = partial(Task.from_zoo, args.zoo) if args.zoo else Task
     return [
-        Task(
+        make(
             env,
-            args.algo,
+            args.algo or (None if args.zoo else "ppo"),
             total_timesteps=args.total_timesteps,
             seed=seed,
             n_envs=args.n_envs,

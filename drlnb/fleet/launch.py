@@ -11,7 +11,7 @@ from drlnb.fleet.existing import check, prepare
 from drlnb.fleet.link import Link
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.runtime.rundir import RunDir
 from drlnb.runtime.versions import versions
 
@@ -90,8 +90,8 @@ def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[st
     problems: list[EnvError] = []
     made = []
     for task in tasks:
-        own = task.get("env_factory") or task.get("env_kwargs")
-        source = {key: task.get(key) for key in ("env", "env_factory", "env_kwargs")} if own else task["env"]
+        given = {key: task[key] for key in SOURCE_KEYS if task.get(key)}
+        source = task["env"] if list(given) == ["env"] else given
         env = json.dumps(source)
         if task.get("observation_space") is None and env not in spaces:
             try:

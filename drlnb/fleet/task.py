@@ -3,16 +3,23 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
 
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.settings import resolve
+from drlnb.rl.wrappers import read_wrappers
+from drlnb.rl.zoo import read_entry, resolve_entry
 
 __all__ = ["Task", "task_specs"]
 
 #: Names become file names and part of stream names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+#: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
+_ARGUMENTS = ("seed", "n_collectors", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
 
 #: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
 _DEFAULT_COLLECTORS = 2
@@ -40,6 +47,9 @@ class Task:
         Curves of one group are drawn with a band over seeds.
     env_kwargs
         Arguments of the environment's constructor, or of the factory.
+    env_wrappers
+        Names of :data:`drlnb.rl.wrappers.KNOWN`, or ``{name: arguments}``, innermost first.  Returns of episodes are
+        counted beneath them.
     deterministic
         Same spec, same machine type, same bits, whatever arrives first.
     name
@@ -71,6 +81,7 @@ class Task:
         n_collectors: int | None = None,
         group: str | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
+        env_wrappers: Any = None,
         deterministic: bool = True,
         name: str | None = None,
         **hyperparameters: Any,
@@ -90,6 +101,7 @@ class Task:
         if problems:
             raise ConfigError(problems)
         self.name = name
+        wrappers = read_wrappers(env_wrappers)
         env, factory = _source(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
         try:
@@ -98,6 +110,7 @@ class Task:
                 env=env,
                 env_factory=factory,
                 env_kwargs=dict(env_kwargs or {}),
+                env_wrappers=wrappers,
                 deterministic=deterministic,
                 algo=algo,
                 total_timesteps=resolved.total_timesteps,
@@ -110,6 +123,60 @@ class Task:
             )
         except ValueError as error:
             raise ConfigError(str(error)) from None
+
+    @classmethod
+    def from_zoo(
+        cls,
+        path: str | Path,
+        env: str,
+        algo: str | None = None,
+        *,
+        total_timesteps: int | None = None,
+        n_envs: int | None = None,
+        **others: Any,
+    ) -> Self:
+        """Make a task from an entry of an rl-baselines3-zoo file, unchanged; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path
+            A YAML file such as the zoo's ``ppo.yml``: environment id -> settings.
+        env
+            Gymnasium id; Atari games fall back on the entry ``atari``.
+        algo
+            Algorithm; None: what the file's name says, else ``ppo``.
+        total_timesteps, n_envs
+            Instead of the entry's.
+        **others
+            As of :class:`Task`; hyper-parameters win over the entry's, `env_wrappers` go around its wrappers.
+
+        Returns
+        -------
+        Task
+            What the entry leaves open is Stable-Baselines3's default, never our tuned settings.
+
+        Raises
+        ------
+        ConfigError
+            If the file has no such entry, or something in it is unknown, unsupported or wrong; the message lists all of
+            it, with lines.
+
+        Examples
+        --------
+        >>> Task.from_zoo("ppo.yml", "CartPole-v1", seed=1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        drlnb.records.errors.ConfigError: zoo file ppo.yml cannot be read: ...
+        """
+        entry = read_entry(path, env, algo)
+        own = {key: others.pop(key) for key in _ARGUMENTS if key in others}
+        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs}
+        found = resolve_entry(entry, overrides=others, **counts)
+        own["env_wrappers"] = [*entry.wrappers, *read_wrappers(own.get("env_wrappers"))]
+        budget, n = found.total_timesteps, found.n_envs
+        task = cls(env, entry.algo, total_timesteps=budget, n_envs=n, **own, **found.hyperparameters)
+        task._spec = replace(task._spec, origin=found.origin)
+        return task
 
     def __repr__(self) -> str:
         spec = self._spec

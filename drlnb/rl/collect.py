@@ -27,6 +27,7 @@ from drlnb.rl.normalise import Moments
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 from drlnb.rl.snapshots import freeze, restorable, thaw
+from drlnb.rl.wrappers import tally_of
 
 __all__ = ["Collector", "split_envs"]
 
@@ -148,9 +149,16 @@ class Collector:
             "n_steps": n_steps,
             "n_samples": n_steps * n,
             "collect_s": time.perf_counter() - started,
-            "episodes": run.episodes,
+            "episodes": self._episodes(run),
         }
         return Fragment(header, arrays)
+
+    def _episodes(self, run: "_Run") -> list[list[float]]:
+        """Return raw returns and lengths; with wrappers as the tallies beneath them say."""
+        if not self.spec.env_wrappers:
+            return run.episodes
+        tallies = [tally for env in self._envs if (tally := tally_of(env)) is not None]
+        return [list(episode) for tally in tallies for episode in tally.drain()]
 
     def _step(self, t: int, run: "_Run", noise: np.ndarray) -> None:
         current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths

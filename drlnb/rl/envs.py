@@ -5,16 +5,18 @@ steps, so that a wrong name or a broken contract is told at once, in words.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from drlnb.records.errors import EnvError, MissingExtra, UnsupportedSpace
-from drlnb.records.spec import TaskSpec
+from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
+from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.rl.suites import prepare
+from drlnb.rl.wrappers import make_options, wrap
 
 __all__ = ["Source", "describe", "fitting", "make_env", "probe"]
 
@@ -31,16 +33,20 @@ _ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium
 Source = str | TaskSpec | Mapping[str, Any]
 
 
-def _told_source(source: Source) -> tuple[str, str | None, dict[str, Any]]:
-    """Return name, factory as text or None, and the constructor's arguments."""
+class _Told(NamedTuple):
+    env: str
+    #: As text; None: `env` is an id.
+    factory: str | None
+    kwargs: dict[str, Any]
+    wrappers: Sequence[Mapping[str, Any]]
+
+
+def _told_source(source: Source) -> _Told:
     if isinstance(source, str):
-        return source, None, {}
-    plain = (
-        {"env": source.env, "env_factory": source.env_factory, "env_kwargs": source.env_kwargs}
-        if isinstance(source, TaskSpec)
-        else source
-    )
-    return str(plain["env"]), plain.get("env_factory"), dict(plain.get("env_kwargs") or {})
+        return _Told(source, None, {}, ())
+    plain = {key: getattr(source, key) for key in SOURCE_KEYS} if isinstance(source, TaskSpec) else source
+    kwargs, wrappers = plain.get("env_kwargs") or {}, plain.get("env_wrappers") or ()
+    return _Told(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
 
 
 def make_env(source: Source) -> gymnasium.Env:
@@ -49,21 +55,27 @@ def make_env(source: Source) -> gymnasium.Env:
     Parameters
     ----------
     source
-        A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env``, ``env_factory``, ``env_kwargs``.
+        A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env`` and what else of
+        :data:`drlnb.records.spec.SOURCE_KEYS` it has.
 
     Raises
     ------
     EnvError
-        If the id is unknown, its module cannot be imported, the factory cannot be rebuilt, or the constructor raises.
+        If the id is unknown, its module cannot be imported, the factory cannot be rebuilt, the constructor raises, or
+        a wrapper refuses the environment.
+    ConfigError
+        If a wrapper is unknown.
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    env, factory, kwargs = _told_source(source)
+    env, factory, kwargs, wrappers = _told_source(source)
     try:
         if factory is not None:
-            return _built(env, factory, kwargs)
-        return gymnasium.make(env, disable_env_checker=True, **kwargs)
-    except (EnvError, MissingExtra):
+            return wrap(_built(env, factory, kwargs), wrappers)
+        prepare(env)
+        made = gymnasium.make(env, disable_env_checker=True, **{**make_options(env, wrappers), **kwargs})
+        return wrap(made, wrappers)
+    except (EnvError, MissingExtra, ConfigError):
         raise
     except gymnasium.error.DependencyNotInstalled as error:
         raise MissingExtra(f"{env} needs a package that is not installed: {error}") from error
@@ -235,7 +247,7 @@ def probe(source: Source) -> dict[str, Any]:
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    made, env = make_env(source), _told_source(source)[0]
+    made, env = make_env(source), _told_source(source).env
     try:
         _check_spaces(env, made)
         _walk(env, made)

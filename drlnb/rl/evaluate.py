@@ -13,6 +13,7 @@ from drlnb.rl.actors import Actor
 from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import make_env
 from drlnb.rl.seeding import EVAL, generator, reset_seed
+from drlnb.rl.wrappers import tally_of
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -90,6 +91,7 @@ def _play(actor: Actor, envs: list[gymnasium.Env], seed: int, n_episodes: int, d
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
     playing = dict(enumerate(range(len(envs))))  # environment -> its episode
     obs = [env.reset(seed=reset_seed(seed, EVAL, k))[0] for k, env in enumerate(envs)]
+    tallies = [tally_of(env) for env in envs]
     rngs = [generator(seed, EVAL, k, 1) for k in range(n_episodes)]
     width = actor.head.width
     while playing:
@@ -107,6 +109,15 @@ def _play(actor: Actor, envs: list[gymnasium.Env], seed: int, n_episodes: int, d
             lengths[episode] += 1
             if not (terminated or truncated):
                 continue
+            tally = tallies[column]
+            if tally is not None:
+                ended = tally.drain()
+                if not ended:  # a wrapper's end: a lost life, after which the game goes on, or a limit of its own
+                    obs[column], _ = envs[column].reset()
+                    ended = tally.drain()
+                if not ended:
+                    continue
+                returns[episode], lengths[episode] = ended[0]
             following = episode + len(envs)
             if following >= n_episodes:
                 del playing[column]

@@ -105,6 +105,26 @@ def _checked_count(name: str, value: Any, problems: list[str]) -> int:
     return int(value)
 
 
+def _kind(algo: str) -> type[Settings]:
+    try:
+        return settings_class(algo)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _entry(
+    env: str, algo: str, entry: Mapping[str, Any] | None, kind: type[Settings], problems: list[str]
+) -> tuple[dict[str, Any], str]:
+    """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
+    if entry is not None:
+        budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
+        return _split({k: v for k, v in entry.items() if k not in budget}, kind, problems) | budget, "a zoo entry"
+    found = tuned(env, algo)
+    if found is None:
+        return {}, "Stable-Baselines3's defaults"
+    return found, f"tuned settings for {env} (rl/settings.yml)"
+
+
 def resolve(
     env: str,
     algo: str = "ppo",
@@ -112,6 +132,7 @@ def resolve(
     overrides: Mapping[str, Any] | None = None,
     n_envs: int | None = None,
     total_timesteps: int | None = None,
+    entry: Mapping[str, Any] | None = None,
 ) -> Resolved:
     """Return the complete settings for an environment.
 
@@ -126,6 +147,8 @@ def resolve(
         Settings by Stable-Baselines3's names (or CleanRL's); text is read as a command line's.
     n_envs, total_timesteps
         Override the entry's; None leaves them.
+    entry
+        Used instead of settings.yml: settings of a zoo file, ``n_envs`` and ``n_timesteps`` among them.
 
     Returns
     -------
@@ -138,16 +161,12 @@ def resolve(
         If anything is wrong; the message holds all problems.
     """
     problems: list[str] = []
-    try:
-        kind = settings_class(algo)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    entry = tuned(env, algo)
+    kind = _kind(algo)
+    found, origin = _entry(env, algo, entry, kind, problems)
     given = _split(overrides or {}, kind, problems)
-    origin = "Stable-Baselines3's defaults" if entry is None else f"tuned settings for {env} (rl/settings.yml)"
     if given:
         origin += ", with " + ", ".join(sorted(given))
-    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **(entry or {})}
+    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **found}
     steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
     envs_given = given.pop("n_envs", envs_of_entry)
     timesteps = steps_of_entry if total_timesteps is None else total_timesteps

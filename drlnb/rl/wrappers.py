@@ -93,7 +93,7 @@ KNOWN: Mapping[str, Known] = {
 
 
 def read_wrappers(value: Any) -> list[dict[str, Any]]:
-    """Read a file's ``env_wrapper``: a name, ``{name: kwargs}``, or a list of those, innermost first.
+    """Read a file's ``env_wrapper``: a name, ``{name: kwargs}``, ``{"name", "kwargs"}``, or a list, innermost first.
 
     Parameters
     ----------
@@ -123,7 +123,8 @@ def read_wrappers(value: Any) -> list[dict[str, Any]]:
         if not isinstance(pairs, Mapping) or not all(isinstance(name, str) for name in pairs):
             problems.append(f"env_wrapper takes a name or {{name: arguments}}, got {item!r}")
             continue
-        for name, kwargs in pairs.items():
+        named = {pairs["name"]: pairs["kwargs"]} if pairs.keys() == {"name", "kwargs"} else pairs
+        for name, kwargs in named.items():
             found.append({"name": _own_name(name, problems), "kwargs": {} if kwargs is None else kwargs})
     found = [wrapper for wrapper in found if wrapper["name"]]
     problems += check_wrappers(found)

@@ -6,20 +6,21 @@ work, tags that build objects do not.  Texts that the zoo hands to ``eval`` are 
 """
 
 import difflib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
-from drlnb.rl.settings import parse_text
+from drlnb.rl.settings import Resolved, parse_text, resolve
 from drlnb.rl.suites import is_atari
 from drlnb.rl.wrappers import read_wrappers
 from drlnb.rl.zoo_text import parse_data
 
-__all__ = ["ZooEntry", "read_entry"]
+__all__ = ["ZooEntry", "read_entry", "resolve_entry"]
 
 #: Key of the entry that the zoo uses for every game of the Arcade Learning Environment.
 _ATARI_KEY = "atari"
@@ -46,6 +47,8 @@ class ZooEntry:
     #: The environment that was asked for.
     env: str
     algo: str
+    #: Name of the file.
+    file: str
     #: Key of the entry: the environment's id, or ``atari``.
     key: str
     #: Environment steps; None: the entry does not say.
@@ -107,6 +110,7 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     return ZooEntry(
         env=env,
         algo=chosen,
+        file=file.name,
         key=key,
         n_timesteps=n_timesteps,
         n_envs=n_envs,
@@ -115,6 +119,59 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
         lines=lines,
         origin=f"entry {key} of {file.name}",
     )
+
+
+def resolve_entry(entry: ZooEntry, *, overrides: Mapping[str, Any] | None = None, **counts: int | None) -> Resolved:
+    """Return the complete settings that an entry means; what it does not say is Stable-Baselines3's default.
+
+    A `batch_size` beyond the samples of a round means the whole round, as in Stable-Baselines3.
+
+    Parameters
+    ----------
+    entry
+        As of :func:`read_entry`.
+    overrides
+        Settings that win over the entry's.
+    **counts
+        ``n_envs`` and ``total_timesteps`` of :func:`drlnb.rl.settings.resolve`.
+
+    Returns
+    -------
+    Resolved
+        Plain data.
+
+    Raises
+    ------
+    ConfigError
+        If settings are unknown, unsupported or wrong; the message lists all of them, with the lines of the file.
+    """
+    given: dict[str, Any] = {**entry.hyperparameters, "n_envs": entry.n_envs}
+    if entry.n_timesteps is not None:
+        given["n_timesteps"] = entry.n_timesteps
+    origin, n_samples = entry.origin, _samples(entry, counts.get("n_envs"))
+    if n_samples is not None and given["batch_size"] > n_samples:
+        origin += f" (batch_size {given['batch_size']} is the whole round: {n_samples})"
+        given["batch_size"] = n_samples
+    try:
+        found = resolve(entry.env, entry.algo, overrides=overrides, entry=given, **counts)
+    except ConfigError as error:
+        raise ConfigError([_with_line(entry, problem) for problem in error.problems]) from None
+    if overrides:
+        origin += ", with " + ", ".join(sorted(overrides))
+    return replace(found, origin=origin)
+
+
+def _samples(entry: ZooEntry, n_envs: int | None) -> int | None:
+    """Return the samples of a round where the entry says both them and a batch size."""
+    n_steps, batch = entry.hyperparameters.get("n_steps"), entry.hyperparameters.get("batch_size")
+    return n_steps * (n_envs or entry.n_envs) if isinstance(n_steps, int) and isinstance(batch, int) else None
+
+
+def _with_line(entry: ZooEntry, problem: str) -> str:
+    """Put the line of the first setting that a problem names before it."""
+    words = re.findall(r"\w+", problem)
+    line = next((entry.lines[word] for word in words if word in entry.lines), None)
+    return f"{entry.file}:{line}: {problem}" if line is not None else f"{entry.file}: {problem}"
 
 
 def _load(file: Path) -> tuple[dict[Any, Any], Any]:
