@@ -8,7 +8,7 @@ from typing import Any, Self
 __all__ = ["ALGORITHMS", "SOURCE_KEYS", "TaskSpec"]
 
 #: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.TABLE`.
-ALGORITHMS = ("ppo", "dqn")
+ALGORITHMS = ("ppo", "gpf", "dqn")
 
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
