@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from drlnb.records.common import SettingChanged
 from drlnb.report import build
 from tests.views.journals import two_tasks
 
@@ -65,11 +66,20 @@ PAPER = """() => {
 }"""
 
 
+def _long_run():
+    """Return a run of two tasks for 60 s, whose setting is changed thrice at its end."""
+    run = two_tasks()
+    run.lease("a", 50.0, 50.0, 59.0, n=1)
+    for key in ("a.x", "a.y", "a.z"):
+        run.say(run.pool, SettingChanged(t=60.0, key=key, value=1, task=None))
+    return run
+
+
 @pytest.fixture
 def opened(tmp_path):
     """Return what opens a report of two tasks in a browser without network: its page, and what went wrong in it."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    build(two_tasks().journal(), tmp_path / "out.html")
+    build(_long_run().journal(), tmp_path / "out.html")
     words = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=words)
@@ -131,4 +141,33 @@ def test_in_forced_colours_lines_and_focus_are_the_systems(opened, scheme):
       return [[ring.outlineStyle, ring.outlineColor], getComputedStyle(probe).color];
     }""")
     assert ring == ["solid", own]
+    assert wrong == []
+
+
+def test_keys_walk_the_bars_in_time_and_read_the_marks(opened):
+    """Right goes to the next lease and stays at the last, Left goes back, Esc lets go; m reads marks in groups."""
+    page, wrong = opened()
+    leases = page.locator("#view-leases")
+    details = leases.get_by_test_id("details")
+    leases.get_by_test_id("canvas").focus()
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Escape", "m", "m"):
+        page.keyboard.press(key)
+        said.append(details.inner_text().split(" · ")[0])
+    assert said[:6] == ["#1", "#2", "#3", "#3", "#2", ""]
+    assert said[6:] == [
+        "mark at 10.0 s: hold: yield",
+        "3 marks at 1 min 0 s: x: 1, y: 1, z: 1",
+    ]
+    assert wrong == []
+
+
+def test_a_shorter_time_can_be_looked_at(opened):
+    """Of 60 s, the last 30 can be chosen, and all of it again; longer spans than the run are not offered."""
+    page, wrong = opened()
+    buttons = page.locator("#view-leases").get_by_test_id("windows").locator("button")
+    assert buttons.all_inner_texts() == ["30 s", "all"]
+    buttons.first.click()
+    pressed = buttons.evaluate_all("all => all.map(one => one.getAttribute('aria-pressed'))")
+    assert pressed == ["true", "false"]
     assert wrong == []

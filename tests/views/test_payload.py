@@ -76,6 +76,22 @@ def test_a_delta_brings_the_new_rows_alone():
     assert "lanes" not in content["header"]
 
 
+def test_a_delta_brings_the_changed_keys_alone():
+    """Keys with equal content stay at home, NaN included; what changed comes as plain data."""
+    old = {"same": [1, {"a": float("nan")}], "gone": 1, "array": np.zeros(2), "moved": (1.0, 2.0)}
+    new = {"same": [1, {"a": float("nan")}], "array": np.zeros(2), "moved": (1.0, float("inf")), "new": np.float64(3.0)}
+    content, _ = payload.diff((old, {}), (new, {}))
+    assert content["header"] == {"moved": [1.0, None], "new": 3.0}
+
+
+def test_rows_that_went_are_dropped_whatever_else_is_equal():
+    """A first row that is not the old first row: the old ones before it are dropped, equal ones after it kept."""
+    old = {"x": {"a": np.array([1.0, math.nan, 3.0, 4.0]), "b": np.array([5, 6, 7, 8], dtype=np.uint32)}}
+    new = {"x": {"a": np.array([math.nan, 3.0, 4.5]), "b": np.array([6, 7, 8], dtype=np.uint32)}}
+    content, _ = payload.diff(({}, old), ({}, new))
+    assert [(one["drop"], one["keep"], one["n"]) for one in content["layout"]] == [(1, 2, 1)]
+
+
 def test_traits_carry_the_number_of_the_latest_message():
     """JavaScript tells by it whether a synced snapshot is older than what messages told."""
     wire, view = Wire(), leasing.gantt(two_tasks().journal())
