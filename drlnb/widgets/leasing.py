@@ -61,7 +61,11 @@ class LeasingPanel(Panel):
         self._task.observe(self._task_chosen, "value")
         self._window.observe(self._window_chosen, "value")
         self.commands.add("apply", Command(what="change the hold planner", run=self._apply, check=self._can_apply))
-        return [ipywidgets.HBox([self._window, self._hold, self._task], layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})]
+        return [
+            ipywidgets.HBox(
+                [self._window, self._hold, self._task], layout={"flex_flow": "row wrap", "grid_gap": "0 12px"}
+            )
+        ]
 
     def facts(self) -> dict[str, Any]:
         """Return the Apply button."""
