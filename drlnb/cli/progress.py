@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from drlnb.fleet.board import TaskStatus
+from drlnb.rl.algorithms import settings_of
 
 __all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "table"]
 
@@ -122,6 +123,7 @@ def settings_lines(specs: Sequence[Any], defaults: Mapping[str, Any]) -> list[st
             f"seed {seeds}",
             "    differs from Stable-Baselines3's defaults: "
             + (", ".join(f"{key}={value}" for key, value in changed.items()) or "nothing"),
+            *(f"    {remark}" for remark in settings_of(first).remarks(first.n_envs)),
         ]
     return lines
 

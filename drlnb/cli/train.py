@@ -76,6 +76,14 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="planners, such as hold=last (default hold=round)",
     )
+    parser.add_argument(
+        "--track",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too",
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)")
     parser.add_argument(
         "--on-existing",
@@ -121,9 +129,10 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.fleet.fleet import Fleet, default_out, run_spec
     from drlnb.fleet.planners import planner_names
     from drlnb.fleet.task import task_specs
-    from drlnb.rl.ppo_settings import PpoSettings
+    from drlnb.rl.algorithms import settings_class
+    from drlnb.rl.sinks import sinks_of
 
-    tasks = _tasks(args)
+    tasks, sinks = _tasks(args), sinks_of(args.track)
     specs = task_specs(tasks)
     planners = planner_names(key_values("--planners", args.planners))
     out = args.out or default_out()
@@ -132,8 +141,8 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
-        for line in settings_lines(specs, PpoSettings().to_plain()):
+        for line in settings_lines(specs, settings_class(specs[0].algo)().to_plain()):
             session.say(line)
         slots = args.gpus or "auto"
         fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots))
-        return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, planners=planners))
+        return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, planners=planners, track=sinks))

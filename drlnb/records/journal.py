@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from drlnb.records import batching, common, distribution, leasing, placement, replay, swapping, warmup
+from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import JournalError
 
-__all__ = ["JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
+__all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
 
 #: Version of the line format; a reader refuses a higher one.
 JOURNAL_FORMAT = 1
+#: The columns whose records a journal may hold: what is imported here can be read back.
+COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, swapping, warmup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

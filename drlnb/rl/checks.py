@@ -200,6 +200,10 @@ class Settings:
         """Return all settings as a mapping of plain data."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    def remarks(self, n_envs: int) -> tuple[str, ...]:
+        """Return what a person should know of these settings before training begins; nothing here."""
+        return ()
+
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""
         return int(getattr(self, "n_steps"))  # noqa: B009 - a field of the subclasses that do not override this

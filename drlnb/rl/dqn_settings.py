@@ -164,6 +164,18 @@ class DqnSettings(Settings):
         """
         return n_transitions if self.gradient_steps == -1 else self.gradient_steps * self.periods_per_round
 
+    def remarks(self, n_envs: int) -> tuple[str, ...]:
+        """Say how much is learnt from each transition: the zoo's entries are tuned with one environment.
+
+        Examples
+        --------
+        >>> DqnSettings().remarks(16)
+        ('replay ratio 0.0156: 1 gradient steps per 64 transitions',)
+        """
+        made = self.round_steps() * n_envs
+        learnt = self.n_gradient_steps(made)
+        return (f"replay ratio {learnt / made:.3g}: {learnt} gradient steps per {made} transitions",)
+
     def n_target_updates(self, before: int, after: int, n_envs: int) -> int:
         """Return how many updates of the target network fall into the vector steps ``(before, after]``.
 

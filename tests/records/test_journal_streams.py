@@ -1,12 +1,14 @@
 """Streams of records in files."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline
 from drlnb.records.errors import JournalError
-from drlnb.records.journal import JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream, stream_of
+from drlnb.records.journal import COLUMNS, JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream, stream_of
 
 HEADER = StreamOpened(stream="s", machine="pool", config={"epoch": 1}, origin="measured", version="0")
 EVENT = DeadlinePassed(t=1.0, name="reap")
@@ -24,6 +26,14 @@ def test_a_stream_is_read_back():
     assert stream.records == (EVENT, COMMAND)
     assert not stream.torn
     assert HEADER.journal_format == JOURNAL_FORMAT == 1
+
+
+def test_every_column_of_records_can_be_read_back():
+    """Whoever imports the journal alone knows all records: each module that defines some is one of its columns."""
+    folder = Path(COLUMNS[0].__file__ or "").parent
+    pattern = re.compile(r"^class \w+\((Event|Decision|Command)\)", re.MULTILINE)
+    told = {path.stem for path in folder.glob("*.py") if pattern.search(path.read_text(encoding="utf-8"))}
+    assert told == {column.__name__.rpartition(".")[2] for column in COLUMNS}
 
 
 def test_answers_belong_to_the_event_before_them():
