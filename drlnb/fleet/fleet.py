@@ -18,6 +18,7 @@ from drlnb.fleet.planners import planner_names
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError
+from drlnb.rl.sinks import sinks_of
 from drlnb.runtime.rundir import RunDir
 
 __all__ = ["Fleet", "default_out", "launch", "resume", "run_spec"]
@@ -177,6 +178,7 @@ class Fleet:
         out: str | Path | None = None,
         on_existing: str = "error",
         planners: Mapping[str, str] | None = None,
+        track: Any = None,
     ) -> Training:
         """Start training; return as soon as every environment has been tried and the run is registered.
 
@@ -190,11 +192,15 @@ class Fleet:
             What to do with a run that is there: ``error``, ``resume``, ``restart`` or ``overwrite``.
         planners
             Decision -> planner's name, where it shall not be the default.
+        track
+            ``tensorboard``, ``wandb``, ``mlflow``, a sink of your own, or several; :meth:`Training.track`.
 
         Raises
         ------
         ConfigError
-            If tasks, planners or the directory are wrong.
+            If tasks, planners, sinks or the directory are wrong.
+        MissingExtra
+            If a sink's library is not installed.
         EnvError
             If an environment cannot be built, or its spaces cannot be served; no run directory is made.
         RunLocked
@@ -203,15 +209,21 @@ class Fleet:
             If another run would be resumed.
         """
         specs, names = task_specs(tasks), planner_names(planners)
+        sinks = sinks_of(track)  # wrong ones are told before anything starts
         if faces.notebook():
             for training in self._trainings:
                 if _goes_on(training, out) and same_work(training, specs, names):
                     say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
+                    if sinks and not training.tracked:
+                        training.track(sinks)
                     return training
         pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
         spec = {**run_spec(specs, names), "pool": pool}
         where = Path(out) if out is not None else default_out()
-        return self._started(launch(self._link, spec, where, on_existing, fleet=self))
+        training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
+        if sinks:
+            training.track(sinks)
+        return training
 
     def go_on(self, out: str | Path) -> Training:
         """Go on with the run of a directory, from its last checkpoints.

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.fleet.board import split_stream
+from drlnb.fleet.tap import Rows, Tap
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.feed import Feed
-from drlnb.rl.sinks import Recorder, RunFacts, Sink
+from drlnb.rl.sinks import Recorder, RunFacts, Sink, sinks_of
 
-__all__ = ["Tracking"]
+__all__ = ["Tracking", "Trackings"]
 
 
 class Tracking:
@@ -86,3 +88,76 @@ class Tracking:
     def close(self) -> None:
         """Let the sinks write what they have, and end them."""
         self._feed.close()
+
+
+class Trackings:
+    """All trackings of one run's handle; each hears the run from its first row, whenever it begins.
+
+    Parameters
+    ----------
+    rows
+        Where the run's rows are.
+    run_id, specs, out
+        As of :class:`Tracking`.
+    """
+
+    def __init__(self, rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
+        self._rows, self._run_id, self._specs, self._out = rows, run_id, tuple(specs), out
+        self._all: list[tuple[Tracking, Tap]] = []
+        self._open = 0
+        self._lock = threading.Lock()
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line per sink that does not write (all of) what it was given."""
+        return tuple(line for tracking, _ in self._all for line in tracking.failures)
+
+    @property
+    def active(self) -> bool:
+        """Whether sinks are open."""
+        return len(self._all) > self._open
+
+    def begin(self, track: Any) -> None:
+        """Open the sinks of :func:`drlnb.rl.sinks.sinks_of` and hand on what the run has said so far.
+
+        Raises
+        ------
+        ConfigError, MissingExtra
+            As of :func:`drlnb.rl.sinks.sinks_of`; nothing is opened then.
+        """
+        sinks = sinks_of(track)
+        if not sinks:
+            raise ConfigError("track needs at least one sink: tensorboard, wandb, mlflow or an object")
+        tracking = Tracking(sinks, run_id=self._run_id, specs=self._specs, out=self._out)
+        with self._lock:
+            self._all.append((tracking, self._rows.tap()))
+        self.feed()
+
+    def feed(self) -> None:
+        """Hand on what has come since the last time."""
+        with self._lock:
+            for tracking, tap in self._all[self._open :]:
+                tracking.feed(tap.drain()[1])
+
+    def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
+        """Add a scalar of the user's own to the next row; as of :meth:`Tracking.record`.
+
+        Raises
+        ------
+        ConfigError
+            If nothing tracks the run, so that nobody would ever see it.
+        """
+        listening = self._all[self._open :]
+        if not listening:
+            raise ConfigError(f"nothing tracks run {self._run_id}, so {key!r} would be lost: call run.track(...) first")
+        for tracking, _ in listening:
+            tracking.record(key, value, task=task, mean=mean)
+
+    def close(self) -> None:
+        """Hand on the last rows, and end all sinks; another :meth:`begin` may follow."""
+        self.feed()
+        with self._lock:
+            for tracking, tap in self._all[self._open :]:
+                tap.close()
+                tracking.close()
+            self._open = len(self._all)

@@ -9,6 +9,7 @@ from drlnb.fleet.export import MetricsExport
 from drlnb.fleet.link import Link
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.run import Run
+from drlnb.fleet.tracking import Trackings
 from drlnb.records.errors import ConfigError, JournalError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.rundir import RunDir
@@ -68,6 +69,7 @@ class Training(Run):
         self._guest = guest
         self._link = link
         self._export = MetricsExport(out.metrics)
+        self._trackings = Trackings(self._live, run_id=run_id, specs=specs, out=out.path)
         self._missed = False
         #: Number of the next row to ask for.
         self._since = 0
@@ -78,7 +80,63 @@ class Training(Run):
     @property
     def notices(self) -> tuple[str, ...]:
         """What went wrong beside the training, in words."""
-        return (*super().notices, *((self._export.failure,) if self._export.failure else ()))
+        own = (self._export.failure,) if self._export.failure else ()
+        return (*super().notices, *own, *self._trackings.failures)
+
+    # ------------------------------------------------------------------ track
+    @property
+    def tracked(self) -> bool:
+        """Whether sinks hear of this run."""
+        return self._trackings.active
+
+    def track(self, track: Any) -> None:
+        """Send the run's scalars elsewhere too, from its first round on; this process writes, no Dask worker.
+
+        A sink that breaks is told in :attr:`notices`; training goes on.  Sinks end with the run.
+
+        Parameters
+        ----------
+        track
+            ``tensorboard``, ``wandb``, ``mlflow``, an object of :class:`drlnb.rl.sinks.Sink`'s form, or several.
+
+        Raises
+        ------
+        ConfigError
+            If it is something else.
+        MissingExtra
+            If its library is not installed.
+        """
+        self._trackings.begin(track)
+        if self.ended or self.closed:
+            self._trackings.close()
+
+    def record(self, key: str, value: float, task: str | None = None) -> None:
+        """Add a scalar of your own to the tracked rows: of several values between two rows the last one counts.
+
+        Parameters
+        ----------
+        key
+            Its name, such as ``mine/temperature``.
+        value
+            A number.
+        task
+            None: every task.
+
+        Raises
+        ------
+        ConfigError
+            If nothing tracks the run, or there is no such task.
+        """
+        self._record(key, value, task, mean=False)
+
+    def record_mean(self, key: str, value: float | None, task: str | None = None) -> None:
+        """Add a scalar of your own to the tracked rows: values between two rows are averaged; None is ignored."""
+        self._record(key, value, task, mean=True)
+
+    def _record(self, key: str, value: float | None, task: str | None, *, mean: bool) -> None:
+        if task is not None:
+            self._known(task)
+        self._trackings.record(key, value, task=task, mean=mean)
 
     # ------------------------------------------------------------------ steer
     def stop(self, task: str | None = None) -> None:
@@ -276,6 +334,7 @@ class Training(Run):
         if not self._guest:
             self._export.feed(rows)
         self._live.add(rows, gap=gap)
+        self._trackings.feed()
         with self._lock:
             self._heard(rows)
             if any(self._dir.journal.glob("*.jsonl")):
@@ -309,6 +368,7 @@ class Training(Run):
     def _tidy(self) -> None:
         """Leave files as they shall be when nothing more comes."""
         self._export.close()
+        self._trackings.close()
         if self._missed and not self._guest:
             with contextlib.suppress(JournalError, OSError):
                 self._export.rebuild(self.journal())

@@ -51,7 +51,7 @@ def test_environments_may_follow_options():
 def test_nothing_is_chosen_where_nothing_is_said():
     """Defaults of the main job: None leaves the choice to the tuned settings and to the cluster."""
     args = parse(build_parser(), ["train", "A-v0"])
-    assert (args.algo, args.seed, args.seeds, args.on_existing, args.json) == ("ppo", 0, None, "error", False)
+    assert (args.algo, args.seed, args.seeds, args.on_existing, args.json) == (None, 0, None, "error", False)
     chosen = (args.gpus, args.workers, args.client, args.collectors, args.n_envs, args.total_timesteps, args.out)
     assert chosen == (None,) * 7
 

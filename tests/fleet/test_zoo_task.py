@@ -71,7 +71,7 @@ def test_wrong_settings_are_told_with_their_lines(tmp_path):
     told = "\n".join(caught.value.problems)
     assert "ppo.yml:2: unknown hyper-parameter 'gama'; did you mean 'gamma'?" in told
     assert "ppo.yml:3: hyper-parameter 'use_sde' is not supported" in told or "use_sde" not in told
-    assert "ppo.yml:4: clip_range must be a number >= 0 or lin_NUMBER, got 'x'" in told
+    assert "ppo.yml:4: clip_range must be a number >= 0" in told
     assert "ppo.yml:5: n_steps must be a whole number >= 1, got 0" in told
 
 
