@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -394,3 +395,10 @@ def test_replay_ratio_falls_when_environments_are_added():
     assert settings.n_gradient_steps(8) / 8 == 16 * settings.n_gradient_steps(128) / 128
     each = DqnSettings(train_freq=8, gradient_steps=-1, periods_per_round=2)
     assert (each.n_gradient_steps(128), each.round_steps()) == (128, 16)
+
+
+@pytest.mark.parametrize("name", [*DqnSettings.names(), *DqnSettings.ALIASES])
+def test_the_page_names_every_setting(name):
+    """Each setting and alias appears on docs/reference/dqn.md as code."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "dqn.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page
