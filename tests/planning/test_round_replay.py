@@ -1,9 +1,13 @@
 """Off-policy rounds: fragments into the ring, one block to the slot, no lease where nothing is learnt."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from round_words import N_STEPS, Master, fence, kinds, of, only
+from test_round_laws import Peer
 
 from drlnb.planning.replay import replay
+from drlnb.planning.round import RoundMachine
 from drlnb.planning.round_state import RING
 from drlnb.records import leasing, warmup
 from drlnb.records import replay as ring
@@ -202,3 +206,51 @@ def test_a_whole_off_policy_task_ends_and_replays(master):
     assert result.n_records == len(master.records)
     assert "HoldPlanned" in kinds(master.records)
     assert [r.action for r in of(leasing.HoldPlanned, master.records)] == ["request"] * 3
+
+
+class OffPolicyPeer(Peer):
+    """The unkind world of the round's laws, with a ring; every third round learns nothing."""
+
+    def __init__(self, seed, *, hold, n_collectors):
+        super().__init__(seed, hold=hold, n_collectors=n_collectors)
+        self.machine = RoundMachine({**self.machine.config, "replay": True})
+        self.drawn = set()
+
+    def on_StartReplay(self, command):
+        self.send(ring.ReplayReady, start_s=0.1, n_transitions=0, n_bytes_lost=self.rng.choice([0, 1]))
+
+    def on_DrawMinibatches(self, command):
+        assert command.round not in self.drawn, "a round is drawn once"
+        assert not self.freed & set(command.keys), "a fragment that enters the ring has not been freed"
+        assert command.n_timesteps == (command.round - 1) * len(command.keys) * N_STEPS
+        self.drawn.add(command.round)
+        n = 0 if command.round % 3 == 1 else 4
+        self.send(
+            ring.MinibatchesDrawn, round=command.round, key=f"block/{command.round}", n_gradient_steps=n, n_samples=n,
+            n_bytes=n, elapsed_s=0.1, metrics={},
+        )  # fmt: skip
+
+    def on_CarryParameters(self, command):
+        assert command.round % 3 == 1, "only a round that learns nothing carries"
+        if self.store.carry(1, command.version) is None:
+            self.send(ring.ParametersCarried, version=command.version)
+
+    def on_RequestSlot(self, command):
+        assert not command.round or command.round % 3 != 1, "no slot where nothing is learnt"
+        super().on_RequestSlot(command)
+
+    def on_FinishRound(self, command):
+        assert command.weights == {str(RING): 1.0}
+        self.ready(command, command.round)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "last"]), st.integers(1, 3))
+def test_an_off_policy_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n_collectors):
+    """Each round is drawn once from fragments that are there, rounds 1 and 4 of 4 ask for no slot; the task ends."""
+    peer = OffPolicyPeer(seed, hold=hold, n_collectors=n_collectors)
+    peer.live(n_unkind)
+    assert peer.end.state == "done"
+    assert peer.drawn == {1, 2, 3, 4}
+    assert peer.used == {(RING, 2), (RING, 3)}
+    assert not peer.live_fences
