@@ -18,7 +18,7 @@ from drlnb.views.view import View
 from drlnb.widgets.commands import Commands, Reply
 from drlnb.widgets.live import live
 from drlnb.widgets.messages import Message, MessageArea
-from drlnb.widgets.modules import MODULES, Module, Shell
+from drlnb.widgets.modules import MODULES, Module, Shell, free_route
 from drlnb.widgets.picture import Picture, Sheet
 from drlnb.widgets.settings import Checks, checked
 
@@ -292,6 +292,8 @@ class Panel(abc.ABC):
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()
                 self.shell.widget._messages = json.dumps([message.to_plain() for message in self.messages])
+        for widget in _family(self.box):
+            free_route(widget)
 
     def later(self, widget: Any, name: str, value: Any) -> None:
         """Note a trait for the pump."""

@@ -8,7 +8,7 @@ import traitlets
 
 from drlnb.views import assets
 
-__all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline"]
+__all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline", "free_route"]
 
 
 @cache
@@ -48,6 +48,17 @@ class Module(anywidget.AnyWidget):
     def gone(self) -> bool:
         """Whether the model was closed, by whomever."""
         return self.comm is None
+
+
+def free_route(widget: Any) -> None:
+    """Let what the page sends to a widget go to the subshell that the page names.
+
+    ipykernel 7.4 sends it instead to the subshell of the request under which the widget published last.  A thread
+    publishes under the latest request of all; JupyterLab deletes its subshells when it reconnects or closes a notebook;
+    what is sent to one that is gone is dropped, so a click would wait for ever.
+    """
+    if widget.comm is not None:
+        vars(widget.comm).pop("_reply_subshell_id", None)
 
 
 class Timeline(Module):

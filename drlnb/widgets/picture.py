@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from drlnb.views.payload import Wire
-from drlnb.widgets.modules import Module
+from drlnb.widgets.modules import Module, free_route
 
 __all__ = ["Drawn", "Picture", "Sheet"]
 
@@ -100,6 +100,7 @@ class Picture:
         """Send a message to every page that shows this; nothing happens if the model is gone."""
         if not self.widget.gone:
             self.widget.send(dict(content), buffers=buffers or None)
+            free_route(self.widget)
 
     # ------------------------------------------------------------------ the pump
     def write(self) -> None:
