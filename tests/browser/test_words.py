@@ -144,7 +144,7 @@ def test_an_environment_that_raises_shows_its_traceback(notebook, tmp_path):
     again.click()
     _wait_state(desk, "comput|collect|waiting")
     assert until(lambda: notebook.kernel_eval("run.tasks['x'].n_timesteps") > 2_000, 60)
-    assert until(lambda: notebook.kernel_eval(f"max(row['attempt'] for row in {METRICS})") > 1, 20)
+    assert until(lambda: notebook.kernel_eval(f"max((row['attempt'] for row in {METRICS}), default=0)") > 1, 20)
     assert len(list((notebook.path.parent / "runs").iterdir())) == 1
 
 
