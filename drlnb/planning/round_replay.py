@@ -19,7 +19,9 @@ class Replaying(RoundState):
             return  # told twice
         self.ring_up = True
         if event.n_bytes_lost:
-            self._out.append(replay.RingRefilling(n_bytes=event.n_bytes_lost))
+            size = f"{event.n_bytes_lost / 2**30:.2f} GiB"
+            text = f"resumed without the replay ring ({size}, not saved): learning waits until it has been filled again"
+            self._out.append(replay.RingRefilling(n_bytes=event.n_bytes_lost, text=text))
         self._draw()
 
     def _draw(self) -> None:

@@ -78,6 +78,8 @@ class RingRefilling(Decision):
     """The ring was too large for the checkpoint: nothing is learnt until it has been filled again."""
 
     n_bytes: int
+    #: In words for a person.
+    text: str
 
 
 # ------------------------------------------------------------------ commands

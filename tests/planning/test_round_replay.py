@@ -180,7 +180,9 @@ def test_a_ring_that_was_not_saved_is_said(master):
     assert not of(ring.RingRefilling, master.records)
     other = RingMaster()
     other.opened(version=3)
-    assert only(ring.RingRefilling, other.ring_ready(n_bytes_lost=2**31)).n_bytes == 2**31
+    told = only(ring.RingRefilling, other.ring_ready(n_bytes_lost=2**31))
+    assert told.n_bytes == 2**31
+    assert "resumed without the replay ring (2.00 GiB, not saved)" in told.text
 
 
 def test_a_whole_off_policy_task_ends_and_replays(master):
