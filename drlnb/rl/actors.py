@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.activations import numpy_function
 from drlnb.rl.heads import bounds
-from drlnb.rl.layout import HEADER_BYTES, Layout, layout_of
+from drlnb.rl.layout import HEADER_BYTES, Layout, is_module, layout_of
 from drlnb.rl.normalise import Moments, normalise
 from drlnb.rl.seeding import EXPLORE, generator
 
@@ -34,11 +35,11 @@ class NumpyMlp:
     Parameters
     ----------
     activation
-        ``tanh`` or ``relu``.
+        One of :data:`drlnb.rl.activations.NAMES`.
     """
 
     def __init__(self, activation: str) -> None:
-        self._relu = activation == "relu"
+        self._activate = numpy_function(activation)
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -55,10 +56,7 @@ class NumpyMlp:
         for weight, bias in self._layers[:-1]:
             x = x @ weight
             x += bias
-            if self._relu:
-                np.maximum(x, 0.0, out=x)
-            else:
-                np.tanh(x, out=x)
+            x = self._activate(x)
         weight, bias = self._layers[-1]
         outputs: np.ndarray = x @ weight
         outputs += bias
@@ -85,6 +83,12 @@ class Actor:
     """
 
     def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
+        network: Any = None
+        if layout is None and is_module(spec.hyperparameters):
+            from drlnb.rl.torch_actor import TorchNetwork  # torch, which an MLP's collector never loads
+
+            network = TorchNetwork(spec)
+            layout = network.layout
         self.layout = layout or layout_of(spec)
         self.head = self.layout.head
         self._obs_shape = tuple((spec.observation_space or {})["shape"])
@@ -94,7 +98,7 @@ class Actor:
         self._action_dtype = np.dtype(space.get("dtype", "int64"))
         if self.head.kind == "box":
             self._low, self._high = bounds(space)
-        self._network: Network = NumpyMlp(self.layout.activation)
+        self._network: Network = network or NumpyMlp(self.layout.activation)
         self._std = self._log_std = None
         self._rng = generator(spec.seed, EXPLORE)
 

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
+from drlnb.rl.activations import BY_HAND
 from drlnb.rl.layout import network_shape
 from drlnb.rl.schedules import parse_schedule
 
@@ -21,7 +22,10 @@ __all__ = [
     "WEIGHT",
     "Check",
     "Settings",
+    "any_policy",
+    "any_policy_kwargs",
     "flag",
+    "known_policy_keys",
     "normalize",
     "number",
     "optional",
@@ -44,6 +48,8 @@ NEVER: Mapping[str, str] = {
 }
 
 _POLICY_KEYS = {"net_arch", "activation_fn", "ortho_init", "log_std_init"}
+_MODULE_KEYS = {"features_extractor_class", "features_extractor_kwargs", "normalize_images", "optimizer_kwargs"}
+_OPTIMIZER = {"eps", "betas", "weight_decay"}
 _NORMALIZE_KEYS = {"norm_obs", "norm_reward"}
 
 
@@ -68,7 +74,7 @@ def schedule(value: Any) -> str | None:
     try:
         parse_schedule(value)
     except ValueError:
-        return "must be a number >= 0 or lin_NUMBER"
+        return "must be a number >= 0, lin_NUMBER, or a function of the progress that remains"
     return None
 
 
@@ -92,6 +98,58 @@ def policy(value: Any) -> str | None:
     return None if value == "MlpPolicy" else "must be MlpPolicy (the only policy so far)"
 
 
+def any_policy(value: Any) -> str | None:
+    """Take the name of a policy, or a factory of modules that :func:`drlnb.rl.settings.resolve` packed."""
+    return (
+        None
+        if value in ("MlpPolicy", "CnnPolicy") or _packed(value)
+        else ("must be MlpPolicy, CnnPolicy, or a function (observation_space, action_space, **kwargs) -> nn.Module")
+    )
+
+
+def _packed(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"name", "pickled"}
+
+
+def _optimizer(value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return "is wrong: optimizer_kwargs must be a mapping"
+    unknown = sorted(set(value) - _OPTIMIZER)
+    if unknown:
+        return f"is wrong: optimizer_kwargs takes the keys {', '.join(sorted(_OPTIMIZER))}, not {', '.join(unknown)}"
+    betas = value.get("betas", (0.9, 0.999))
+    pair = isinstance(betas, list | tuple) and len(betas) == 2 and all(FRACTION(beta) is None for beta in betas)
+    good = pair and not any(WEIGHT(value.get(name, 0.0)) for name in ("eps", "weight_decay"))
+    return None if good else "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1]"
+
+
+def any_policy_kwargs(value: Any) -> str | None:
+    """Take the arguments of an MLP, of convolutions or of a feature extractor; those of a factory are its own."""
+    if not isinstance(value, Mapping):
+        return "must be a mapping"
+    chosen = value.get("features_extractor_class", "NatureCNN")
+    if chosen != "NatureCNN" and not _packed(chosen):
+        return "is wrong: features_extractor_class must be a class of nn.Module, or NatureCNN"
+    if "log_std_init" in value and number(-20.0, 20.0, "wrong")(value["log_std_init"]):
+        return "is wrong: log_std_init must be a number in [-20, 20]"
+    for name in ("ortho_init", "normalize_images"):
+        if flag(value.get(name, True)):
+            return f"is wrong: {name} must be true or false"
+    try:
+        network_shape(value)
+    except (ConfigError, AttributeError, TypeError) as error:
+        return f"is wrong: {error}"
+    return _optimizer(value.get("optimizer_kwargs", {}))
+
+
+def known_policy_keys(values: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong between a policy and its arguments: a factory takes any, the named ones a few."""
+    if isinstance(values["policy"], Mapping):
+        return []
+    problem = _keys(values["policy_kwargs"], _POLICY_KEYS | _MODULE_KEYS)
+    return [f"policy_kwargs {problem}, got {_short(values['policy_kwargs'])}"] if problem else []
+
+
 def _keys(value: Any, known: set[str]) -> str | None:
     unknown = sorted(set(value) - known)
     return f"takes the keys {', '.join(sorted(known))}, not {', '.join(unknown)}" if unknown else None
@@ -102,7 +160,7 @@ def policy_kwargs(value: Any) -> str | None:
     if not isinstance(value, Mapping):
         return "must be a mapping"
     try:
-        network_shape(value)
+        network_shape(value, activations=BY_HAND)
     except (ConfigError, AttributeError, TypeError) as error:
         return f"is wrong: {error}"
     return _keys(value, _POLICY_KEYS)

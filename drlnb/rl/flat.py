@@ -3,7 +3,7 @@
 Twelve tensors cost Adam eight times the call of one; the gradient's norm is one reduction; publishing is one copy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -33,10 +33,16 @@ class FlatAdam:
         Starting values, float32, shape ``(n,)``; owned from now on.
     eps
         Added to the root of the second moment.
+    betas
+        Decay rates of the moments.
+    weight_decay
+        Weight of the parameters that is added to the gradient, as ``torch.optim.Adam`` does.
     """
 
-    def __init__(self, flat: Tensor, eps: float = ADAM_EPS) -> None:
-        self._eps = eps
+    def __init__(
+        self, flat: Tensor, eps: float = ADAM_EPS, betas: Sequence[float] = _BETAS, weight_decay: float = 0.0
+    ) -> None:
+        self._eps, self._betas, self._weight_decay = eps, betas, weight_decay
         #: Parameters; shape ``(n,)``.
         self.flat = flat
         #: Gradient; shape ``(n,)``.
@@ -73,9 +79,9 @@ class FlatAdam:
             [],
             [self._step],
             lr=self.learning_rate,
-            beta1=_BETAS[0],
-            beta2=_BETAS[1],
-            weight_decay=0.0,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=self._weight_decay,
             eps=self._eps,
             amsgrad=False,
             maximize=False,

@@ -29,11 +29,20 @@ class Kept:
         Starting values, float32, shape ``(n_total,)``.
     device
         A torch device.
+    optimizer
+        Adam's ``eps``, ``betas`` and ``weight_decay``, where they differ from Stable-Baselines3's.
     """
 
-    def __init__(self, algo: str, layout: Layout, start: np.ndarray, device: torch.device) -> None:
+    def __init__(
+        self,
+        algo: str,
+        layout: Layout,
+        start: np.ndarray,
+        device: torch.device,
+        optimizer: Mapping[str, Any] | None = None,
+    ) -> None:
         self._algo, self.layout, self.device = algo, layout, device
-        self.adam = FlatAdam(torch.from_numpy(start).to(device))
+        self.adam = FlatAdam(torch.from_numpy(start).to(device), **(optimizer or {}))
         #: Statistics of the observations and of the discounted returns.
         self.obs_moments, self.return_moments = Moments.start(layout.obs_width), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0

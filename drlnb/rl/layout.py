@@ -16,6 +16,7 @@ import numpy as np
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.activations import NAMES, named
 from drlnb.rl.heads import Head
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Layout",
     "Shapes",
     "assemble",
+    "is_module",
     "layout_of",
     "mlp_tower",
     "network_shape",
@@ -71,7 +73,7 @@ class Layout:
     obs_width: int
     #: What the policy's outputs mean.
     head: Head
-    #: Name of the activation of MLP towers, ``tanh`` or ``relu``.
+    #: Name of the activation of MLP towers, see :data:`drlnb.rl.activations.NAMES`; ``module`` for modules.
     activation: str
     norm_obs: bool
     norm_reward: bool
@@ -130,7 +132,18 @@ def normalised(value: bool | Mapping[str, Any] | None) -> tuple[bool, bool]:
     return bool(value), bool(value)
 
 
-def network_shape(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+def is_module(hyperparameters: Mapping[str, Any]) -> bool:
+    """Say whether a task's network is a torch module instead of an MLP's towers."""
+    kwargs = hyperparameters.get("policy_kwargs") or {}
+    return hyperparameters.get("policy", "MlpPolicy") != "MlpPolicy" or "features_extractor_class" in kwargs
+
+
+def network_shape(
+    policy_kwargs: Mapping[str, Any] | None,
+    *,
+    activations: Sequence[str] = NAMES,
+    default: Sequence[int] | None = None,
+) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Return hidden widths of the policy tower, of the value tower, and the activation's name.
 
     Parameters
@@ -138,6 +151,10 @@ def network_shape(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, .
     policy_kwargs
         Stable-Baselines3's: ``net_arch`` as a list, ``{"pi": [..], "vf": [..]}`` or the old ``[{..}]``;
         ``activation_fn`` as text: ``tanh``, ``ReLU``, ``nn.Tanh``, ...
+    activations
+        Those that are known.
+    default
+        Widths where `policy_kwargs` says none; None: 64 and 64.
 
     Raises
     ------
@@ -145,16 +162,19 @@ def network_shape(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, .
         If a width is not a whole number >= 1 or the activation is unknown.
     """
     kwargs = dict(policy_kwargs or {})
-    arch: Any = kwargs.get("net_arch") or _DEFAULT_ARCH
+    arch: Any = kwargs.get("net_arch")
+    if arch is None:
+        arch = _DEFAULT_ARCH if default is None else default
     if isinstance(arch, list | tuple) and len(arch) == 1 and isinstance(arch[0], Mapping):
         arch = arch[0]
     towers = (arch.get("pi", []), arch.get("vf", [])) if isinstance(arch, Mapping) else (arch, arch)
     for width in (*towers[0], *towers[1]):
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {width!r}")
-    activation = str(kwargs.get("activation_fn", "tanh")).lower().rsplit(".", 1)[-1]
-    if activation not in {"tanh", "relu"}:
-        raise ConfigError(f"policy_kwargs activation_fn must be tanh or relu, got {kwargs['activation_fn']!r}")
+    activation = named(kwargs.get("activation_fn", "tanh"))
+    if activation not in activations:
+        known = ", ".join(activations)
+        raise ConfigError(f"policy_kwargs activation_fn must be one of {known}, got {kwargs['activation_fn']!r}")
     return tuple(towers[0]), tuple(towers[1]), activation
 
 
@@ -224,6 +244,10 @@ def layout_of(spec: TaskSpec) -> Layout:
     """
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    if is_module(spec.hyperparameters):
+        from drlnb.rl.modules import module_layout  # torch, which an MLP's collector never loads
+
+        return module_layout(spec)
     head = Head.of(spec.action_space)
     obs_width = prod(spec.observation_space["shape"])
     pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))

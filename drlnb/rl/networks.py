@@ -4,7 +4,7 @@
 the towers, 0.01 at the policy head, 1 at the value head, biases 0.  Parameters are views of one flat tensor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import sqrt
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 
 from drlnb.rl.layout import Layout
 
-__all__ = ["initial", "tower", "views"]
+__all__ = ["dense", "initial", "tower", "views"]
 
 
 def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...], gain: float) -> np.ndarray:
@@ -60,11 +60,17 @@ def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
     return {entry.name: flat[entry.start : entry.stop].view(entry.shape) for entry in layout.entries}
 
 
-def tower(tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, *, relu: bool) -> Tensor:
+def dense(
+    tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, activate: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Return a tower's output for inputs `x`, shape ``(B, obs_width)`` -> ``(B, n_out)``."""
     number = 0
     while f"{prefix}.{number}.weight" in tensors:
-        x = linear(x, tensors[f"{prefix}.{number}.weight"], tensors[f"{prefix}.{number}.bias"])
-        x = torch.relu(x) if relu else torch.tanh(x)
+        x = activate(linear(x, tensors[f"{prefix}.{number}.weight"], tensors[f"{prefix}.{number}.bias"]))
         number += 1
     return linear(x, tensors[f"{head}.weight"], tensors[f"{head}.bias"])
+
+
+def tower(tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, *, relu: bool) -> Tensor:
+    """Return a tower's output for ReLU or tanh, see :func:`dense`."""
+    return dense(tensors, prefix, head, x, torch.relu if relu else torch.tanh)

@@ -25,6 +25,8 @@ class PpoSettings(Settings):
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         **checks.CHECKED,
+        "policy": checks.any_policy,
+        "policy_kwargs": checks.any_policy_kwargs,
         "n_steps": checks.whole,
         "batch_size": checks.whole,
         "n_epochs": checks.whole,
@@ -54,10 +56,10 @@ class PpoSettings(Settings):
     }
     LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "ent_coef", "clip_range", "target_kl", "n_epochs"})
 
-    #: Network family; only ``MlpPolicy`` so far.
-    policy: str = "MlpPolicy"
-    #: Step size of Adam; a number or ``lin_x``.
-    learning_rate: float | str = 3e-4
+    #: ``MlpPolicy``, ``CnnPolicy``, or a function ``(observation_space, action_space, **kwargs) -> nn.Module``.
+    policy: str | Mapping[str, str] = "MlpPolicy"
+    #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
+    learning_rate: float | str | Mapping[str, Any] = 3e-4
     #: Steps per environment and round.
     n_steps: int = 2048
     #: Samples per gradient step.
@@ -69,9 +71,9 @@ class PpoSettings(Settings):
     #: Trace decay of generalised advantage estimation.
     gae_lambda: float = 0.95
     #: Largest |ratio - 1| that still earns; a number or ``lin_x``.
-    clip_range: float | str = 0.2
+    clip_range: float | str | Mapping[str, Any] = 0.2
     #: The same for the value function; none: not clipped.
-    clip_range_vf: float | str | None = None
+    clip_range_vf: float | str | Mapping[str, Any] | None = None
     #: Advantages of each minibatch get mean 0 and standard deviation 1.
     normalize_advantage: bool = True
     #: Weight of the entropy bonus.
@@ -84,7 +86,8 @@ class PpoSettings(Settings):
     target_kl: float | None = None
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = False
-    #: ``net_arch``, ``activation_fn`` (tanh, relu), ``ortho_init``, ``log_std_init``.
+    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
+    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -110,7 +113,8 @@ class PpoSettings(Settings):
     @classmethod
     def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
         """Return what is wrong between batch, steps and environments."""
-        batch, steps, problems = values["batch_size"], values["n_steps"], []
+        batch, steps = values["batch_size"], values["n_steps"]
+        problems = checks.known_policy_keys(values)
         if batch > steps * n_envs:
             total = f"{steps} * {n_envs} = {steps * n_envs}"
             problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")

@@ -11,8 +11,10 @@ from importlib import resources
 from typing import Any
 
 from drlnb.records.errors import ConfigError
+from drlnb.rl.activations import named
 from drlnb.rl.algorithms import settings_class
 from drlnb.rl.checks import Settings, whole
+from drlnb.rl.schedules import sampled
 
 __all__ = ["Resolved", "parse_text", "resolve", "tuned"]
 
@@ -72,6 +74,33 @@ def _read(value: Any) -> Any:
     return parse_text(value) if isinstance(value, str) else value
 
 
+def _portable(name: str, value: Any, problems: list[str]) -> Any:
+    """Return a setting from Python as plain data: functions are packed, schedules sampled, activations named."""
+    try:
+        if name == "policy_kwargs" and isinstance(value, Mapping):
+            return {key: _portable_part(key, part) for key, part in value.items()}
+        if name == "policy" and callable(value):
+            return _packed(value)
+        if callable(value):
+            return sampled(value)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
+    return value
+
+
+def _portable_part(key: str, value: Any) -> Any:
+    if key == "activation_fn" and isinstance(value, type):
+        return named(value)
+    return _packed(value) if callable(value) else value
+
+
+def _packed(value: Any) -> dict[str, str]:
+    from drlnb.rl.pickled import display_name, pack  # cloudpickle, for those who need it
+
+    return {"name": display_name(value), "pickled": pack(value)}
+
+
 def _whole(value: Any) -> Any:
     """Return 1e5 as 100000; leave the rest to the checks."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -86,7 +115,7 @@ def _split(overrides: Mapping[str, Any], kind: type[Settings], problems: list[st
         if name in found:
             problems.append(f"{given} and {name} are the same setting, give one of them")
         elif name in known:
-            found[name] = value
+            found[name] = _portable(name, value, problems)
         elif name in kind.UNSUPPORTED:
             if not (name == "use_sde" and value is False):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")

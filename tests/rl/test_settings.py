@@ -1,6 +1,10 @@
 """Settings: tuned entries, overrides, and every problem told at once."""
 
+import json
+import threading
+
 import pytest
+import torch
 
 from drlnb.records.errors import ConfigError, InputError
 from drlnb.rl.ppo_settings import PpoSettings
@@ -88,8 +92,14 @@ def test_all_problems_are_told_at_once():
         ("normalize_advantage", 1),
         ("normalize", {"norm_obz": True}),
         ("policy_kwargs", {"net_arch": [0]}),
-        ("policy_kwargs", {"activation_fn": "gelu"}),
-        ("policy", "CnnPolicy"),
+        ("policy_kwargs", {"activation_fn": "step"}),
+        ("policy_kwargs", {"net_arhc": [8]}),
+        ("policy_kwargs", {"log_std_init": "low"}),
+        ("policy_kwargs", {"optimizer_kwargs": {"momentum": 0.9}}),
+        ("policy_kwargs", {"optimizer_kwargs": {"betas": [0.9]}}),
+        ("policy_kwargs", {"features_extractor_class": "resnet"}),
+        ("policy", "LstmPolicy"),
+        ("clip_range", {"points": [[1.0, 0.1], [0.0, 0.2]]}),
         ("max_grad_norm", 0),
         ("n_envs", "many"),
     ],
@@ -145,3 +155,41 @@ def test_text_is_never_evaluated(tmp_path):
     with pytest.raises(ConfigError, match="gamma must be a number"):
         resolve("X-v0", overrides={"gamma": f"__import__('pathlib').Path({str(target)!r}).touch()"})
     assert not target.exists()
+
+
+def test_other_algorithms_take_mlps_with_their_activations_only():
+    """What PPO learnt is not silently ignored by the others: convolutions and elu are refused there."""
+    for algo in ("gpf", "dqn"):
+        with pytest.raises(ConfigError, match="policy must be MlpPolicy"):
+            resolve("X-v0", algo, overrides={"policy": "CnnPolicy"})
+        with pytest.raises(ConfigError, match=r"activation_fn must be .*tanh.*relu, got 'elu'"):
+            resolve("X-v0", algo, overrides={"policy_kwargs": {"activation_fn": "elu"}})
+
+
+def test_objects_of_python_become_plain_data():
+    """A schedule becomes points, an activation's class its name, a network's class a name and text; JSON holds all."""
+
+    class Mine(torch.nn.Module):
+        pass
+
+    kwargs = {"activation_fn": torch.nn.LeakyReLU, "features_extractor_class": Mine}
+    given = {"learning_rate": lambda p: 0.001 * p, "policy_kwargs": kwargs}
+    found = json.loads(json.dumps(resolve("X-v0", overrides=given).hyperparameters))
+    assert found["learning_rate"] == {"points": [[0.0, 0.0], [1.0, 0.001]]}
+    assert found["policy_kwargs"]["activation_fn"] == "leaky_relu"
+    assert found["policy_kwargs"]["features_extractor_class"]["name"] == "Mine"
+
+
+def test_a_schedule_that_fails_is_told_when_it_is_given():
+    """A function that raises or goes below 0 is refused with the progress at which it did."""
+    with pytest.raises(ConfigError, match=r"learning_rate: a schedule must return numbers >= 0, at progress 0.0 .*-1"):
+        resolve("X-v0", overrides={"learning_rate": lambda p: p - 1})
+    with pytest.raises(ConfigError, match=r"clip_range: a schedule raised at progress 0.0: ZeroDivisionError"):
+        resolve("X-v0", overrides={"clip_range": lambda p: 1 / p})
+
+
+def test_a_network_that_cannot_travel_is_told_by_name():
+    """A lock in a factory's closure is named, among the other problems."""
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"policy: lambda cannot travel .*variable 'lock'"):
+        resolve("X-v0", overrides={"policy": lambda *_: lock})

@@ -1,0 +1,310 @@
+"""Which networks are there beside the MLP?  Convolutions, feature extractors, and modules of the user's own.
+
+All are torch modules behind one face: ``both(obs)`` returns the policy's outputs ``(B, width)`` and the values
+``(B,)``.  Their parameters become views of the learner's flat buffers.  Preprocessing is Stable-Baselines3's: images
+(uint8, three axes, 0 to 255) are divided by 255 and turned to channels first, the rest becomes float32.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.heads import Head, bounds
+from drlnb.rl.layout import Layout, assemble, network_shape, normalised
+from drlnb.rl.pickled import unpack
+from drlnb.rl.seeding import INIT, reset_seed
+
+__all__ = ["ExtractorPolicy", "NatureCNN", "PolicyModule", "build", "check", "module_layout"]
+
+_CLASSES = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+}
+#: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
+OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
+
+
+class NatureCNN(nn.Module):
+    """The network of Mnih et al. 2015: convolutions 32 8/4, 64 4/2, 64 3/1, then `features_dim` units, all ReLU.
+
+    Parameters
+    ----------
+    observation_space
+        Channels first.
+    features_dim
+        Width of the last layer.
+    """
+
+    def __init__(self, observation_space: gymnasium.spaces.Box, features_dim: int = 512) -> None:
+        super().__init__()
+        self.features_dim = features_dim
+        channels, *size = observation_space.shape
+        self.cnn = nn.Sequential(
+            nn.Conv2d(channels, 32, 8, 4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        if min(size) < 36:
+            raise ConfigError(f"CnnPolicy needs images of at least 36 x 36 pixels, got {size[0]} x {size[1]}")
+        with torch.no_grad():
+            width = self.cnn(torch.zeros(1, channels, *size)).shape[1]
+        self.linear = nn.Sequential(nn.Linear(width, features_dim), nn.ReLU())
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return features ``(B, features_dim)`` of images ``(B, C, H, W)``."""
+        features: Tensor = self.linear(self.cnn(obs))
+        return features
+
+
+class ExtractorPolicy(nn.Module):
+    """A trunk of features that policy and value share, a tower for each, and their heads.
+
+    Parameters
+    ----------
+    features
+        Has ``features_dim``.
+    pi, vf
+        Hidden widths of the towers.
+    activation
+        Name of the towers' activation.
+    width
+        Outputs of the policy.
+    """
+
+    def __init__(
+        self, features: nn.Module, pi: tuple[int, ...], vf: tuple[int, ...], activation: str, width: int
+    ) -> None:
+        super().__init__()
+        self.features = features
+        n_in: int = features.features_dim  # type: ignore[assignment]
+        self.pi, self.vf = (self._tower(n_in, widths, activation) for widths in (pi, vf))
+        self.action = nn.Linear((n_in, *pi)[-1], width)
+        self.value = nn.Linear((n_in, *vf)[-1], 1)
+
+    @staticmethod
+    def _tower(n_in: int, widths: tuple[int, ...], activation: str) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(n_in, width), _CLASSES[activation]()]
+            n_in = width
+        return nn.Sequential(*layers)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw orthogonal weights as Stable-Baselines3 does: sqrt 2 in trunk and towers, .01 and 1 at the heads."""
+        gains = {id(self.action): 0.01, id(self.value): 1.0}
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                nn.init.orthogonal_(layer.weight, gains.get(id(layer), 2.0**0.5), generator=generator)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return the policy's outputs ``(B, width)``."""
+        outputs: Tensor = self.action(self.pi(self.features(obs)))
+        return outputs
+
+    def critic(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)``."""
+        values: Tensor = self.value(self.vf(self.features(obs)))[:, 0]
+        return values
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and values from one pass through the trunk."""
+        features = self.features(obs)
+        return self.action(self.pi(features)), self.value(self.vf(features))[:, 0]
+
+
+class PolicyModule(nn.Module):
+    """A module behind the task's preprocessing.
+
+    Parameters
+    ----------
+    net
+        Has ``actor(obs) -> (B, width)`` and ``critic(obs) -> (B,)``, perhaps ``both``.
+    image
+        Observations are divided by 255.
+    last
+        Channels come last and are moved to the front.
+    """
+
+    def __init__(self, net: nn.Module, *, image: bool, last: bool) -> None:
+        super().__init__()
+        self.net = net
+        self._image, self._last = image, last
+
+    def _seen(self, obs: Tensor) -> Tensor:
+        x = obs.permute(0, 3, 1, 2) if self._last else obs
+        return x.float() / 255.0 if self._image else x.float()
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return the policy's outputs ``(B, width)`` for raw observations ``(B, *obs)``."""
+        outputs: Tensor = self.net.actor(self._seen(obs))  # type: ignore[operator]
+        return outputs
+
+    def critic(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)`` for raw observations ``(B, *obs)``."""
+        values: Tensor = self.net.critic(self._seen(obs))  # type: ignore[operator]
+        return values
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and values for raw observations ``(B, *obs)``."""
+        seen = self._seen(obs)
+        if hasattr(self.net, "both"):
+            found: tuple[Tensor, Tensor] = self.net.both(seen)  # type: ignore[operator]
+            return found
+        return self.net.actor(seen), self.net.critic(seen)  # type: ignore[operator]
+
+
+def _is_image(space: Mapping[str, Any]) -> bool:
+    low, high = set(space["low"]), set(space["high"])
+    return len(space["shape"]) == 3 and space["dtype"] == "uint8" and low == {0.0} and high == {255.0}
+
+
+def _space(plain: Mapping[str, Any], *, last: bool) -> gymnasium.spaces.Box:
+    """Return the observation space that networks see: channels first."""
+    shape = tuple(plain["shape"])
+    low, high = (side.reshape(shape) for side in bounds(plain))
+    if last:
+        low, high = low.transpose(2, 0, 1), high.transpose(2, 0, 1)
+    dtype = np.dtype(plain["dtype"])
+    return gymnasium.spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)
+
+
+def _action_space(plain: Mapping[str, Any]) -> gymnasium.Space[Any]:
+    kind = plain["kind"]
+    if kind == "discrete":
+        return gymnasium.spaces.Discrete(int(plain["n"]), start=int(plain.get("start", 0)))
+    shape = tuple(plain["shape"])
+    if kind == "multidiscrete":
+        return gymnasium.spaces.MultiDiscrete(np.array(plain["nvec"]).reshape(shape))
+    if kind == "multibinary":
+        return gymnasium.spaces.MultiBinary(shape)
+    low, high = (side.reshape(shape).astype(plain["dtype"]) for side in bounds(plain))
+    return gymnasium.spaces.Box(low, high, shape, np.dtype(plain["dtype"]).type)
+
+
+def _own(told: Mapping[str, Any], what: str) -> Any:
+    try:
+        return unpack(told["pickled"])
+    except ValueError as error:
+        raise ConfigError(f"{what} {told.get('name')} {error}") from error
+
+
+def _features(kwargs: Mapping[str, Any], space: gymnasium.spaces.Box, image: bool, env: str) -> nn.Module:
+    chosen = kwargs.get("features_extractor_class", "NatureCNN")
+    more = dict(kwargs.get("features_extractor_kwargs") or {})
+    if chosen != "NatureCNN":
+        made = _own(chosen, "policy_kwargs features_extractor_class")(space, **more)
+        if not isinstance(made, nn.Module) or not isinstance(getattr(made, "features_dim", None), int):
+            raise ConfigError(f"features_extractor_class {chosen['name']} must make an nn.Module with features_dim")
+        return made
+    if not image:
+        raise ConfigError(
+            f"{env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
+            "a wrapper that makes images, or a network of your own"
+        )
+    return NatureCNN(space, **more)
+
+
+def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
+    """Build a task's network with its starting weights, which depend on the task's seed alone.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+
+    Raises
+    ------
+    ConfigError
+        If the observations are no images where convolutions need them, or a user's factory cannot be rebuilt or
+        returns something else.
+    """
+    plain, kwargs = dict(spec.observation_space or {}), dict(spec.hyperparameters.get("policy_kwargs") or {})
+    policy = spec.hyperparameters.get("policy", "MlpPolicy")
+    image = _is_image(plain) and kwargs.get("normalize_images", True) is True
+    shape = plain["shape"]
+    last = len(shape) == 3 and int(np.argmin(shape)) == 2
+    space = _space(plain, last=last)
+    head = Head.of(spec.action_space or {})
+    seed = reset_seed(spec.seed, INIT)
+    with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
+        torch.manual_seed(seed)
+        if isinstance(policy, Mapping):
+            more = {key: value for key, value in kwargs.items() if key not in OURS}
+            net = _own(policy, "policy")(space, _action_space(spec.action_space or {}), **more)
+            if not isinstance(net, nn.Module) or not all(callable(getattr(net, n, None)) for n in ("actor", "critic")):
+                raise ConfigError(f"policy {policy['name']} must make an nn.Module with actor(obs) and critic(obs)")
+        else:
+            pi, vf, activation = network_shape(kwargs, default=() if policy == "CnnPolicy" else None)
+            features = _features(kwargs, space, _is_image(plain), spec.env)
+            net = ExtractorPolicy(features, pi, vf, activation, head.width)
+            if kwargs.get("ortho_init", True):
+                net.initialise(torch.Generator().manual_seed(seed))
+    return PolicyModule(net, image=image and not normalised(spec.hyperparameters.get("normalize"))[0], last=last).to(
+        device
+    )
+
+
+def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
+    """Return the layout of a task whose network is a module: all of its parameters are published."""
+    head = Head.of(spec.action_space or {})
+    found = module or build(spec)
+    shapes: list[tuple[str, tuple[int, ...]]] = [(n, tuple(p.shape)) for n, p in found.named_parameters()]
+    if head.kind == "box":
+        shapes.append(("log_std", (head.width,)))
+    return assemble(spec, shapes, (), activation="module", head=head)
+
+
+def check(module: PolicyModule, spec: TaskSpec) -> None:
+    """Try a module on two observations.
+
+    Raises
+    ------
+    ConfigError
+        If outputs have a wrong shape or are not finite, differ when asked twice (dropout), statistics of its own
+        change (batch normalisation), or a parameter gets no gradient; the message names it.
+    """
+    head, plain = Head.of(spec.action_space or {}), dict(spec.observation_space or {})
+    rows = np.zeros((2, *plain["shape"]), np.dtype(plain["dtype"]))
+    rows[1] += np.ones((), rows.dtype)
+    obs = torch.from_numpy(rows).to(next(module.parameters()).device)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        outputs, values = module.both(obs)
+    except Exception as error:  # foreign code
+        raise ConfigError(f"the network raised for 2 observations: {type(error).__name__}: {error}") from error
+    for name, tensor, wanted in (("actor", outputs, (2, head.width)), ("critic", values, (2,))):
+        if tuple(tensor.shape) != wanted:
+            raise ConfigError(f"{name} must return the shape {wanted} for 2 observations, got {tuple(tensor.shape)}")
+        if not torch.isfinite(tensor).all():
+            raise ConfigError(f"{name} returned numbers that are not finite for 2 observations")
+    again = module.both(obs)
+    if not (torch.equal(outputs, again[0]) and torch.equal(values, again[1])):
+        raise ConfigError("the network answers differently when asked twice: leave out dropout and other noise")
+    changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
+    if changed:
+        raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
+    (outputs.sum() + values.sum()).backward()
+    without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+    if without:
+        raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")
+    module.zero_grad(set_to_none=True)
