@@ -17,19 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.records.errors import NonFinite
+from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit, gpf_actor
+from drlnb.rl.actor_critic import MlpTowers, make_networks
 from drlnb.rl.advantages import gae
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.gpf_actor import PROGRESS, gpf_layout
+from drlnb.rl.gpf_actor import check_discrete, pack_family
 from drlnb.rl.gpf_loss import GPF_STATISTICS, Coefficients, gpf_gradient, gpf_loss
 from drlnb.rl.gpf_settings import GpfSettings
-from drlnb.rl.kept import Kept
-from drlnb.rl.networks import initial, tower, views
+from drlnb.rl.networks import views
 from drlnb.rl.ppo import minibatches
 from drlnb.rl.schedules import parse_schedule, progress_remaining
-from drlnb.rl.seeding import EXPLORE, INIT, SHUFFLE, generator
+from drlnb.rl.seeding import EXPLORE, SHUFFLE, generator
 from drlnb.rl.traces import retrace, vtrace
 
 __all__ = ["GpfLearner", "Samples"]
@@ -79,7 +79,7 @@ class _Column:
 
 
 class GpfLearner:
-    """The generalised policy family for MLP policies and discrete actions; see :class:`drlnb.rl.learner.Learner`.
+    """The generalised policy family for discrete actions; see :class:`drlnb.rl.learner.Learner`.
 
     Parameters
     ----------
@@ -88,49 +88,65 @@ class GpfLearner:
     device
         A torch device.
     by_hand
-        Gradients written out (:mod:`drlnb.rl.explicit`) instead of autograd: faster, but nothing is recorded that a
-        hook on saved tensors could see.
+        Gradients of an MLP written out instead of autograd: faster, but nothing is recorded that a hook could see.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    ConfigError
+        If a setting is wrong, the actions are not discrete, or a network of the user's own breaks its contract.
 
     Warns
     -----
     UserWarning
-        When the policy collapses in the first tenth of the budget; ``train/collapsed`` is 1 then.
+        When the policy collapses in the first tenth of the budget (``train/collapsed``).
     """
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
         self.spec = spec
         self.settings = settings = GpfSettings.from_mapping(spec.hyperparameters)
-        self.layout = gpf_layout(spec)
+        check_discrete(spec)
         self.device = torch.device(device)
-        start = initial(self.layout, generator(spec.seed, INIT), settings.policy_kwargs)
-        self.kept = Kept(spec.algo, self.layout, start, self.device)
+        self._networks = make_networks(spec, self.device)
+        self.layout, self.kept = self._networks.layout, self._networks.kept
         self.adam = self.kept.adam
-        self._leaves = self.adam.leaves(views, self.layout)
-        self._tensors = views(self.adam.flat, self.layout)  # no gradient is recorded for these
         self._part = torch.zeros_like(self.adam.flat)
         self._part_grads = views(self._part, self.layout)
-        self._gradient = self._explicit if by_hand else self._autograd
-        self._learning_rate = parse_schedule(settings.learning_rate)
-        self._relu = self.layout.activation == "relu"
+        self._gradient = self._explicit if by_hand and self._networks.by_hand else self._autograd
         self._coefficients = Coefficients(q_coef=settings.q_coef, vf_coef=settings.vf_coef, pg_coef=settings.pg_coef)
-        self._mixed = settings.is_mixed
-        self._round_size = settings.n_steps * spec.n_envs
         #: Remaining progress in the version that acted in this round.
         self._acted = 1.0
+        self._live: dict[str, Any] = {}
         self._staged: dict[int, _Column] = {}
 
     @property
     def compute(self) -> Literal["epochs", "stream"]:
         """``stream`` with one pass over the whole round, else ``epochs``."""
         settings = self.settings
-        whole = settings.batch_size is None or settings.batch_size >= self._round_size
+        whole = settings.batch_size is None or settings.batch_size >= settings.n_steps * self.spec.n_envs
         return "stream" if settings.n_epochs == 1 and whole else "epochs"
+
+    def set(self, name: str, value: Any) -> None:
+        """Change one of the settings in ``GpfSettings.LIVE``: learning from the next round on, acting with its version.
+
+        Raises
+        ------
+        ConfigError
+            If the setting cannot change while training, or the value is wrong.
+        """
+        if name not in GpfSettings.LIVE:
+            raise ConfigError(f"{name} cannot change while training; these can: {', '.join(sorted(GpfSettings.LIVE))}")
+        if problem := GpfSettings.check_value(name, value):
+            raise ConfigError(problem)
+        self._live[name] = value
 
     # ---------------------------------------------------------------------------------------------- a round
 
     def begin(self, round: int, n_timesteps: int) -> None:
         """Open a round and forget what was staged; see :meth:`drlnb.rl.learner.Learner.begin`."""
         self._staged.clear()
+        self.settings = replace(self.settings, **self._live)
         if round != self.kept.round:  # a round that is begun again was acted in with the same version
             self._acted = progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps)
         self.kept.round, self.kept.n_timesteps = round, n_timesteps
@@ -164,9 +180,13 @@ class GpfLearner:
         """
         settings, n_steps = self.settings, len(arrays["reward"])
         cut = arrays["final_at"][:, 1] == column
-        rows = self.kept.rows((arrays["obs"][:, column], arrays["last_obs"][column][None], arrays["final_obs"][cut]))
+        rows = self._networks.rows((
+            arrays["obs"][:, column],
+            arrays["last_obs"][column][None],
+            arrays["final_obs"][cut],
+        ))
         x = torch.from_numpy(rows).to(self.device)
-        found = explicit.forward(self._tensors, "vf", "value", x, relu=self._relu)[-1][:, 0].cpu().numpy()
+        found = self._networks.values(x).cpu().numpy()
         values, next_values = found[:n_steps], found[1 : n_steps + 1].copy()
         next_values[arrays["final_at"][cut, 0]] = found[n_steps + 1 :]
         rewards = self.kept.rewards(arrays["reward"][:, column])
@@ -186,7 +206,7 @@ class GpfLearner:
         told = (
             arrays["action"][:, column],
             arrays["log_prob"][:, column],
-            np.broadcast_to(judge if self._mixed else judge[1:2], (n_steps, 3 if self._mixed else 1)),
+            np.broadcast_to(judge if settings.is_mixed else judge[1:2], (n_steps, 3 if settings.is_mixed else 1)),
             q_target.astype(np.float32),
             v_target.astype(np.float32),
             values,
@@ -198,7 +218,8 @@ class GpfLearner:
         self, x: Tensor, arrays: Mapping[str, np.ndarray], column: int, judge: np.ndarray, values: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return ``pi/mu`` of the taken actions under the judging member, and their Q; both ``(T,)``."""
-        advantages = explicit.forward(self._tensors, "pi", "action", x, relu=self._relu)[-1].cpu().numpy()
+        with torch.no_grad():
+            advantages = self._networks.both(x)[0].cpu().numpy()
         log_pi = gpf_actor.log_strategy(advantages, judge[None])
         taken = arrays["action"][:, column, None]
         log_p, advantage = (np.take_along_axis(rows, taken, 1)[:, 0] for rows in (log_pi, advantages))
@@ -212,7 +233,7 @@ class GpfLearner:
         columns = {index: self._staged[index] for index in sorted(self._staged)}
         saved = self.adam.copy_state()
         progress = progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps)
-        self.adam.learning_rate = self._learning_rate(progress)
+        self.adam.learning_rate = parse_schedule(self.settings.learning_rate)(progress)
         try:
             run = self._streamed if self.compute == "stream" else self._epochs
             table = run(columns, on_minibatch).cpu().numpy()
@@ -292,26 +313,26 @@ class GpfLearner:
         """
         n = n_total or sum(len(samples.obs) for samples in parts)
         self.adam.zero_grad()
-        told = [self._gradient(samples, n) for samples in parts]
-        return told[0] if len(told) == 1 else torch.stack(told).sum(0)
+        return torch.stack([self._gradient(samples, n) for samples in parts]).sum(0)
 
     def _explicit(self, rows: Samples, n_total: int) -> Tensor:
         """Add a part's gradient to the flat buffer, by hand; return its share of the statistics."""
-        pi = explicit.forward(self._tensors, "pi", "action", rows.obs, relu=self._relu)
-        vf = explicit.forward(self._tensors, "vf", "value", rows.obs, relu=self._relu)
+        assert isinstance(self._networks, MlpTowers)
+        tensors, relu = self._networks.tensors, self.layout.activation == "relu"
+        pi = explicit.forward(tensors, "pi", "action", rows.obs, relu=relu)
+        vf = explicit.forward(tensors, "vf", "value", rows.obs, relu=relu)
         d_advantages, d_values, statistics = gpf_gradient(
             pi[-1], vf[-1][:, 0], *_told(rows), coefficients=self._coefficients, fresh=rows.fresh, n_total=n_total
         )
         towers = ("pi", "action", pi, d_advantages), ("vf", "value", vf, d_values[:, None])
         for prefix, head, layers, d_out in towers:
-            explicit.backward(self._tensors, self._part_grads, prefix, head, layers, d_out, relu=self._relu)
+            explicit.backward(tensors, self._part_grads, prefix, head, layers, d_out, relu=relu)
         self.adam.grad += self._part
         return statistics
 
     def _autograd(self, rows: Samples, n_total: int) -> Tensor:
         """Add a part's gradient to the flat buffer; return its share of the statistics."""
-        advantages = tower(self._leaves, "pi", "action", rows.obs, relu=self._relu)
-        values = tower(self._leaves, "vf", "value", rows.obs, relu=self._relu)[:, 0]
+        advantages, values = self._networks.both(rows.obs)
         loss, statistics = gpf_loss(
             advantages, values, *_told(rows), coefficients=self._coefficients, fresh=rows.fresh, n_total=n_total
         )
@@ -357,19 +378,21 @@ class GpfLearner:
     # ------------------------------------------------------------------------------------- what goes out and in
 
     def published(self) -> np.ndarray:
-        """Return what actors need, and the remaining progress; see :meth:`drlnb.rl.learner.Learner.published`."""
+        """Return what actors need, temperatures too; see :meth:`drlnb.rl.learner.Learner.published`."""
         buffer = self.kept.published()
-        progress = progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps)
-        buffer[PROGRESS] = np.array([progress]).view(np.uint8)
+        pack_family(buffer, self.settings, progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps))
         return buffer
 
     def state(self) -> tuple[dict[str, Any], np.ndarray]:
         """Return everything needed to go on exactly; see :meth:`drlnb.rl.learner.Learner.state`."""
-        return self.kept.state()
+        meta, buffer = self.kept.state()
+        return {**meta, "live": dict(self._live)}, buffer
 
     def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
         """Go on from :meth:`state`; see :meth:`drlnb.rl.learner.Learner.restore`."""
         self.kept.restore(meta, buffer)
+        self._live = dict(meta.get("live", {}))
+        self.settings = replace(self.settings, **self._live)
         self._staged.clear()
 
 

@@ -4,6 +4,7 @@ The network's outputs are advantages A(s, .).  Member (eps, tau1, tau2) acts by
 ``eps softmax(A / tau1) + (1 - eps) softmax(A / tau2)``; environment i is played by member ``i mod M``.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ import numpy as np
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.actors import Actor
-from drlnb.rl.gpf_settings import GpfSettings
-from drlnb.rl.layout import Layout, layout_of
+from drlnb.rl.gpf_settings import GpfSettings, ends
 
-__all__ = ["PROGRESS", "GpfActor", "gpf_layout", "log_strategy"]
+__all__ = ["GpfActor", "check_discrete", "log_strategy", "pack_family", "unpack_family"]
 
-#: Bytes of the published header that hold the remaining progress, one float64: temperatures follow from it.
-PROGRESS = slice(32, 40)
+#: Bytes of the published header that the family takes: remaining progress, one float64; then start and end of eps,
+#: tau1 and tau2, six float32.  They may change while training, and an actor must not guess.
+_PROGRESS, _PATHS = slice(32, 40), slice(40, 64)
 
 
 def _log_softmax(rows: np.ndarray) -> np.ndarray:
@@ -76,7 +77,8 @@ class GpfActor(Actor):
     """
 
     def __init__(self, spec: TaskSpec) -> None:
-        super().__init__(spec, gpf_layout(spec))
+        check_discrete(spec)
+        super().__init__(spec)
         self._settings = GpfSettings.from_mapping(spec.hyperparameters)
         self._members = np.arange(spec.n_envs, dtype=np.int32) % self._settings.n_members
         family = self._settings.strategies(1.0)
@@ -85,7 +87,7 @@ class GpfActor(Actor):
     def load(self, parameters: np.ndarray) -> None:
         """Take over a published buffer; see :meth:`drlnb.rl.actors.Actor.load`."""
         super().load(parameters)
-        family = self._settings.strategies(np.array(parameters[PROGRESS]).view(np.float64).item())
+        family = unpack_family(parameters, self._settings)
         self._target, self._strategy = family[:1], family[self._members]
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -114,17 +116,28 @@ def _perturbed(advantages: np.ndarray, strategy: np.ndarray, noise: np.ndarray) 
     return actions
 
 
-def gpf_layout(spec: TaskSpec) -> Layout:
-    """Return the layout of the advantage network and the value function.
+def check_discrete(spec: TaskSpec) -> None:
+    """Refuse actions that GPF cannot sum over.
 
     Raises
     ------
-    ValueError
-        If the spec holds no spaces.
     ConfigError
-        If the actions are not discrete.
+        If the action space is there and not discrete.
     """
-    layout = layout_of(spec)
-    if not layout.discrete:
-        raise ConfigError(f"gpf needs a discrete action space, {spec.env} has {layout.head.kind}; ppo takes it")
-    return layout
+    kind = (spec.action_space or {}).get("kind", "discrete")
+    if kind != "discrete":
+        raise ConfigError(f"gpf needs a discrete action space, {spec.env} has {kind}; ppo takes it")
+
+
+def pack_family(buffer: np.ndarray, settings: GpfSettings, progress_remaining: float) -> None:
+    """Write progress and the paths of eps, tau1 and tau2 into the header of a published buffer."""
+    paths = [ends(path) for path in (settings.eps, settings.tau1, settings.tau2)]
+    buffer[_PROGRESS] = np.array([progress_remaining]).view(np.uint8)
+    buffer[_PATHS] = np.array(paths, np.float32).ravel().view(np.uint8)
+
+
+def unpack_family(buffer: np.ndarray, settings: GpfSettings) -> np.ndarray:
+    """Return ``eps, tau1, tau2`` of each member as a published buffer has them; float32, shape ``(M, 3)``."""
+    progress = np.array(buffer[_PROGRESS]).view(np.float64).item()
+    eps, tau1, tau2 = np.array(buffer[_PATHS]).view(np.float32).reshape(3, 2).tolist()
+    return replace(settings, eps=eps, tau1=tau1, tau2=tau2).strategies(progress)

@@ -14,7 +14,7 @@ from drlnb.rl import checks
 from drlnb.rl.checks import Check, Settings
 from drlnb.rl.layout import normalised
 
-__all__ = ["GpfSettings", "path_value"]
+__all__ = ["GpfSettings", "ends", "path_value"]
 
 #: What a member of the family may say; what it does not say is the setting of the same name.
 _MEMBER_KEYS = ("eps", "tau1", "tau2")
@@ -30,10 +30,14 @@ def path_value(path: float | Sequence[float], progress_remaining: float) -> floa
     >>> path_value(0.5, 0.3), path_value([0.5, 0.25], 0.5)
     (0.5, 0.375)
     """
-    if isinstance(path, int | float):
-        return float(path)
-    start, end = path
-    return end + (start - end) * progress_remaining
+    start, end = ends(path)
+    return float(end + (start - end) * progress_remaining)
+
+
+def ends(path: float | Sequence[float]) -> tuple[float, float]:
+    """Return start and end of a path, rounded to float32: as they travel, so that both sides compute the same."""
+    start, end = (path, path) if isinstance(path, int | float) else path
+    return float(np.float32(start)), float(np.float32(end))
 
 
 def _path(low: float, high: float, text: str, *, open_low: bool = False) -> Check:
@@ -87,6 +91,8 @@ class GpfSettings(Settings):
     CHECKS: ClassVar[Mapping[str, Check]] = {
         **checks.CHECKED,
         **_MEMBER_CHECKS,
+        "policy": checks.any_policy,
+        "policy_kwargs": checks.any_policy_kwargs,
         "n_steps": checks.whole,
         "batch_size": checks.optional(checks.whole),
         "n_epochs": checks.whole,
@@ -102,10 +108,10 @@ class GpfSettings(Settings):
     ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
     LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "eps", "tau1", "tau2", "n_epochs"})
 
-    #: Network family; only ``MlpPolicy`` so far.
-    policy: str = "MlpPolicy"
-    #: Step size of Adam; a number or ``lin_x``.
-    learning_rate: float | str = "lin_0.001"
+    #: ``MlpPolicy``, ``CnnPolicy``, or a function ``(observation_space, action_space, **kwargs) -> nn.Module``.
+    policy: str | Mapping[str, str] = "MlpPolicy"
+    #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
+    learning_rate: float | str | Mapping[str, Any] = "lin_0.001"
     #: Steps per environment and round.
     n_steps: int = 32
     #: Samples per gradient step; none: the whole round.
@@ -140,7 +146,8 @@ class GpfSettings(Settings):
     max_grad_norm: float = 0.5
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = False
-    #: ``net_arch``, ``activation_fn`` (tanh, relu), ``ortho_init``.
+    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``optimizer_kwargs``, ``normalize_images``,
+    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -153,7 +160,7 @@ class GpfSettings(Settings):
             When nothing says in which units the temperatures are: rewards are neither scaled nor normalised.
         """
         batch, samples, members = values["batch_size"], values["n_steps"] * n_envs, len(values["members"] or ((),))
-        problems = []
+        problems = checks.known_policy_keys(values)
         if batch is not None and batch > samples:
             total = f"{values['n_steps']} * {n_envs} = {samples}"
             problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")

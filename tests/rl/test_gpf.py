@@ -397,6 +397,24 @@ def test_a_round_that_is_begun_again_is_judged_by_the_temperatures_it_was_acted_
     assert staged(learner, fragment, round=2)[1].strategy[0, 0].item() == pytest.approx(0.4 - 0.2 * 0.064)
 
 
+def test_temperatures_may_change_while_training(make, play):
+    """Set after round 1: told from round 2 on, acted with from the version after, by actors that know only the spec."""
+    spec = make(tau1=0.1, members=[{}, {"tau1": 2.0}])
+    learner, metrics, collectors = play(spec, rounds=1)
+    learner.set("tau1", 0.5)
+    _, later, _ = play(spec, rounds=2, first=2, learner=learner, collectors=collectors)
+    assert [row["train/tau"] for row in (*metrics, *later)] == pytest.approx([0.1, 0.5, 0.5])
+    fragment = collectors[0].collect(learner.published(), version=4, round=4, n_steps=2)
+    assert fragment.arrays["strategy"][:, 1].tolist() == pytest.approx([0.5, 2.0, 0.5, 2.0])
+    again = make_learner(spec)
+    again.restore(*learner.state())
+    assert again.published().tobytes() == learner.published().tobytes()
+    with pytest.raises(ConfigError, match="gamma cannot change while training; these can: eps, learning_rate"):
+        learner.set("gamma", 0.5)
+    with pytest.raises(ConfigError, match="tau1 must be a number > 0"):
+        learner.set("tau1", 0)
+
+
 def test_an_early_collapse_is_told(make, play):
     """T36: at tau 1e-6 the entropy is below .01: a warning and a mark in the first tenth of the budget, none later."""
     with pytest.warns(UserWarning, match="the policy has collapsed; raise tau1"):

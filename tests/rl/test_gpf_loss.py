@@ -55,6 +55,22 @@ def test_the_identity_reaches_the_parameters():
     torch.testing.assert_close(of_q, tau * of_log_pi, atol=1e-14, rtol=0)
 
 
+@pytest.mark.parametrize("tau", [0.5, 2.0])
+def test_fitting_q_is_the_policy_gradient_with_an_entropy_bonus(tau):
+    """In expectation over the policy: gradient of (Qhat - Q)^2 / 2 = - tau (policy gradient + tau entropy gradient)."""
+    a = drawn(0, 3, 4, grad=True)
+    v, target = drawn(1, 3), drawn(6, 3, 4)
+    pi = torch.softmax(a / tau, 1)
+    fixed, error = pi.detach(), 0.0
+    for action in range(4):
+        q = action_values(a, torch.full((3,), action), fixed, v)
+        error = error + (fixed[:, action] * (target[:, action] - q).square() / 2).sum()
+    of_error = torch.autograd.grad(error, a)[0]
+    gain = (pi * (target - v[:, None])).sum() - tau * (pi * pi.log()).sum()
+    of_gain = torch.autograd.grad(gain, a)[0]
+    torch.testing.assert_close(of_error, -tau * of_gain, atol=1e-14, rtol=0)
+
+
 def test_the_taken_action_alone_as_sample_mean_teaches_nothing():
     """T1: weights with the taken action's 1 leave Q = V and gradient 0; the exact sum leaves neither."""
     a, v = drawn(0, 5, 4, grad=True), drawn(1, 5)
