@@ -34,7 +34,7 @@ function copyText(text, pre) {
   if (!navigator.clipboard || !window.isSecureContext) return Promise.resolve(open());
   return navigator.clipboard.writeText(text).then(() => true, open);
 }
-const COMMAND_CSS = `.drlnb-ask{white-space:normal;overflow-wrap:anywhere;display:inline-block;max-width:150px;vertical-align:middle}button[data-main]{position:relative}button[data-main][data-state=pending]::after{content:"…";position:absolute;right:1px}button[data-main][data-state=failed]{border-color:var(--drlnb-bad)}`;
+const COMMAND_CSS = `[data-testid^=action-]{display:inline-flex;flex-wrap:wrap;align-items:center;gap:4px}.drlnb-ask{white-space:normal;overflow-wrap:anywhere;display:inline-block;max-width:150px;vertical-align:middle}button[data-main]{position:relative}button[data-main][data-state=pending]::after{content:"…";position:absolute;right:1px}button[data-main][data-state=failed]{border-color:var(--drlnb-bad)}`;
 // A button for one action; a destructive one asks in its place, and forgets the question after 5 s.  Its node stays as
 // long as the action is there, so a click never falls between two of them; one that is off says why: as its title, and
 // by `tell` when it is pressed all the same.
