@@ -46,11 +46,11 @@ def test_stop_asks_first(notebook, page, tmp_path):
     stop.wait_for(timeout=SOON_MS)
     assert yes.count() == 0
     stop.click()
-    yes.dblclick()
+    yes.evaluate("button => { button.click(); button.click(); }")
     desk.wait_states("stopped")
     desk.wait_on("stop", on=False)
     notebook.screenshot(tmp_path / "stopped.png")
-    assert desk.enabled() == []
+    assert all(name.startswith("Restart") for name in desk.enabled())
     wait_asked(notebook, "StopAsked", 3)
     assert page.locator(".drlnb-msg[data-level=error]").count() == 0
 
