@@ -7,7 +7,7 @@ many updates as fell into the round's steps: k updates towards a network that st
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.records.errors import NonFinite
+from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit
 from drlnb.rl.dqn_actor import HEAD, TOWER, dqn_layout
@@ -95,13 +95,31 @@ class DqnLearner:
         self._learning_rate = parse_schedule(self.settings.learning_rate)
         self._relu = self.layout.activation == "relu"
         self._round = self._n_timesteps = self._n_updates = 0
+        self._live: dict[str, Any] = {}
         self._staged: Fragment | None = None
+
+    def set(self, name: str, value: Any) -> None:
+        """Change one of the settings in ``DqnSettings.LIVE``, from the next round on.
+
+        Raises
+        ------
+        ConfigError
+            If the setting cannot change while training, or the value is wrong.
+        """
+        if name not in DqnSettings.LIVE:
+            raise ConfigError(f"{name} cannot change while training; these can: {', '.join(sorted(DqnSettings.LIVE))}")
+        if problem := DqnSettings.check_value(name, value):
+            raise ConfigError(problem)
+        self._live[name] = value
 
     # ---------------------------------------------------------------------------------------------- a round
 
     def begin(self, round: int, n_timesteps: int) -> None:
         """Open a round and forget what was staged; see :meth:`drlnb.rl.learner.Learner.begin`."""
         self._staged = None
+        if self._live:
+            self.settings = replace(self.settings, **self._live)
+            self._learning_rate = parse_schedule(self.settings.learning_rate)
         self._round, self._n_timesteps = round, n_timesteps
 
     def stage(self, worker: int, fragment: Fragment) -> float:
@@ -244,6 +262,7 @@ class DqnLearner:
             "n_timesteps": self._n_timesteps,
             "n_updates": self._n_updates,
             "adam_step": adam_step,
+            "live": dict(self._live),
         }
         return meta, torch.cat((tensors, self.target[None])).cpu().numpy().ravel().view(np.uint8)
 
@@ -260,4 +279,5 @@ class DqnLearner:
         self.target.copy_(tensors[3])
         self._round, self._n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
         self._n_updates = int(meta["n_updates"])
+        self._live = dict(meta.get("live", {}))
         self._staged = None

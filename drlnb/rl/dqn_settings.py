@@ -114,6 +114,7 @@ class DqnSettings(Settings):
         "replay_buffer_class": "there is one ring, for all tasks alike",
         "replay_buffer_kwargs": "there is one ring, for all tasks alike",
     }
+    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "tau"})
 
     #: Network family; only ``MlpPolicy`` so far.
     policy: str = "MlpPolicy"

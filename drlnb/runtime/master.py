@@ -220,12 +220,11 @@ class Master:
         if not self.done.done():
             self.done.set_result(state)
 
-    async def begin_again(self, reason: str) -> None:
+    async def begin_again(self) -> None:
         """End this attempt everywhere; the agent begins another one from the newest checkpoint."""
         if self._ended:
             return
         self._ended = True
-        self._rows.append({"s": self.stream, "k": "n", "r": "Restarting", "text": reason})
         await self._end_children()
         if not self.done.done():
             self.done.set_result(AGAIN)

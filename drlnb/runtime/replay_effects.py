@@ -116,4 +116,5 @@ class ReplayEffects:
         return Fragment.unpack(reply["ring"], buffer)
 
     async def _restart(self, command: replay.RestartTask) -> None:
-        await self.m.begin_again(command.reason)
+        del command
+        await self.m.begin_again()

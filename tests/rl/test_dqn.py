@@ -236,6 +236,22 @@ def raise_at_two(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
 
+def test_a_live_setting_acts_from_the_next_round_and_survives_a_resume(make_dqn_spec):
+    """The learning rate set after begin() is that of the next round, also in a restored learner; others are refused."""
+    learner = DqnLearner(make_dqn_spec(learning_rate=0.5))
+    learner.begin(1, 100)
+    learner.set("learning_rate", 0.25)
+    learner.stage(0, block(1, 16))
+    assert learner.finish()["train/learning_rate"] == 0.5
+    fresh = DqnLearner(make_dqn_spec(learning_rate=0.5))
+    fresh.restore(*learner.state())
+    assert learn(fresh, block(1, 16), round=2)["train/learning_rate"] == 0.25
+    with pytest.raises(ConfigError, match="batch_size cannot change while training; these can: learning_rate, tau"):
+        learner.set("batch_size", 8)
+    with pytest.raises(ConfigError, match="tau must be a number in"):
+        learner.set("tau", 2.0)
+
+
 def test_every_metric_is_in_the_glossary(make_dqn_spec):
     """A whole local training logs nothing unexplained, and tells epsilon, ring and replay ratio."""
     result = train_local(make_dqn_spec(total_timesteps=60))
