@@ -9,18 +9,54 @@ from typing import TYPE_CHECKING, Any
 from drlnb.rl.register import register_environments
 
 if TYPE_CHECKING:
+    from drlnb.fleet.callbacks import BaseCallback, CallbackList
     from drlnb.fleet.fleet import Fleet, resume
+    from drlnb.fleet.models import DQN, GPF, PPO
     from drlnb.fleet.recording import play
+    from drlnb.fleet.stock_callbacks import (
+        CheckpointCallback,
+        EvalCallback,
+        EveryNTimesteps,
+        StopTrainingOnNoModelImprovement,
+        StopTrainingOnRewardThreshold,
+    )
     from drlnb.fleet.task import Task
     from drlnb.fleet.training import Training
 
     __version__: str
 
-__all__ = ["Fleet", "Task", "Training", "__version__", "play", "resume"]
+__all__ = [
+    "DQN",
+    "GPF",
+    "PPO",
+    "BaseCallback",
+    "CallbackList",
+    "CheckpointCallback",
+    "EvalCallback",
+    "EveryNTimesteps",
+    "Fleet",
+    "StopTrainingOnNoModelImprovement",
+    "StopTrainingOnRewardThreshold",
+    "Task",
+    "Training",
+    "__version__",
+    "play",
+    "resume",
+]
 
 #: Public name -> the module that defines it.
 _HOMES = {
+    "BaseCallback": "drlnb.fleet.callbacks",
+    "CallbackList": "drlnb.fleet.callbacks",
+    "CheckpointCallback": "drlnb.fleet.stock_callbacks",
+    "DQN": "drlnb.fleet.models",
+    "EvalCallback": "drlnb.fleet.stock_callbacks",
+    "EveryNTimesteps": "drlnb.fleet.stock_callbacks",
     "Fleet": "drlnb.fleet.fleet",
+    "GPF": "drlnb.fleet.models",
+    "PPO": "drlnb.fleet.models",
+    "StopTrainingOnNoModelImprovement": "drlnb.fleet.stock_callbacks",
+    "StopTrainingOnRewardThreshold": "drlnb.fleet.stock_callbacks",
     "Task": "drlnb.fleet.task",
     "Training": "drlnb.fleet.training",
     "play": "drlnb.fleet.recording",

@@ -14,7 +14,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from drlnb.bench.peers import own_spec
-    from drlnb.rl.evaluate import evaluate
+    from drlnb.rl.evaluation import evaluate_parameters as evaluate
     from drlnb.rl.local import train_local
 
     spec = own_spec(work)

@@ -12,6 +12,8 @@ from drlnb.fleet.link import Link
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.rl.state import Trained
+from drlnb.runtime.checkpoint_effects import write_trained
 from drlnb.runtime.rundir import RunDir
 from drlnb.runtime.versions import versions
 
@@ -50,7 +52,13 @@ def run_spec(specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> dict[str
 
 
 def launch(
-    link: Link, spec: Mapping[str, Any], out: Path, on_existing: str = "error", *, fleet: Any = None
+    link: Link,
+    spec: Mapping[str, Any],
+    out: Path,
+    on_existing: str = "error",
+    *,
+    fleet: Any = None,
+    start: Mapping[str, Trained] | None = None,
 ) -> Training:
     """Try the environments, prepare the directory, register the run and start its masters.
 
@@ -64,15 +72,21 @@ def launch(
         As of :meth:`Fleet.train`.
     fleet
         Kept alive as long as the training.
+    start
+        Task -> state that it goes on from in a new run; a run that is resumed has its own.
     """
     check(out, spec, on_existing)
     probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
     run = prepare(out, probed, on_existing)
     spec = run.read_spec()
     attempts = {task["name"]: max(run.attempts(task["name"]), default=0) for task in spec["tasks"]}
+    begun = {} if run.resumed else dict(start or {})
+    for task in spec["tasks"]:
+        if task["name"] in begun:
+            write_trained(run.checkpoints / task["name"], TaskSpec.from_plain(task), begun[task["name"]])
     message = {key: spec[key] for key in ("run", "tasks", "planners")} | {"settings": spec.get("settings", {})}
     try:
-        link.create_run({**message, "out": str(run.path), "resume": run.resumed, "attempts": attempts})
+        link.create_run({**message, "out": str(run.path), "resume": run.resumed or bool(begun), "attempts": attempts})
     except BaseException:
         if not run.resumed:
             run.remove()

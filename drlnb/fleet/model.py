@@ -1,44 +1,103 @@
 """How does a person use what was trained?"""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from drlnb.records.errors import CheckpointError
+from drlnb.fleet.saved import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor
-from drlnb.runtime import checkpoint
+from drlnb.rl.state import State, Trained
+
+if TYPE_CHECKING:
+    from drlnb.rl.actors import Actor
 
 __all__ = ["Model", "load_model"]
 
 
 class Model:
-    """A trained policy.
+    """A policy, and what is known of its training.
 
     Parameters
     ----------
     spec
         The task that it was trained on, with its spaces.
-    parameters
-        What the learner published; uint8.
+    trained
+        Its state; None: not trained yet.
     """
 
-    def __init__(self, spec: TaskSpec, parameters: "np.ndarray[Any, np.dtype[np.uint8]]") -> None:
-        self.spec = spec
-        self._actor = make_actor(spec)
-        self._actor.load(parameters)
+    def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
+        self._spec = spec
+        self._trained = trained
+        self._actor: Actor | None = None
 
     def __repr__(self) -> str:
-        return f"Model({self.spec.name!r}, env={self.spec.env!r})"
+        return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"
 
-    def predict(self, obs: Any, deterministic: bool = True) -> tuple[Any, None]:
-        """Return the action for one observation or a batch of them, in Stable-Baselines3's manner.
+    @property
+    def spec(self) -> TaskSpec:
+        """The task: environment, algorithm, settings, spaces."""
+        return self._spec
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The algorithm's settings, complete, under Stable-Baselines3's names."""
+        return self.spec.hyperparameters
+
+    @property
+    def n_envs(self) -> int:
+        """Environments over all collectors."""
+        return self.spec.n_envs
+
+    @property
+    def seed(self) -> int:
+        """Of every random stream."""
+        return self.spec.seed
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps of the present budget that the parameters have seen."""
+        return self._trained.n_timesteps if self._trained is not None else 0
+
+    @property
+    def version(self) -> int:
+        """Version of the parameters: 1 before the first round."""
+        return self._trained.n_rounds + 1 if self._trained is not None else 1
+
+    @property
+    def parameters(self) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+        """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.layout`."""
+        return self._state().state.published
+
+    def _state(self) -> Trained:
+        """Return the state; an untrained model's is made from its seed, which loads torch."""
+        if self._trained is None:
+            from drlnb.rl.learner import make_learner
+
+            learner = make_learner(self.spec)
+            facts, buffer = learner.state()
+            state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
+            self._take(Trained(state=state, n_rounds=0, n_timesteps=0))
+        assert self._trained is not None
+        return self._trained
+
+    def _take(self, trained: Trained) -> None:
+        """Go on with another state."""
+        self._trained, self._actor = trained, None
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, None]:
+        """Return the action for one observation or a batch of them, as Stable-Baselines3 does.
 
         Parameters
         ----------
-        obs
-            Raw observation, shape ``(*obs)``, or ``(B, *obs)``.
+        observation
+            Raw, as the environment returns it (statistics are applied here), shape ``(*obs)`` or ``(B, *obs)``.
+        state, episode_start
+            Of recurrent policies, which there are none of; ignored, as Stable-Baselines3's other policies do.
         deterministic
             The most likely action instead of a sample.
 
@@ -46,8 +105,53 @@ class Model:
         -------
         tuple
             The action as the environment takes it, or an array of them; and None, the missing recurrent state.
+
+        Raises
+        ------
+        ValueError
+            If the observation's shape is not that of the task.
         """
-        return self._actor.predict(obs, deterministic=deterministic)
+        del state, episode_start
+        published = self._state().state.published
+        if self._actor is None:
+            self._actor = make_actor(self.spec)
+            self._actor.load(published)
+        rows = np.asarray(observation)
+        wanted = tuple((self.spec.observation_space or {})["shape"])
+        if rows.shape != wanted and rows.shape[1:] != wanted:
+            raise ValueError(f"observation must have the shape {wanted} or (n, *{wanted}), got {rows.shape}")
+        return self._actor.predict(rows, deterministic=deterministic)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as one zip file, or as a folder; nothing in it is a pickle.
+
+        Parameters
+        ----------
+        path
+            ``.zip`` is put behind a name without a suffix; a folder that is there, or a text that ends with ``/``, is
+            written as a folder.
+
+        Returns
+        -------
+        Path
+            What was written.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written there.
+        """
+        return save_model(path, self.spec, self._state())
+
+    @classmethod
+    def of(cls, spec: TaskSpec, trained: Trained) -> Self:
+        """Return a model of a state, of the class that fits its algorithm."""
+        from drlnb.fleet.models import MODELS
+
+        kind: Any = MODELS.get(spec.algo, Model)
+        made: Self = kind.__new__(kind)
+        Model.__init__(made, spec, trained)
+        return made
 
 
 def load_model(spec: TaskSpec, folder: Path) -> Model:
@@ -65,10 +169,4 @@ def load_model(spec: TaskSpec, folder: Path) -> Model:
     CheckpointError
         If there is none, or it holds no parameters of this task.
     """
-    found = checkpoint.latest(folder)
-    if found is None:
-        raise CheckpointError(f"task {spec.name} has no checkpoint in {folder} yet")
-    try:
-        return Model(spec, np.frombuffer(found.blobs["published.bin"], np.uint8))
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{found.path}: no parameters of task {spec.name} ({error})") from None
+    return Model.of(spec, newest(spec, folder))

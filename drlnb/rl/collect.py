@@ -277,7 +277,7 @@ class Collector:
         for column, index in enumerate(self.env_indices):
             saved = state["envs"][str(index)]
             if saved["snapshot"] is None:
-                lost += 1
+                lost += not saved.get("fresh", False)  # a new budget begins new episodes by intent
                 # + 1 apart from the first start; the round apart from earlier resumptions.
                 self._start(column, reset_seed(self.spec.seed, ENV, index, self._round + 1))
                 continue

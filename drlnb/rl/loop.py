@@ -6,8 +6,8 @@ checkpoint holds, and a loop that is made from it goes on with the same bits.
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from drlnb.rl.algorithms import make_learner, make_replay, round_steps
 from drlnb.rl.collect import Collector, split_envs
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.learner import Learner
-from drlnb.rl.state import State, Trained
+from drlnb.rl.state import State, Trained, joined
 
 if TYPE_CHECKING:
     from drlnb.rl.replay import Replay
 
-__all__ = ["LocalLoop", "joined"]
+__all__ = ["LocalLoop"]
 
 #: Episodes that the rolling means cover (Stable-Baselines3's ``stats_window_size``).
 _WINDOW = 100
@@ -120,8 +120,8 @@ class LocalLoop:
             self._learner.stage(worker, fragment)
         return self._learner.finish()
 
-    def trained(self) -> Trained:
-        """Return where this training stands now; independent of what comes after."""
+    def trained(self, *, envs: bool = True) -> Trained:
+        """Return where this training stands now, independent of what comes after; `envs`: with the environments."""
         facts, buffer = self._learner.state()
         return Trained(
             state=State(published=np.array(self.parameters), facts=facts, buffer=np.array(buffer)),
@@ -129,7 +129,7 @@ class LocalLoop:
             n_timesteps=self.n_timesteps,
             elapsed_s=self._elapsed_s,
             episodes=tuple(self._episodes),
-            envs=joined([collector.state() for collector in self._collectors]),
+            envs=joined([collector.state() for collector in self._collectors]) if envs else None,
             replay=None if self._replay is None else _copied(self._replay.state()),
         )
 
@@ -137,14 +137,6 @@ class LocalLoop:
         """Close every environment."""
         for collector in self._collectors:
             collector.close()
-
-
-def joined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the states of several collectors as one, from which any split of the environments can be restored."""
-    envs: dict[str, Any] = {}
-    for state in states:
-        envs |= state["envs"]
-    return {"round": max(int(state["round"]) for state in states), "envs": envs}
 
 
 def _samples(fragments: Sequence[Fragment]) -> int:

@@ -5,7 +5,7 @@ tensors in safetensors files: the parameters in ``model.safetensors``, Adam's mo
 ``optimizer.safetensors``, the statistics in ``normaliser.safetensors``.  Reading gives the same buffers, bit for bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_layout",
     "describe_layout",
     "from_files",
+    "joined",
     "to_files",
 ]
 
@@ -69,6 +70,14 @@ class Trained:
     envs: Mapping[str, Any] | None = None
     #: :meth:`drlnb.rl.replay.Replay.state`; None: there is none, or it is filled anew.
     replay: Fragment | None = None
+
+
+def joined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the states of several collectors as one, from which any split of the environments can be restored."""
+    envs: dict[str, Any] = {}
+    for state in states:
+        envs |= state["envs"]
+    return {"round": max(int(state["round"]) for state in states), "envs": envs}
 
 
 def describe_layout(layout: Layout) -> dict[str, Any]:

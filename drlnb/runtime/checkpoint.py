@@ -1,38 +1,54 @@
 """How is a task's state kept on disk so that a half-written one never loads?
 
-``checkpoints/<task>/<n_rounds>/{manifest.json, *.bin}`` and ``LATEST``, a text file with the folder's name.  A new one
-is written to a temporary folder, synced, renamed, and only then named in LATEST; the manifest holds each file's CRC-32.
+``checkpoints/<task>/<n_rounds>/{meta.json, *.safetensors}``, beside them ``LATEST`` and ``BEST``, text files with a
+folder's name.  A new one is written to a temporary folder, synced, renamed, then named in LATEST; ``meta.json``
+holds each file's size and CRC-32.  What the files are: :mod:`drlnb.rl.saved`.
 """
 
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drlnb.records.errors import CheckpointError
 
-__all__ = ["Checkpoint", "latest", "load", "write"]
+__all__ = ["META", "Checkpoint", "latest", "load", "meta", "parse", "write"]
 
+#: The file that tells what is in the others.
+META = "meta.json"
 #: Version of the layout; a reader refuses another one.
-_FORMAT = 1
+_FORMAT = 2
 #: Checkpoints kept beside the newest one.
 _KEEP = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One that has been read: the manifest's facts and the files' bytes."""
+    """One that has been read: its facts and the files' bytes."""
 
     facts: Mapping[str, Any]
     blobs: Mapping[str, bytes]
     path: Path
 
 
-def write(folder: Path, *, n_rounds: int, facts: Mapping[str, Any], blobs: Mapping[str, Any]) -> int:
+def meta(facts: Mapping[str, Any], blobs: Mapping[str, Any]) -> bytes:
+    """Return the content of ``meta.json``: the facts, and size and CRC-32 of each file."""
+    sums = {name: _sum(blob) for name, blob in blobs.items()}
+    return json.dumps({"format": _FORMAT, "files": sums, "facts": facts}).encode()
+
+
+def _sum(blob: Any) -> tuple[int, int]:
+    view = memoryview(blob).cast("B")
+    return view.nbytes, zlib.crc32(view)
+
+
+def write(
+    folder: Path, *, n_rounds: int, facts: Mapping[str, Any], blobs: Mapping[str, Any], best: bool = False
+) -> int:
     """Write a checkpoint of a task; return its bytes.
 
     Parameters
@@ -42,9 +58,11 @@ def write(folder: Path, *, n_rounds: int, facts: Mapping[str, Any], blobs: Mappi
     n_rounds
         Rounds finished; the name of the checkpoint.
     facts
-        Plain data for the manifest.
+        Plain data.
     blobs
         File name -> bytes-like.
+    best
+        It is the best one so far, and kept until a better one comes.
 
     Raises
     ------
@@ -57,36 +75,73 @@ def write(folder: Path, *, n_rounds: int, facts: Mapping[str, Any], blobs: Mappi
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        files = {name: _put(temporary / name, blob) for name, blob in blobs.items()}
-        manifest = json.dumps({"format": _FORMAT, "n_rounds": n_rounds, "files": files, "facts": facts}).encode()
-        _put(temporary / "manifest.json", manifest)
+        files = {**blobs, META: meta(facts, blobs)}
+        for name, blob in files.items():
+            _put(temporary / name, blob)
         shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
         temporary.replace(final)
-        _put(folder / "LATEST.tmp", str(n_rounds).encode())
-        (folder / "LATEST.tmp").replace(folder / "LATEST")
+        for name in ("LATEST", "BEST") if best else ("LATEST",):
+            _put(folder / f"{name}.tmp", str(n_rounds).encode())
+            (folder / f"{name}.tmp").replace(folder / name)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _tidy(folder, keep=n_rounds)
-    return sum(size for size, _ in files.values()) + len(manifest)
+    return sum(_sum(blob)[0] for blob in files.values())
 
 
-def _put(path: Path, blob: Any) -> tuple[int, int]:
-    view = memoryview(blob).cast("B")
+def _put(path: Path, blob: Any) -> None:
     with path.open("wb") as file:
-        file.write(view)
+        file.write(memoryview(blob).cast("B"))
         file.flush()
         os.fsync(file.fileno())
-    return view.nbytes, zlib.crc32(view)
 
 
 def _tidy(folder: Path, keep: int) -> None:
     numbered = sorted((int(p.name), p) for p in folder.iterdir() if p.is_dir() and p.name.isdigit())
-    for n_rounds, path in [row for row in numbered if row[0] != keep][: -_KEEP or None]:
-        del n_rounds
+    kept = {str(keep), _named(folder, "BEST")}
+    for _, path in [row for row in numbered if row[1].name not in kept][: -_KEEP or None]:
         shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _named(folder: Path, name: str) -> str:
+    """Return the folder that LATEST or BEST names; empty if there is no such file."""
+    path = folder / name
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def parse(read: Callable[[str], bytes], path: Path) -> Checkpoint:
+    """Read a checkpoint from wherever its files are.
+
+    Parameters
+    ----------
+    read
+        File name -> its bytes; may raise OSError or KeyError.
+    path
+        For messages.
+
+    Raises
+    ------
+    CheckpointError
+        If a file is missing, torn, or of another format.
+    """
+    try:
+        told = json.loads(read(META))
+        if told["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: format {told['format']}, this version reads {_FORMAT}")
+        blobs = {}
+        for name, sums in told["files"].items():
+            blob = read(name)
+            if _sum(blob) != tuple(sums):
+                raise CheckpointError(f"{path / name}: torn ({len(blob)} of {sums[0]} bytes, or another checksum)")
+            blobs[name] = blob
+    except CheckpointError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a whole checkpoint ({error})") from None
+    return Checkpoint(facts=told["facts"], blobs=blobs, path=path)
 
 
 def load(path: Path) -> Checkpoint:
@@ -97,21 +152,9 @@ def load(path: Path) -> Checkpoint:
     CheckpointError
         If a file is missing, torn, or of another format.
     """
-    try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: format {manifest['format']}, this version reads {_FORMAT}")
-        blobs = {}
-        for name, (size, crc) in manifest["files"].items():
-            blob = (path / name).read_bytes()
-            if len(blob) != size or zlib.crc32(blob) != crc:
-                raise CheckpointError(f"{path / name}: torn ({len(blob)} of {size} bytes, or another checksum)")
-            blobs[name] = blob
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: not a whole checkpoint ({error})") from None
-    return Checkpoint(facts=manifest["facts"], blobs=blobs, path=path)
+    if (path / "manifest.json").is_file() and not (path / META).is_file():
+        raise CheckpointError(f"{path}: format 1 of an earlier version, this version reads {_FORMAT}")
+    return parse(lambda name: (path / name).read_bytes(), path)
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -127,10 +170,8 @@ def latest(folder: Path) -> Checkpoint | None:
     if not folder.is_dir():
         return None
     numbered = sorted((p for p in folder.iterdir() if p.is_dir() and p.name.isdigit()), key=lambda p: -int(p.name))
-    named = folder / "LATEST"
-    if named.is_file():
-        first = folder / named.read_text(encoding="utf-8").strip()
-        numbered.sort(key=lambda p: p != first)
+    first = _named(folder, "LATEST")
+    numbered.sort(key=lambda p: p.name != first)
     problems = []
     for path in numbered:
         try:

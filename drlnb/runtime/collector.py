@@ -98,11 +98,17 @@ class CollectorChild:
         return answer, [buffer]
 
     def _evaluate(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        from drlnb.rl.evaluate import evaluate
+        from drlnb.rl.evaluation import evaluate_parameters
 
         assert self.spec is not None
-        result = evaluate(self.spec, self._parameters(header), n_episodes=header["n_episodes"])
-        return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std)}, []
+        result = evaluate_parameters(
+            self.spec,
+            self._parameters(header),
+            n_episodes=header["n_episodes"],
+            deterministic=header["deterministic"],
+        )
+        episodes = plain(list(zip(result.returns, result.lengths, strict=True)))
+        return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std), "episodes": episodes}, []
 
 
 def serve(sock: socket.socket) -> None:

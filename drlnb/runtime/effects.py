@@ -9,7 +9,7 @@ from drlnb.records import distribution, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
-from drlnb.runtime import checkpoint
+from drlnb.runtime.checkpoint_effects import CheckpointEffects, envs_for
 from drlnb.runtime.replay_effects import ReplayEffects
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Effects:
         self._ring = ReplayEffects(master)
         self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
             **self._ring.table,
+            **CheckpointEffects(master, self._ask_collector, self._ring.saved).table,
             warmup.StartCollector: self._start_collector,
             warmup.WakeCollector: self._wake,
             words.RequestSlot: self._request,
@@ -46,7 +47,6 @@ class Effects:
             words.ComputeGradient: self._stage,
             words.FinishRound: self._finish_round,
             words.ReturnLease: self._return,
-            words.WriteCheckpoint: self._checkpoint,
             words.Evaluate: self._evaluate,
             words.AskPlacement: self._place,
             words.EndTask: self._end,
@@ -80,7 +80,7 @@ class Effects:
                 m.addresses.get(node, ""),
                 "drlnb_collector_start",
                 timeout_s=120.0,
-                payload=m.env_states.pop(command.collector, b""),
+                payload=self._env_states(command),
                 attempt=m.attempt,
                 collector=command.collector,
                 spec=m.spec_plain,
@@ -94,7 +94,6 @@ class Effects:
             reason, _, detail = str(reply["failed"]).partition("\n")
             m.collector_lost(collector=command.collector, node=node, reason=reason, detail=detail)
             return
-        m.episodes_lost += int(reply["episodes_lost"])
         m.host.feed(
             warmup.CollectorReady,
             collector=command.collector,
@@ -102,7 +101,16 @@ class Effects:
             start_s=reply["start_s"],
             n_starting=reply["n_starting"],
             start_mode=reply["mode"],
+            episodes_lost=int(reply["episodes_lost"]),
         )
+
+    def _env_states(self, command: warmup.StartCollector) -> bytes:
+        """Return the checkpoint's state of a collector's environments at its first start; nothing later."""
+        m = self.m
+        if m.envs is None or command.collector in m.restored:
+            return b""
+        m.restored.add(command.collector)
+        return envs_for(m.envs, command.env_indices)
 
     async def _ask_collector(self, collector: int, node: str, **header: Any) -> dict[str, Any]:
         """Ask a collector; ``gone`` if it or its node is (the loss is reported on its own)."""
@@ -151,7 +159,12 @@ class Effects:
 
     async def _evaluate(self, command: words.Evaluate) -> None:
         reply = await self._ask_collector(
-            command.collector, command.node, op="evaluate", version=command.version, n_episodes=command.n_episodes
+            command.collector,
+            command.node,
+            op="evaluate",
+            version=command.version,
+            n_episodes=command.n_episodes,
+            deterministic=command.deterministic,
         )
         if reply["op"] != "evaluated":
             return  # its loss is told by CollectorLost
@@ -162,6 +175,8 @@ class Effects:
             std_reward=reply["std"],
             n_episodes=command.n_episodes,
             failure="",
+            deterministic=command.deterministic,
+            episodes=tuple((float(r), int(n)) for r, n in reply["episodes"]),
         )
 
     # ------------------------------------------------------------------ lease and executor
@@ -229,12 +244,14 @@ class Effects:
             if held is None:
                 return  # the round is over
             fragment, payload = held
+            config: Mapping[str, Any] = m.host.machine.config  # type: ignore[attr-defined]
             header = {
                 "op": "stage",
                 "round": command.round,
                 "collector": command.collector,
                 "version": command.version,
-                "n_timesteps": command.n_timesteps,
+                # Schedules are read where the round ends; the command tells where it began.
+                "n_timesteps": command.n_timesteps + config["n_envs"] * config["n_steps"],
                 "fragment": fragment,
                 "n_state": 0,
             }
@@ -319,54 +336,6 @@ class Effects:
             m.host.feed(distribution.HostCompleted, host=command.host, version=command.version, publish_s=publish_s)
 
     # ------------------------------------------------------------------ checkpoints, placement, the end
-    async def _checkpoint(self, command: words.WriteCheckpoint) -> None:
-        m = self.m
-        started = time.perf_counter()
-        committed = m.committed
-        machine: Any = m.host.machine
-        asks = {
-            i: self._ask_collector(i, member.node, op="state")
-            for i, member in machine.crew.members.items()
-            if member.node and member.status in {"ready", "sent"}
-        }
-        replies = await asyncio.gather(*asks.values())
-        try:
-            ring = await self._ring.saved()
-        except ConnectionError:
-            return  # ReplayLost ends this attempt
-        states = {i: bytes(r["payload"]) for i, r in zip(asks, replies, strict=True) if r["op"] == "state"}
-        facts = {
-            "task": m.task,
-            "version": committed.version,
-            "n_rounds": command.n_rounds,
-            "n_timesteps": command.n_timesteps,
-            "elapsed_s": m.host.now - machine.progress.origin_t,
-            "episodes": [list(e) for e in machine.progress.episodes],
-            "learner": dict(committed.facts),
-            "collectors": sorted(states),
-            "spec": m.spec_plain,
-        }
-        blobs = {"published.bin": committed.published, "state.bin": committed.state}
-        blobs |= {f"env-{i}.bin": state for i, state in states.items()}
-        if ring is not None:
-            facts["ring"], blobs["ring.bin"] = ring.pack()
-        m.host.feed(words.CheckpointGathered, version=command.version)
-        failure, n_bytes = "", 0
-        try:
-            folder = m.out / "checkpoints" / m.task
-            n_bytes = await asyncio.to_thread(
-                checkpoint.write, folder, n_rounds=command.n_rounds, facts=facts, blobs=blobs
-            )
-        except OSError as error:
-            failure = error.strerror or str(error)
-        m.host.feed(
-            words.CheckpointWritten,
-            version=command.version,
-            elapsed_s=time.perf_counter() - started,
-            n_bytes=n_bytes,
-            failure=failure,
-        )
-
     async def _place(self, command: words.AskPlacement) -> None:
         del command
         self.m.host.feed(words.PlacementReceived, **await self.m.ask_placement())

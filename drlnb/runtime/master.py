@@ -25,7 +25,8 @@ from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import off_policy, round_steps
 from drlnb.rl.fragments import Fragment
-from drlnb.runtime import checkpoint
+from drlnb.rl.state import Trained
+from drlnb.runtime.checkpoint_effects import read_newest
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
 from drlnb.runtime.lease_client import LeaseClient
@@ -95,8 +96,9 @@ class Master:
         self.made: dict[str, Committed] = {}
         self.committed = Committed()
         #: Collector -> state of its environments from the checkpoint, used at its first start.
-        self.env_states: dict[int, bytes] = {}
-        self.episodes_lost = 0
+        self.envs: Mapping[str, Any] | None = None
+        #: Collectors that have been given theirs.
+        self.restored: set[int] = set()
         #: Replay ring from the checkpoint, used at its start.
         self.ring_state: Fragment | None = None
         self.gate = StoreGate()
@@ -160,32 +162,32 @@ class Master:
         )
         return reason
 
-    def _restore(self) -> "checkpoint.Checkpoint | None":
-        return checkpoint.latest(self.out / "checkpoints" / self.task)
+    def _restore(self) -> "tuple[Trained, Mapping[str, Any]] | None":
+        return read_newest(self.out / "checkpoints" / self.task, self.spec)
 
-    def _opening(self, restored: "checkpoint.Checkpoint | None") -> dict[str, Any]:
+    def _opening(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> dict[str, Any]:
         """Take over a checkpoint; return the fields of TaskOpened."""
         if restored is None:
             nothing: tuple[tuple[float, int], ...] = ()
             return {"version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": nothing, "n_bytes": 0}
-        facts, blobs = restored.facts, restored.blobs
+        trained, facts = restored
+        version = trained.n_rounds + 1
         self.committed = Committed(
-            version=facts["version"],
-            published=blobs["published.bin"],
-            facts=facts["learner"],
-            state=blobs["state.bin"],
+            version=version,
+            published=trained.state.published.tobytes(),
+            facts=dict(trained.state.facts),
+            state=trained.state.buffer.tobytes(),
         )
-        self.gate = StoreGate(version=facts["version"])
-        self.env_states = {int(i): blobs[f"env-{i}.bin"] for i in facts["collectors"]}
-        if "ring" in facts:
-            self.ring_state = Fragment.unpack(facts["ring"], blobs["ring.bin"])
+        self.gate = StoreGate(version=version)
+        self.envs, self.ring_state = trained.envs, trained.replay
         return {
-            "version": facts["version"],
-            "n_rounds": facts["n_rounds"],
-            "n_timesteps": facts["n_timesteps"],
-            "elapsed_s": facts["elapsed_s"],
-            "episodes": tuple((float(r), int(n)) for r, n in facts["episodes"]),
+            "version": version,
+            "n_rounds": trained.n_rounds,
+            "n_timesteps": trained.n_timesteps,
+            "elapsed_s": trained.elapsed_s,
+            "episodes": trained.episodes,
             "n_bytes": len(self.committed.published),
+            "eval_best": facts.get("eval_best"),
         }
 
     async def ask_placement(self) -> dict[str, Any]:

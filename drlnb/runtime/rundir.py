@@ -283,7 +283,7 @@ def _is_ours(path: Path) -> bool:
     if parts[0] == "logs":
         return ".log" in name
     if parts[0] == "checkpoints" and len(parts) == 3:
-        return name.startswith("LATEST")
+        return name.startswith(("LATEST", "BEST"))
     return parts[0] == "checkpoints" and len(parts) == 4 and (parts[2].isdigit() or parts[2].startswith("tmp-"))
 
 

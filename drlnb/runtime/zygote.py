@@ -21,7 +21,7 @@ from drlnb.runtime.lifeline import become
 __all__ = ["main"]
 
 #: What every collector needs; a module that cannot be imported here fails in the child, with its own message.
-_PRELOAD = ("numpy", "gymnasium", "drlnb.rl.collect", "drlnb.rl.evaluate", "drlnb.rl.envs", "drlnb.runtime.collector")
+_PRELOAD = ("numpy", "gymnasium", "drlnb.rl.collect", "drlnb.rl.evaluation", "drlnb.rl.envs", "drlnb.runtime.collector")
 
 
 def n_threads() -> int:

@@ -28,9 +28,9 @@ def start(spec):
 
 
 def test_importing_the_collector_loads_no_torch():
-    """A process that imports drlnb.rl.collect and drlnb.rl.evaluate has neither torch nor yaml nor dask loaded."""
+    """A process that imports drlnb.rl.collect and drlnb.rl.evaluation has neither torch nor yaml nor dask loaded."""
     code = (
-        "import sys, drlnb.rl.collect, drlnb.rl.evaluate;"
+        "import sys, drlnb.rl.collect, drlnb.rl.evaluation;"
         "print(*sorted({'torch', 'yaml', 'dask', 'distributed', 'plotly'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from drlnb.rl.actors import NumpyActor
-from drlnb.rl.evaluate import evaluate
+from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.learner import make_learner
 from drlnb.rl.local import train_local
 from drlnb.rl.metrics import GLOSSARY

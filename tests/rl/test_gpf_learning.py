@@ -12,7 +12,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_learner
 from drlnb.rl.collect import Collector
 from drlnb.rl.envs import probe
-from drlnb.rl.evaluate import evaluate
+from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.local import train_local
 from drlnb.rl.networks import tower, views
 from drlnb.rl.settings import resolve

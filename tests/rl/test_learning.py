@@ -5,7 +5,7 @@ import torch
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs import probe
-from drlnb.rl.evaluate import evaluate
+from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.local import train_local
 from drlnb.rl.settings import resolve
 

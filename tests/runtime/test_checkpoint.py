@@ -44,7 +44,7 @@ def test_a_half_written_one_never_loads(tmp_path, damage):
     elif damage == "missing":
         blob.unlink()
     else:
-        (tmp_path / "2" / "manifest.json").write_text('{"format": 1,')
+        (tmp_path / "2" / "meta.json").write_text('{"format": 2,')
     assert checkpoint.latest(tmp_path).facts["n_rounds"] == 1
 
 
@@ -67,7 +67,26 @@ def test_only_damaged_ones_is_an_error_that_names_the_file(tmp_path):
 def test_another_format_is_refused_with_both_numbers(tmp_path):
     """A checkpoint of a format that this version does not read is refused with both numbers."""
     _write(tmp_path, 1)
-    manifest = tmp_path / "1" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+    manifest = tmp_path / "1" / "meta.json"
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 99'))
+    with pytest.raises(CheckpointError, match="format 99, this version reads 2"):
         checkpoint.load(tmp_path / "1")
+
+
+def test_the_best_one_is_kept_until_a_better_one_comes(tmp_path):
+    """Round 2 is the best of seven: it stays beside the newest three; then round 8 is better, and 2 goes."""
+    folders = []
+    for n in range(1, 10):
+        checkpoint.write(tmp_path, n_rounds=n, facts={}, blobs={"a": b"x"}, best=n in {2, 8})
+        folders.append(sorted(int(p.name) for p in tmp_path.iterdir() if p.is_dir()))
+    assert folders[6] == [2, 5, 6, 7]
+    assert folders[8] == [6, 7, 8, 9]
+    assert (tmp_path / "BEST").read_text() == "8"
+
+
+def test_an_earlier_versions_checkpoint_is_refused_in_words(tmp_path):
+    """A folder with a manifest.json was written by format 1."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "manifest.json").write_text('{"format": 1}')
+    with pytest.raises(CheckpointError, match="7: format 1 of an earlier version, this version reads 2"):
+        checkpoint.latest(tmp_path)

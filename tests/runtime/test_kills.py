@@ -90,8 +90,9 @@ def test_resume_after_the_whole_cluster_was_killed(make_bench):
     fresh.end()
     names = [(out / "checkpoints" / "a" / "LATEST").read_text() for out in (run.out, fresh.out)]
     assert names == ["64", "64"]
-    blobs = [(out / "checkpoints" / "a" / "64" / "published.bin").read_bytes() for out in (run.out, fresh.out)]
-    assert blobs[0] == blobs[1], "resumed and uninterrupted parameters differ"
+    for name in ("model.safetensors", "optimizer.safetensors", "normaliser.safetensors"):
+        files = [(out / "checkpoints" / "a" / "64" / name).read_bytes() for out in (run.out, fresh.out)]
+        assert files[0] == files[1], f"resumed and uninterrupted {name} differ"
 
 
 def test_an_environment_that_raises_fails_its_task_and_no_other(make_bench, tmp_path, monkeypatch):

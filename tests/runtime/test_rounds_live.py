@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 def _final_parameters(out, task):
     latest = (out / "checkpoints" / task / "LATEST").read_text()
-    return (out / "checkpoints" / task / latest / "published.bin").read_bytes()
+    return (out / "checkpoints" / task / latest / "model.safetensors").read_bytes()
 
 
 def test_two_tasks_take_turns_on_one_slot_and_learn_as_if_alone(make_bench):

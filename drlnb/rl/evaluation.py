@@ -3,7 +3,8 @@
 Each environment gets its number of episodes beforehand: taking whichever finish first would favour short ones.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,11 +12,11 @@ import numpy as np
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.actors import Actor
 from drlnb.rl.algorithms import make_actor
-from drlnb.rl.envs import make_env
+from drlnb.rl.envs import make_env, probe
 from drlnb.rl.seeding import EVAL, generator, reset_seed
 from drlnb.rl.wrappers import tally_of
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate", "evaluate_parameters"]
 
 #: Environments stepped together; more rows per forward pass hardly help beyond.
 _MOST_ENVS = 8
@@ -34,9 +35,58 @@ class Evaluation:
     #: Steps per episode, in the same order.
     lengths: tuple[int, ...]
     deterministic: bool
+    #: Version of the parameters, 0 if not known.
+    version: int = 0
 
 
 def evaluate(
+    model: Any,
+    env: str | None = None,
+    *,
+    n_episodes: int = 40,
+    deterministic: bool = True,
+    seed: int | None = None,
+) -> Evaluation:
+    """Play whole episodes with a model; its statistics stay as they are.
+
+    Parameters
+    ----------
+    model
+        What ``drlnb.PPO`` and its kin are, and ``run.load()`` returns.
+    env
+        A gymnasium id with the same spaces; None: the environment that it was trained on.
+    n_episodes
+        At least 1.
+    deterministic
+        The most likely action instead of a sample.
+    seed
+        Of the episodes' starts (and samples); None: the model's.
+
+    Returns
+    -------
+    Evaluation
+        Raw returns.
+
+    Raises
+    ------
+    ValueError
+        If `n_episodes` < 1, or `env` has other spaces: both are named.
+    EnvError
+        If an environment cannot be made.
+    """
+    spec: TaskSpec = model.spec
+    if env is not None and env != spec.env:
+        moved = replace(spec, env=env, env_factory=None, env_kwargs={})
+        for what, found in probe(moved).items():
+            wanted = dict(getattr(spec, what) or {})
+            if dict(found) != wanted:
+                raise ValueError(f"{env} has the {what.replace('_', ' ')} {found}, the model was trained on {wanted}")
+        spec = moved
+    found = evaluate_parameters(spec, model.parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
+    return replace(found, version=model.version)
+
+
+def evaluate_parameters(
     spec: TaskSpec,
     parameters: np.ndarray,
     *,

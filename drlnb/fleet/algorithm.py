@@ -1,0 +1,281 @@
+"""What can a person do with an algorithm who knows Stable-Baselines3?  Build, learn, predict, save, load.
+
+Constructor arguments have Stable-Baselines3's names, order and defaults (:class:`drlnb.Task` takes tuned ones instead).
+``learn`` trains on the fleet's cluster and waits, or with ``local=True`` in this process; both give the same bits.
+"""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from drlnb.fleet.arguments import altered, bound, described, moved, signature
+from drlnb.fleet.callbacks import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.current import begin, current_fleet
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.launch import default_out, run_spec
+from drlnb.fleet.model import Model
+from drlnb.fleet.planners import planner_names
+from drlnb.fleet.progress import ProgressLine
+from drlnb.fleet.saved import load_model, newest
+from drlnb.fleet.sessions import LocalSession, RunSession
+from drlnb.fleet.training import Training
+from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.fresh import anew
+from drlnb.rl.state import Trained
+
+__all__ = ["Algorithm"]
+
+
+class Algorithm(Model):
+    """What the algorithms have in common; not to be built itself."""
+
+    ALGO: ClassVar[str] = ""
+    #: Stable-Baselines3's arguments after `policy` and `env`, in its order.
+    ORDER: ClassVar[tuple[str, ...]] = ()
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls) -> None:
+        cls.__signature__ = signature(cls.ALGO, cls.ORDER)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
+        self.verbose = int(given.pop("verbose", 0))
+        self._fleet: Fleet | None = given.pop("fleet", None)
+        self._run: Training | None = None
+        #: The training of :meth:`learn` with ``local=True`` that goes on now.
+        self._live: LocalSession | None = None
+        super().__init__(described(self.ALGO, given))
+
+    # ------------------------------------------------------------------ learn
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+        *,
+        local: bool = False,
+    ) -> Self:
+        """Train, and wait for it.
+
+        Parameters
+        ----------
+        total_timesteps
+            Environment steps over all environments, made in whole rounds.
+        callback
+            See :mod:`drlnb.fleet.callbacks`: one, a function of ``(locals, globals)``, or a list of them.
+        log_interval
+            Rounds between two lines of progress (with ``verbose=1`` or `progress_bar`).
+        tb_log_name
+            Must be None: metrics have sinks of their own.
+        reset_num_timesteps
+            Begin a budget of its own, with schedules from their start and new episodes; parameters, optimiser,
+            statistics and replay go on.  False: go on exactly, `total_timesteps` more.
+        progress_bar
+            Keep one line of progress up to date.
+        local
+            Train in this process, without a cluster.
+
+        Returns
+        -------
+        Algorithm
+            This model.
+
+        Raises
+        ------
+        ConfigError
+            If an argument is wrong, or this model is being trained by a run that goes on.
+        TrainingFailed
+            If training failed; the model then holds its newest checkpoint.
+        """
+        if tb_log_name is not None:
+            raise ConfigError(
+                "tb_log_name is not supported: metrics go to metrics/*.csv, the journal, and the run's sinks"
+            )
+        callbacks = self._callbacks(callback, log_interval, progress_bar=progress_bar)
+        if local:
+            spec, start = self._budget(total_timesteps, reset_num_timesteps=reset_num_timesteps)
+            self._learn_here(spec, start, callbacks)
+            return self
+        self._follow(
+            self._launched(total_timesteps, callbacks, None, "error", reset_num_timesteps=reset_num_timesteps),
+            callbacks,
+        )
+        return self
+
+    def _follow(self, run: Training, callbacks: CallbackList) -> None:
+        (task,) = run.specs
+        session = RunSession(run, task, callbacks)
+        try:
+            callbacks.init_callback(self, session)
+            session.follow()
+            run.wait()
+        finally:
+            self._adopt()
+
+    def _callbacks(self, callback: Any, log_interval: int, *, progress_bar: bool) -> CallbackList:
+        shown: list[BaseCallback] = []
+        if self.verbose or progress_bar:
+            shown.append(ProgressLine(log_interval, in_place=progress_bar))
+        return CallbackList([*shown, as_callback(callback)])
+
+    def _learn_here(self, spec: TaskSpec, start: Trained | None, callbacks: CallbackList) -> None:
+        self._spec = spec
+        if start is not None:
+            self._take(start)
+        callbacks.init_callback(self)
+        session = self._live = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+        try:
+            callbacks.init_callback(self, session)
+            self._take(session.follow())
+        except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
+            self._take(session.trained(envs=False))
+            raise
+        finally:
+            self._live = None
+
+    def submit(
+        self,
+        total_timesteps: int,
+        *,
+        out: str | Path | None = None,
+        on_existing: str = "error",
+        reset_num_timesteps: bool = True,
+    ) -> Training:
+        """Begin training on the fleet and return at once.
+
+        The model takes over the run's last checkpoint when the run has ended (at its next use); until then it keeps
+        the parameters that it had.  ``run.load()`` gives the newest ones.
+
+        Parameters
+        ----------
+        total_timesteps, reset_num_timesteps
+            As of :meth:`learn`.
+        out
+            Run directory; None: ``runs/<date-time>``.
+        on_existing
+            What to do with a run that is there: ``error``, ``resume`` (its checkpoint wins over this model's
+            parameters), ``restart`` or ``overwrite``.
+
+        Raises
+        ------
+        ConfigError, EnvError, RunLocked, SpecMismatch
+            As :meth:`drlnb.fleet.fleet.Fleet.train`.
+        """
+        return self._launched(
+            total_timesteps, CallbackList(()), out, on_existing, reset_num_timesteps=reset_num_timesteps
+        )
+
+    def _launched(
+        self, total: int, callbacks: CallbackList, out: Any, on_existing: str, *, reset_num_timesteps: bool
+    ) -> Training:
+        spec, start = self._budget(total, reset_num_timesteps=reset_num_timesteps)
+        callbacks.init_callback(self)
+        settings = callbacks.settings(spec.n_envs)
+        self._fleet = self._fleet if self._fleet is not None and not self._fleet.closed else current_fleet()
+        plain = {**run_spec([spec], planner_names(None)), "settings": settings}
+        where = Path(out) if out is not None else default_out()
+        self._run = begin(self._fleet, plain, where, on_existing, {} if start is None else {spec.name: start})
+        self._spec = spec
+        if start is not None:
+            self._take(start)
+        return self._run
+
+    def _budget(self, total: int, *, reset_num_timesteps: bool) -> tuple[TaskSpec, Trained | None]:
+        """Return the task with its budget, and where it goes on from; None: from the beginning."""
+        if not isinstance(total, int) or isinstance(total, bool) or total < 1:
+            raise ConfigError(f"total_timesteps must be a whole number >= 1, got {total!r}")
+        self._adopt()
+        if self._run is not None:
+            raise ConfigError(f"run {self._run.run_id} is training this model: wait for it, or stop it")
+        trained = self._trained
+        if trained is None or trained.n_rounds == 0:
+            return replace(self._spec, total_timesteps=total), None
+        if reset_num_timesteps:
+            return replace(self._spec, total_timesteps=total), anew(trained, self._spec.n_envs)
+        return replace(self._spec, total_timesteps=total + trained.n_timesteps), trained
+
+    def _adopt(self) -> None:
+        """Take over what a run that has ended left."""
+        run = self._run
+        if run is None or not run.ended:
+            return
+        self._run = None
+        (task,) = run.specs
+        try:
+            trained = newest(self._spec, run.out / "checkpoints" / task)
+        except CheckpointError:
+            return  # it ended before its first checkpoint: nothing was learnt
+        self._take(trained)
+
+    def _state(self) -> Trained:
+        self._adopt()
+        if self._live is not None:
+            self._actor = None
+            return self._live.trained()
+        return super()._state()
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task: environment, algorithm, settings, spaces; the budget is the latest one's."""
+        return self._spec
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps of the present budget that the parameters have seen."""
+        self._adopt()
+        return super().num_timesteps if self._live is None else self._live.n_timesteps
+
+    # ------------------------------------------------------------------ load
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, *, fleet: Fleet | None = None, **changed: Any) -> Self:
+        """Read a model that :meth:`save` wrote, or a checkpoint's folder; runs no code of the file.
+
+        Parameters
+        ----------
+        path
+            Zip file (its ``.zip`` may be left out) or folder.
+        env
+            Environment to go on with, with the same spaces; None: the saved one.
+        fleet
+            Where to train on; None: as for a new model.
+        **changed
+            Settings that shall differ from the saved ones; the network must stay the same.
+
+        Raises
+        ------
+        CheckpointError
+            If it is damaged, or of another algorithm.
+        LayoutMismatch
+            If the changed settings mean another network; the first tensor that differs is named.
+        ValueError
+            If `env` has other spaces; both are named.
+        ConfigError
+            If a changed setting is unknown or wrong.
+        """
+        spec, trained = load_model(path)
+        if spec.algo != cls.ALGO:
+            from drlnb.fleet.models import MODELS
+
+            right = MODELS[spec.algo].__name__
+            raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")
+        model = cls.of(spec, trained)
+        model._fleet = fleet
+        if env is not None:
+            model._spec = moved(spec, env)
+        if changed:
+            given = bound(cls.__name__, cls.ALGO, cls.__signature__, None, changed)
+            model.verbose = int(given.pop("verbose", 0))
+            model._spec = altered(model._spec, given, str(path))
+        return model
+
+    @classmethod
+    def of(cls, spec: TaskSpec, trained: Trained) -> Self:
+        """Return a model of a state."""
+        made = super().of(spec, trained)
+        made.verbose, made._fleet, made._run, made._live = 0, None, None, None
+        return made
