@@ -41,6 +41,7 @@ def test_half_cheetah_trains_by_its_entry(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")  # Box2D's extension crashes if it is an error
 @needs("box2d", "Box2D")
 def test_lunar_lander_trains_by_its_entry():
     """One round of 16 environments x 1024 steps ends episodes with returns of the size that the game gives."""
