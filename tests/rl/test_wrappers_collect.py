@@ -8,7 +8,7 @@ from drlnb.rl import suites
 from drlnb.rl.algorithms import make_learner
 from drlnb.rl.collect import Collector
 from drlnb.rl.envs import make_env, probe
-from drlnb.rl.evaluate import evaluate
+from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.pickled import pack
 from drlnb.rl.snapshots import restorable
 from drlnb.rl.video import record_episode
