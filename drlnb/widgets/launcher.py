@@ -1,5 +1,6 @@
 """How is more started?  A form above the tasks of one run of the fleet: the newest, or one that was chosen."""
 
+import contextlib
 import time
 import weakref
 from collections.abc import Mapping
@@ -236,7 +237,10 @@ class LauncherPanel(TasksPanel):
         """Return the line that gives this panel, and the one that starts what the form says."""
         said = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         lines = [f"fleet.panel({said})"]
-        return "\n".join(lines if self._problems or self.reason else [*lines, self.form().code()])
+        if not self._problems and not self.reason:
+            with contextlib.suppress(ConfigError):  # another thread has just heard of a key that makes it wrong
+                lines.append(self.form().code())
+        return "\n".join(lines)
 
 
 def _styled(field: ipywidgets.Widget, name: str, width: str) -> None:

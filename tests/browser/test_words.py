@@ -155,6 +155,8 @@ def test_a_failed_task_goes_on_from_its_round(notebook, tmp_path):
     notebook.kernel_eval("run.checkpoint()")
     folder = next((notebook.path.parent / "runs").iterdir()) / "checkpoints" / "x"
     assert until(lambda: (folder / "LATEST").exists(), 60)
+    n_then = notebook.kernel_eval("run.tasks['x'].n_timesteps")
+    assert until(lambda: notebook.kernel_eval("run.tasks['x'].n_timesteps") > n_then, 60)
     (notebook.path.parent / "broken").touch()
     _wait_state(desk, "failed")
     kept = int((folder / "LATEST").read_text(encoding="utf-8"))
