@@ -24,7 +24,7 @@ from drlnb.rl.actor_critic import MlpTowers, make_networks
 from drlnb.rl.advantages import gae
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.gpf_actor import check_discrete, pack_family
-from drlnb.rl.gpf_loss import GPF_STATISTICS, Coefficients, gpf_gradient, gpf_loss
+from drlnb.rl.gpf_loss import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss
 from drlnb.rl.gpf_settings import GpfSettings
 from drlnb.rl.networks import views
 from drlnb.rl.ppo import minibatches
@@ -32,39 +32,12 @@ from drlnb.rl.schedules import parse_schedule, progress_remaining
 from drlnb.rl.seeding import EXPLORE, SHUFFLE, generator
 from drlnb.rl.traces import retrace, vtrace
 
-__all__ = ["GpfLearner", "Samples"]
+__all__ = ["GpfLearner"]
 
 #: Columns of the statistics table: the loss's, then the gradient's norm.
 _COLUMNS = (*GPF_STATISTICS, "grad_norm")
 #: Entropy below which a policy has collapsed, in nats, and the first part of the budget in which that is a fault.
 _COLLAPSED, _EARLY = 0.01, 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Prepared samples on the device; first axis: samples, each environment's in time order."""
-
-    obs: Tensor
-    action: Tensor
-    #: Log-probability when acting.
-    log_prob: Tensor
-    #: ``eps, tau1, tau2`` of the member that judges, shape ``(B, 3)``; tau1 alone where no member has a second softmax.
-    strategy: Tensor
-    q_target: Tensor
-    v_target: Tensor
-    #: V(s) when staged.
-    value: Tensor
-    #: Uniform deviates for fresh actions; shape ``(B, n_action_samples)``, width 0: the exact sum.
-    fresh: Tensor
-
-    def part(self, index: Any) -> "Samples":
-        """Return some of the samples."""
-        return Samples(*(getattr(self, name)[index] for name in self.__slots__))
-
-    @classmethod
-    def join(cls, parts: Sequence["Samples"]) -> "Samples":
-        """Return several parts as one, in their order."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +209,21 @@ class GpfLearner:
         self.adam.learning_rate = parse_schedule(self.settings.learning_rate)(progress)
         try:
             run = self._streamed if self.compute == "stream" else self._epochs
-            table = run(columns, on_minibatch).cpu().numpy()
+            table, n_epochs = run(columns, on_minibatch)
             self._check_finite(table)
         except BaseException:  # a revoked lease or Ctrl-C too: the round must be repeatable from where it began
             self.adam.load_state(saved)
             raise
-        self.kept.n_updates += self.settings.n_epochs
+        self.kept.n_updates += n_epochs
         for column in columns.values():
             self.kept.merge(column.obs_moments, column.return_moments)
         self._staged.clear()
-        return self._metrics(list(columns.values()), table)
+        return self._metrics(list(columns.values()), table, table[-(len(table) // n_epochs) :])
 
-    def _streamed(self, columns: Mapping[int, _Column], on_minibatch: Callable[[int, int], None] | None) -> Tensor:
-        """Add up the gradients of the environments in their order, and take the step; return one row."""
+    def _streamed(
+        self, columns: Mapping[int, _Column], on_minibatch: Callable[[int, int], None] | None
+    ) -> tuple[np.ndarray, int]:
+        """Add up the gradients of the environments in their order, and take the step; return its statistics and 1."""
         n_samples = sum(len(column.samples.obs) for column in columns.values())
         row = torch.zeros((1, len(_COLUMNS)), device=self.device)
         self.adam.zero_grad()
@@ -261,10 +236,12 @@ class GpfLearner:
         self.adam.step(self.settings.max_grad_norm, norm_out=row[0, -1])
         if on_minibatch is not None:
             on_minibatch(1, 1)
-        return row
+        return row.cpu().numpy(), 1
 
-    def _epochs(self, columns: Mapping[int, _Column], on_minibatch: Callable[[int, int], None] | None) -> Tensor:
-        """Run the gradient steps; return the statistics, one row per step."""
+    def _epochs(
+        self, columns: Mapping[int, _Column], on_minibatch: Callable[[int, int], None] | None
+    ) -> tuple[np.ndarray, int]:
+        """Run the gradient steps; return the statistics, one row per step, and the number of epochs."""
         settings, seed = self.settings, self.spec.seed
         lengths = {index: len(column.samples.obs) for index, column in columns.items()}
         samples = Samples.join([column.samples for column in columns.values()])
@@ -285,7 +262,11 @@ class GpfLearner:
                 step += 1
                 if on_minibatch is not None:
                     on_minibatch(step, len(table))
-        return table
+            if settings.target_kl is not None:
+                kl = table[step - len(bounds) : step, _COLUMNS.index("approx_kl")].mean().item()
+                if kl > 1.5 * settings.target_kl:
+                    break
+        return table[:step].cpu().numpy(), step // len(bounds)
 
     def _with_fresh(self, samples: Samples, lengths: Mapping[int, int], epoch: int) -> Samples:
         """Return the samples with deviates for fresh actions, keyed by environment: no split or order matters."""
@@ -346,10 +327,9 @@ class GpfLearner:
                 at = f"gradient step {bad[0]} of round {self.kept.round}"
                 raise NonFinite(f"{name} is {table[bad[0], _COLUMNS.index(name)]} at {at}; update refused")
 
-    def _metrics(self, columns: Sequence[_Column], table: np.ndarray) -> dict[str, float]:
+    def _metrics(self, columns: Sequence[_Column], table: np.ndarray, last_epoch: np.ndarray) -> dict[str, float]:
         settings, total = self.settings, self.spec.total_timesteps
         mean = dict(zip(_COLUMNS, table.mean(axis=0, dtype=np.float64).tolist(), strict=True))
-        last_epoch = table[-(len(table) // settings.n_epochs) :]
         samples = Samples.join([column.samples for column in columns])
         targets, values = samples.v_target.cpu().numpy(), samples.value.cpu().numpy()
         spread = float(np.var(targets))

@@ -7,7 +7,9 @@ of Q is tau times the gradient of log pi, so the regression of Q improves the po
 Legend: B samples, A actions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from torch import Tensor
 __all__ = [
     "GPF_STATISTICS",
     "Coefficients",
+    "Samples",
     "action_shares",
     "action_values",
     "gpf_gradient",
@@ -33,6 +36,33 @@ class Coefficients:
     q_coef: float = 0.5
     vf_coef: float = 0.5
     pg_coef: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Prepared samples on the device; first axis: samples, each environment's in time order."""
+
+    obs: Tensor
+    action: Tensor
+    #: Log-probability when acting.
+    log_prob: Tensor
+    #: ``eps, tau1, tau2`` of the member that judges, shape ``(B, 3)``; tau1 alone where no member has a second softmax.
+    strategy: Tensor
+    q_target: Tensor
+    v_target: Tensor
+    #: V(s) when staged.
+    value: Tensor
+    #: Uniform deviates for fresh actions; shape ``(B, n_action_samples)``, width 0: the exact sum.
+    fresh: Tensor
+
+    def part(self, index: Any) -> "Samples":
+        """Return some of the samples."""
+        return Samples(*(getattr(self, name)[index] for name in self.__slots__))
+
+    @classmethod
+    def join(cls, parts: Sequence["Samples"]) -> "Samples":
+        """Return several parts as one, in their order."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 def log_strategy(advantages: Tensor, strategy: Tensor) -> Tensor:

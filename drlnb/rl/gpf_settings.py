@@ -96,6 +96,7 @@ class GpfSettings(Settings):
         "n_steps": checks.whole,
         "batch_size": checks.optional(checks.whole),
         "n_epochs": checks.whole,
+        "target_kl": checks.optional(checks.POSITIVE),
         "gae_lambda": checks.FRACTION,
         "members": checks.optional(_members),
         "expectation": _expectation,
@@ -106,7 +107,7 @@ class GpfSettings(Settings):
         "reward_scale": checks.optional(checks.POSITIVE),
     }
     ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
-    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "eps", "tau1", "tau2", "n_epochs"})
+    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "eps", "tau1", "tau2", "n_epochs", "target_kl"})
 
     #: ``MlpPolicy``, ``CnnPolicy``, or a function ``(observation_space, action_space, **kwargs) -> nn.Module``.
     policy: str | Mapping[str, str] = "MlpPolicy"
@@ -118,6 +119,8 @@ class GpfSettings(Settings):
     batch_size: int | None = None
     #: Passes over the round's samples; 1 with the whole round: gradients are computed as experience arrives.
     n_epochs: int = 20
+    #: The round's epochs end when an epoch's mean KL of the acting policy exceeds 1.5 times this; none: never.
+    target_kl: float | None = None
     #: Discount per step.
     gamma: float = 0.99
     #: Trace decay of the targets.

@@ -14,8 +14,8 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor, make_learner
 from drlnb.rl.collect import Collector, split_envs
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.gpf import GpfLearner, Samples
-from drlnb.rl.gpf_loss import action_shares, log_strategy
+from drlnb.rl.gpf import GpfLearner
+from drlnb.rl.gpf_loss import Samples, action_shares, log_strategy
 from drlnb.rl.gpf_settings import GpfSettings
 from drlnb.rl.metrics import GLOSSARY
 from drlnb.rl.networks import tower, views
@@ -395,6 +395,13 @@ def test_a_round_that_is_begun_again_is_judged_by_the_temperatures_it_was_acted_
     assert found == pytest.approx([0.4, 0.4])
     learner.finish()
     assert staged(learner, fragment, round=2)[1].strategy[0, 0].item() == pytest.approx(0.4 - 0.2 * 0.064)
+
+
+def test_target_kl_ends_the_epochs(make, play):
+    """With a tiny target and a large rate fewer than 50 epochs are counted; without, all 50."""
+    hyper = {"n_epochs": 50, "learning_rate": 0.05}
+    assert play(make(**hyper), rounds=1)[1][0]["train/n_updates"] == 50
+    assert play(make(target_kl=1e-6, **hyper), rounds=1)[1][0]["train/n_updates"] < 50
 
 
 def test_temperatures_may_change_while_training(make, play):
