@@ -11,7 +11,7 @@ import torch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import probe
-from drlnb.rl.evaluate import evaluate
+from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.local import train_local
 from drlnb.rl.settings import resolve
 
@@ -51,14 +51,14 @@ def test_chain_values_are_those_by_hand(double_q, make_dqn_spec):
     """Q*(s, right) = 0.9^(3 - s), Q*(s, left) = 0.9 max Q*(s - 1): within 0.05, learnt from random steps alone."""
     spec = make_dqn_spec(
         "rl/Chain-v0",
-        total_timesteps=1600,
+        total_timesteps=1200,
         n_envs=4,
         double_q=double_q,
         policy_kwargs={"net_arch": []},
         learning_rate="lin_0.05",
         gamma=GAMMA,
         batch_size=64,
-        buffer_size=1600,
+        buffer_size=1200,
         gradient_steps=8,
         target_update_interval=16,
         exploration_final_eps=1.0,
@@ -84,3 +84,17 @@ def trained(env: str, seed: int) -> float:
         **probe(env),
     )
     return evaluate(spec, train_local(spec).parameters, n_episodes=40).mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [100, 101, 104])
+def test_cartpole_is_balanced(seed):
+    """Tuned settings, 50,000 steps: 40 greedy episodes average at least 475."""
+    assert trained("CartPole-v1", seed) >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [100, 101, 102])
+def test_mountain_car_arrives(seed):
+    """The zoo's settings, 120,000 steps: 40 greedy episodes average at least -130."""
+    assert trained("MountainCar-v0", seed) >= -130

@@ -10,6 +10,7 @@ from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.local import train_local
+from drlnb.runtime.checkpoint_effects import read_newest
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled
 
@@ -36,9 +37,9 @@ def local():
     torch.set_num_threads(before)
 
 
-def _final(out):
-    folder = out / "checkpoints" / "a"
-    return (folder / (folder / "LATEST").read_text() / "published.bin").read_bytes()
+def _final(out, plain):
+    found = read_newest(out / "checkpoints" / "a", TaskSpec.from_plain(plain))
+    return found[0].state.published.tobytes()
 
 
 def _libraries(pid: int) -> str:
@@ -62,7 +63,7 @@ def test_a_cluster_learns_what_one_process_learns(make_bench, local):
     assert [r.round for r in journal.of(replay.UpdateSkipped)] == [1, 2, 3]
     assert [r.round for r in journal.of(words.RequestSlot)] == [0, *range(4, 41)]
     expected = local(task)
-    assert _final(run.out) == expected.parameters.tobytes()
+    assert _final(run.out, task) == expected.parameters.tobytes()
     told = journal.of(words.MetricsRecorded)
     for name in ("train/loss", "train/replay_ratio", "rollout/exploration_rate", "replay/size"):
         assert told[-1].metrics[name] == expected.metrics[-1][name], name
@@ -70,7 +71,7 @@ def test_a_cluster_learns_what_one_process_learns(make_bench, local):
 
 def test_a_killed_ring_restarts_the_task_from_its_checkpoint(make_bench, local):
     """After SIGKILL attempt 2 goes on from the checkpoint, ring included, to the parameters of no kill at all."""
-    bench = make_bench()
+    bench = make_bench(n_workers=2)
     task = bench.spec("a", algo="dqn", steps=1280, **HYPER)
     run = bench.start([task], settings={"checkpoint_min_s": 0.0, "checkpoint_every": 5})
     run.round(17)
@@ -85,4 +86,4 @@ def test_a_killed_ring_restarts_the_task_from_its_checkpoint(make_bench, local):
     assert opened.n_rounds % 5 == 0
     assert opened.n_rounds >= 15
     assert second.of(replay.ReplayReady)[0].n_transitions == min(500, 32 * opened.n_rounds)
-    assert _final(run.out) == local(task).parameters.tobytes()
+    assert _final(run.out, task) == local(task).parameters.tobytes()
