@@ -102,7 +102,7 @@ class _Line:
             self.round_s.append(float(metrics["round/time_s"]))
 
     def evaluation_finished(self, row: Mapping[str, Any]) -> None:
-        if not row["failure"]:
+        if not row["failure"] and row.get("deterministic", True):
             self.eval_mean_reward = float(row["mean_reward"])
 
     def started_again(self, row: Mapping[str, Any]) -> None:

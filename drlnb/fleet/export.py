@@ -8,7 +8,7 @@ from typing import Any
 
 from drlnb.fleet.board import split_stream
 from drlnb.records.journal import Journal
-from drlnb.rl.metrics import MetricsCsv
+from drlnb.rl.metrics import MetricsCsv, evaluation_name
 
 __all__ = ["MetricsExport"]
 
@@ -54,7 +54,8 @@ class MetricsExport:
             self._last[task] = {key: row["metrics"].get(key) for key in (_ROUND, _STEPS)}
             self._file(task).write(row["metrics"])
         elif kind == "EvaluationFinished" and not row["failure"]:
-            self._file(task).write({**self._last.get(task, {}), "eval/mean_reward": row["mean_reward"]})
+            name = evaluation_name(deterministic=row.get("deterministic", True))
+            self._file(task).write({**self._last.get(task, {}), name: row["mean_reward"]})
 
     def _file(self, task: str) -> MetricsCsv:
         if task not in self._files:

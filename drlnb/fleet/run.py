@@ -25,8 +25,8 @@ __all__ = ["Run"]
 
 #: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
 _SETTLE_S = 3.0
-#: Rows that are no record: something went wrong beside the training.
-_DEFECTS = frozenset({"Defect", "JournalFailed"})
+#: Rows that say in words what went wrong beside the training.
+_DEFECTS = frozenset({"Defect", "JournalFailed", "EpisodesLost"})
 
 
 class Run(RunFaces):

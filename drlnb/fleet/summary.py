@@ -100,7 +100,7 @@ def _task(spec: TaskSpec, attempts: Sequence[Stream]) -> dict[str, Any]:
     metrics: Mapping[str, Any] = rounds[-1].metrics if rounds else {}
     timesteps = rounds[-1].n_timesteps if rounds else 0
     seconds = float(metrics.get("time/time_elapsed", 0.0))
-    evaluations = [e for e in _of(attempts, words.EvaluationFinished) if not e.failure]
+    evaluations = [e for e in _of(attempts, words.EvaluationFinished) if not e.failure and e.deterministic]
     unended = [stream for stream in attempts[:-1] if not stream.of(words.EndTask)]
     return {
         "name": spec.name,

@@ -10,6 +10,7 @@ from drlnb.fleet.tap import Rows, Tap
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.feed import Feed
+from drlnb.rl.metrics import evaluation_name
 from drlnb.rl.sinks import Recorder, RunFacts, Sink, sinks_of
 
 __all__ = ["Tracking", "Trackings"]
@@ -83,7 +84,8 @@ class Tracking:
             self._feed.put(task, step, {**row["metrics"], **own})
         elif kind == "EvaluationFinished" and not row["failure"]:
             step = self._last.get(task, 0)
-            self._feed.put(task, step, {"eval/mean_reward": row["mean_reward"]}, kind="evaluation")
+            name = evaluation_name(deterministic=row.get("deterministic", True))
+            self._feed.put(task, step, {name: row["mean_reward"]}, kind=name)
 
     def close(self) -> None:
         """Let the sinks write what they have, and end them."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["GLOSSARY", "Meaning", "MetricsCsv"]
+__all__ = ["GLOSSARY", "Meaning", "MetricsCsv", "evaluation_name"]
 
 
 class Meaning(NamedTuple):
@@ -53,7 +53,13 @@ GLOSSARY: dict[str, Meaning] = {
     "round/update_s": Meaning("s", "staging and gradient steps"),
     "eval/mean_reward": Meaning("reward", "mean raw return of deterministic evaluation episodes"),
     "eval/mean_reward_stochastic": Meaning("reward", "mean raw return of sampled evaluation episodes"),
+    "resume/episodes_lost": Meaning("episodes", "episodes that a resume could not restore; in its first round only"),
 }
+
+
+def evaluation_name(*, deterministic: bool) -> str:
+    """Return the name of an evaluation's mean return."""
+    return "eval/mean_reward" if deterministic else "eval/mean_reward_stochastic"
 
 
 class MetricsCsv:
