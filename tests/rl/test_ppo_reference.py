@@ -1,0 +1,83 @@
+"""PPO beside Stable-Baselines3: its weights and its rollout give its parameters."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from drlnb.rl.fragments import Fragment
+from drlnb.rl.ppo import PpoLearner
+
+pytestmark = pytest.mark.slow
+
+_STEPS, _ENVS, _EPOCHS = 16, 4, 3
+
+
+def give_weights(theirs: Any, learner: PpoLearner) -> None:
+    """Copy their policy into our flat tensor; names say which is which."""
+    for ours, their in their_names(learner).items():
+        entry, tensor = learner.layout[ours], theirs.policy.get_parameter(their).detach()
+        assert tuple(tensor.shape) == entry.shape
+        learner.adam.flat[entry.start : entry.stop] = tensor.ravel()
+
+
+def their_names(learner: PpoLearner) -> dict[str, str]:
+    """Our entry -> their parameter."""
+    names = {"log_std": "log_std"} if not learner.layout.discrete else {}
+    for kind in ("weight", "bias"):
+        names |= {f"action.{kind}": f"action_net.{kind}", f"value.{kind}": f"value_net.{kind}"}
+        for tower, their in (("pi", "policy_net"), ("vf", "value_net")):
+            names |= {f"{tower}.{n}.{kind}": f"mlp_extractor.{their}.{2 * n}.{kind}" for n in (0, 1)}
+    return names
+
+
+def fragment_of(theirs: Any, discrete: bool) -> Fragment:
+    """Our fragment of their rollout buffer (filled, not yet flattened)."""
+    buffer = theirs.rollout_buffer
+    starts = np.concatenate([buffer.episode_starts, theirs._last_episode_starts[None]]).astype(bool)
+    actions = buffer.actions[..., 0].astype(np.int64) if discrete else buffer.actions.astype(np.float32)
+    arrays = {
+        "obs": buffer.observations.astype(np.float32),
+        "last_obs": np.asarray(theirs._last_obs, np.float32),
+        "action": actions,
+        "log_prob": buffer.log_probs.astype(np.float32),
+        "reward": buffer.rewards.astype(np.float32),
+        "terminated": starts[1:],
+        "truncated": np.zeros((_STEPS, _ENVS), bool),
+        "final_obs": np.zeros((0, buffer.observations.shape[-1]), np.float32),
+        "final_at": np.zeros((0, 2), np.int32),
+    }
+    return Fragment({"env_indices": list(range(_ENVS)), "n_samples": _STEPS * _ENVS}, arrays)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_updates_equal_stable_baselines3s(env, by_hand, make_spec):
+    """Same weights and rollout, three epochs of one batch each: all parameters equal to 1e-5 after two rounds."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import Logger
+
+    hyper = {
+        "n_steps": _STEPS, "batch_size": _STEPS * _ENVS, "n_epochs": _EPOCHS, "gamma": 0.9, "gae_lambda": 0.8,
+        "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3,
+    }  # fmt: skip
+    policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}}
+    theirs = sb3.PPO(
+        "MlpPolicy", make_vec_env(env, _ENVS, seed=1), policy_kwargs=policy_kwargs, seed=3, device="cpu", **hyper
+    )
+    theirs.set_logger(Logger(None, []))
+    ours = PpoLearner(make_spec(env, total_timesteps=10**6, policy_kwargs=policy_kwargs, **hyper), by_hand=by_hand)
+    give_weights(theirs, ours)
+    _, callback = theirs._setup_learn(10**6)
+    for round_ in range(2):
+        theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, n_rollout_steps=_STEPS)
+        ours.begin(round_, (round_ + 1) * _STEPS * _ENVS)
+        ours.stage(0, fragment_of(theirs, discrete=ours.layout.discrete))
+        theirs.train()
+        ours.finish()
+        for name, their in their_names(ours).items():
+            entry = ours.layout[name]
+            found = ours.adam.flat[entry.start : entry.stop].reshape(entry.shape)
+            torch.testing.assert_close(found, theirs.policy.get_parameter(their).detach(), atol=1e-5, rtol=0)
