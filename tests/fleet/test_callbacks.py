@@ -194,7 +194,7 @@ def test_a_threshold_stops_by_the_best_mean_return(capsys):
 
 
 def test_no_improvement_stops_after_more_than_its_limit():
-    """With a limit of 1 and 2 that do not count: one without a new best is borne, two are not; a new best counts anew."""
+    """With a limit of 1 and 2 that do not count: one evaluation without a new best is borne."""
     callback = begun(EvalCallback(callback_after_eval=StopTrainingOnNoModelImprovement(1, min_evals=2), verbose=0))
     means = (5.0, 5.0, 5.0, 6.0, 5.0, 5.0)
     assert [callback.on_evaluation(evaluated(mean)) for mean in means] == [True, True, True, True, True, False]

@@ -1,0 +1,318 @@
+"""PPO, DQN and GPF as a person who knows Stable-Baselines3 uses them, in this process."""
+
+import inspect
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import drlnb
+from drlnb.fleet.callbacks import BaseCallback
+from drlnb.fleet.models import MODELS
+from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch
+from drlnb.rl import evaluate
+
+SMALL = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [8]}}
+
+
+def small(**given):
+    return drlnb.PPO("MlpPolicy", "CartPole-v1", **{**SMALL, **given})
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    """Return a model after two rounds; tests do not train it further."""
+    return small().learn(128, local=True)
+
+
+# ---------------------------------------------------------------------------------------------- the constructor
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_the_constructor_is_stable_baselines3s(name):
+    """Names, order and defaults of its arguments are equal; ours come behind, by keyword."""
+    theirs = inspect.signature(getattr(pytest.importorskip("stable_baselines3"), name)).parameters
+    ours = inspect.signature(getattr(drlnb, name)).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert {n: p.default for n, p in theirs.items()} == {n: ours[n].default for n in theirs}
+    rest = list(ours.values())[len(theirs) :]
+    assert {p.kind for p in rest} == {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+
+
+def test_a_model_has_the_defaults_of_stable_baselines3_not_tuned_ones():
+    """CartPole has tuned settings for tasks; a model that is built by hand does not take them."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1")
+    assert (model.n_envs, model.settings["n_steps"], model.settings["batch_size"]) == (1, 2048, 64)
+    assert drlnb.Task("CartPole-v1").spec.n_envs == 8
+
+
+def test_arguments_may_come_by_position():
+    """As in Stable-Baselines3: learning rate, steps, batch, epochs."""
+    settings = drlnb.PPO("MlpPolicy", "CartPole-v1", 1e-3, 64, 32, 5).settings
+    assert [settings[n] for n in ("learning_rate", "n_steps", "batch_size", "n_epochs")] == [1e-3, 64, 32, 5]
+
+
+def test_without_a_seed_one_is_drawn_and_kept():
+    """Two models differ; the drawn seed gives the same parameters again."""
+    a, b = small(seed=None), small(seed=None)
+    assert a.seed != b.seed
+    assert np.array_equal(small(seed=a.seed).parameters, a.parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean n_steps\?"),
+        ({"xyz": 8}, TypeError, "unexpected keyword argument 'xyz'$"),
+        ({"device": "cuda"}, ConfigError, "device='cuda' is not supported: the fleet chooses the device"),
+        ({"rollout_buffer_class": dict, "device": "cpu"}, ConfigError, "device='cpu'.*; rollout_buffer_class="),
+        ({"n_envs": 2, "n_collectors": 3}, ConfigError, "n_collectors must be <= n_envs = 2, got 3"),
+        ({"batch_size": 1000}, ConfigError, r"batch_size must be <= n_steps \* n_envs = 16 \* 4 = 64, got 1000"),
+        ({"gamma": 2, "n_epochs": 0}, ConfigError, "n_epochs must be .*got 0.*; gamma must be|gamma must be.*; n_ep"),
+    ],
+    ids=["near", "far", "device", "two", "collectors", "batch", "values"],
+)
+def test_wrong_arguments_are_told(given, error, said):
+    """Unknown names are TypeErrors with the nearest one; values are told all at once, with the reason."""
+    with pytest.raises(error, match=said):
+        small(**given)
+
+
+def test_what_stable_baselines3_has_at_its_default_is_taken():
+    """Arguments without a meaning here do no harm as long as they say nothing."""
+    small(use_sde=False, stats_window_size=100, tensorboard_log=None, device="auto", verbose=0)
+
+
+def test_cleanrls_names_are_taken():
+    """`num_envs`, `num_steps`, `update_epochs` are ours; `num_minibatches` is a count."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", num_envs=4, num_steps=32, update_epochs=3, num_minibatches=4)
+    assert (model.n_envs, model.settings["n_steps"], model.settings["n_epochs"]) == (4, 32, 3)
+    assert model.settings["batch_size"] == 32
+
+
+def test_an_activation_may_be_torchs_class():
+    """`policy_kwargs` as people write them for Stable-Baselines3."""
+    kwargs = {"net_arch": {"pi": [8], "vf": [8]}, "activation_fn": torch.nn.ReLU}
+    small(policy_kwargs=kwargs).predict(np.zeros(4, np.float32))
+
+
+def test_an_environment_that_gymnasium_has_made_is_made_again():
+    """Its id and arguments are taken; collectors make their own."""
+    made = gymnasium.make("Pendulum-v1", g=5.0, render_mode="rgb_array")
+    spec = drlnb.PPO("MlpPolicy", made, n_steps=64).spec
+    assert (spec.env, spec.env_kwargs) == ("Pendulum-v1", {"g": 5.0})
+    made.close()
+
+
+def test_environments_that_cannot_travel_are_told():
+    """Vector environments, and one that gymnasium did not make, say what to pass instead."""
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    with pytest.raises(EnvError, match=r"holds several environments: pass the id, and n_envs=3"):
+        drlnb.PPO("MlpPolicy", vector)
+    vector.close()
+    with pytest.raises(EnvError, match=r"CartPoleEnv was not made by gymnasium.make: pass its class"):
+        drlnb.PPO("MlpPolicy", gymnasium.make("CartPole-v1").unwrapped.__class__())
+    with pytest.raises(EnvError, match="unknown environment 'CartPool-v1'; did you mean CartPole-v1"):
+        drlnb.PPO("MlpPolicy", "CartPool-v1")
+
+
+# ---------------------------------------------------------------------------------------------- predict
+def test_predict_has_stable_baselines3s_shapes(learnt):
+    """One observation gives one action, a batch a batch; samples are the default, as there."""
+    one, state = learnt.predict(np.zeros(4, np.float32))
+    many, _ = learnt.predict(np.zeros((500, 4), np.float32))
+    best, _ = learnt.predict(np.zeros((500, 4), np.float32), deterministic=True)
+    assert (np.shape(one), state, many.shape) == ((), None, (500,))
+    assert (len(set(many.tolist())), len(set(best.tolist()))) == (2, 1)
+    with pytest.raises(ValueError, match=r"must have the shape \(4,\) or \(n, \*\(4,\)\), got \(3,\)"):
+        learnt.predict(np.zeros(3))
+
+
+# ---------------------------------------------------------------------------------------------- learn
+def test_whole_rounds_are_made(learnt):
+    """100 steps in rounds of 64 make 128."""
+    assert small().learn(100, local=True).num_timesteps == learnt.num_timesteps == 128
+
+
+def test_going_on_is_the_same_as_one_longer_training():
+    """`reset_num_timesteps=False` twice 128 steps equals 256 at once, bitwise, where no schedule ends meanwhile."""
+    twice = small().learn(128, local=True).learn(128, reset_num_timesteps=False, local=True)
+    once = small().learn(256, local=True)
+    assert twice.num_timesteps == once.num_timesteps == 256
+    assert np.array_equal(twice.parameters, once.parameters)
+
+
+def test_a_budget_of_its_own_keeps_what_was_learnt():
+    """By default steps count from 0 and schedules begin again; the version goes on, and parameters change."""
+    model = small(learning_rate="lin_0.01").learn(128, local=True)
+    before, rates = model.parameters.copy(), []
+
+    def note(locals_, globals_):
+        del globals_
+        rates.append((model.num_timesteps, locals_["metrics"]["train/learning_rate"]))
+
+    model.learn(128, note, local=True)
+    assert rates == [(64, pytest.approx(0.005)), (128, 0.0)]
+    assert (model.num_timesteps, model.version) == (128, 5)
+    assert not np.array_equal(model.parameters, before)
+
+
+def test_a_ring_goes_on_into_a_new_budget():
+    """DQN keeps its ring: the second budget learns from its first round on, and exploration begins again."""
+    settings = {"learning_starts": 40, "batch_size": 8, "train_freq": 16, "n_envs": 2, "seed": 1}
+    model = drlnb.DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [8]}, **settings)
+    rows = []
+    for _ in range(2):
+        model.learn(96, lambda locals_, _: rows.append(locals_["metrics"]), local=True)
+    assert ["train/loss" in row for row in rows] == [False, True, True, True, True, True]
+    assert [row["replay/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
+    assert rows[0]["rollout/exploration_rate"] == rows[3]["rollout/exploration_rate"]
+    assert min(row["replay/age_mean"] for row in rows[1:]) > 0
+
+
+class Stop(BaseCallback):
+    """Says False in the round that ends at `at` steps, or raises."""
+
+    def __init__(self, at, error=None):
+        super().__init__()
+        self.at, self.error, self.ends = at, error, 0
+
+    def on_round_end(self, metrics):
+        if self.num_timesteps < self.at:
+            return None
+        if self.error is not None:
+            raise self.error
+        return False
+
+    def on_training_end(self):
+        self.ends += 1
+
+
+def test_a_callback_stops_at_once_in_this_process():
+    """False in the second round leaves two; the end is told."""
+    stop = Stop(128)
+    assert small().learn(1000, stop, local=True).num_timesteps == 128
+    assert stop.ends == 1
+
+
+def test_a_callback_that_raises_ends_the_training_with_its_error():
+    """The error comes out as it is; what was learnt until then stays, and training can go on."""
+    model = small()
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        model.learn(1000, Stop(128, ZeroDivisionError("mine")), local=True)
+    assert model.num_timesteps == 128
+    assert model.learn(64, reset_num_timesteps=False, local=True).num_timesteps == 192
+
+
+def test_evaluation_while_training_changes_nothing(tmp_path):
+    """Same parameters with and without (statistics too: they are normalised); the best one is saved and is the best."""
+    quiet = small(normalize=True).learn(256, local=True)
+    callback = drlnb.EvalCallback(eval_freq=16, n_eval_episodes=3, best_model_save_path=tmp_path, verbose=0)
+    watched = small(normalize=True).learn(256, callback, local=True)
+    assert np.array_equal(quiet.parameters, watched.parameters)
+    assert [e.n_timesteps for e in callback.evaluations] == [64, 128, 192, 256]
+    best = drlnb.PPO.load(tmp_path / "best_model.zip")
+    assert evaluate(best, n_episodes=3).mean == callback.best_mean_reward
+    means = [e.mean_reward for e in callback.evaluations]
+    assert best.version == callback.evaluations[means.index(max(means))].version
+
+
+def test_checkpoints_are_saved_by_their_steps(tmp_path):
+    """`save_freq` 30 of 4 environments is every 120 steps: after 128, 256 (240 was passed) and 384."""
+    small().learn(384, drlnb.CheckpointCallback(30, tmp_path, verbose=0), local=True)
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [f"rl_model_{n}_steps.zip" for n in (128, 256, 384)]
+
+
+def test_progress_is_said_now_and_then(capsys):
+    """With `verbose=1` each second round is a line."""
+    small(verbose=1).learn(256, log_interval=2, local=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["drlnb: 128 of 256 steps", "drlnb: 256 of 256 steps"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"total_timesteps": 0}, "total_timesteps must be a whole number >= 1, got 0"),
+        ({"total_timesteps": 64, "log_interval": 0, "progress_bar": True}, "log_interval must be .* got 0"),
+        ({"total_timesteps": 64, "tb_log_name": "x"}, "tb_log_name is not supported"),
+        ({"total_timesteps": 64, "callback": 3}, "callback must be a drlnb callback"),
+    ],
+    ids=["steps", "interval", "tb", "callback"],
+)
+def test_wrong_wishes_are_told_before_anything_starts(given, said):
+    """The argument and its value are named."""
+    with pytest.raises(ConfigError, match=said):
+        small().learn(**given, local=True)
+
+
+def test_threads_of_torch_are_given_back():
+    """Training takes one thread, and leaves the caller's number."""
+    before = torch.get_num_threads()
+    small().learn(64, local=True)
+    assert torch.get_num_threads() == before
+
+
+# ---------------------------------------------------------------------------------------------- save and load
+@pytest.mark.parametrize("algo", MODELS)
+@pytest.mark.filterwarnings("ignore:.*reward_scale")
+def test_a_loaded_model_acts_and_learns_like_the_saved_one(tmp_path, algo):
+    """Same actions; trained on for a round from the same environments' start, the same parameters."""
+    given = {"policy_kwargs": {"net_arch": [8]}, "n_envs": 2, "seed": 1}
+    given |= {"learning_starts": 10, "train_freq": 16} if algo == "dqn" else {"n_steps": 32, "batch_size": 64}
+    model = MODELS[algo]("MlpPolicy", "CartPole-v1", **given).learn(64, local=True)
+    model.save(tmp_path / "m")
+    again = MODELS[algo].load(tmp_path / "m")
+    obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    assert (again.num_timesteps, again.version) == (model.num_timesteps, model.version)
+    assert np.array_equal(again.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    twin = MODELS[algo].load(tmp_path / "m.zip")
+    for one in (again, twin):
+        one.learn(128, local=True)  # two rounds: a schedule that falls to 0 leaves the last one without effect
+    assert np.array_equal(again.parameters, twin.parameters)
+    assert not np.array_equal(again.parameters, model.parameters)
+
+
+def test_statistics_travel_with_the_model(tmp_path):
+    """A normalised model acts alike after a load: its statistics are in the file."""
+    model = drlnb.PPO("MlpPolicy", "Pendulum-v1", normalize=True, **SMALL).learn(128, local=True)
+    model.save(tmp_path / "m.zip")
+    obs = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    found = drlnb.PPO.load(tmp_path / "m.zip").predict(obs, deterministic=True)[0]
+    assert np.array_equal(found, model.predict(obs, deterministic=True)[0])
+
+
+@pytest.mark.parametrize(
+    ("load", "error", "said"),
+    [
+        (lambda p: drlnb.DQN.load(p), CheckpointError, r"holds a PPO model, not DQN: drlnb.PPO.load reads it"),
+        (lambda p: drlnb.PPO.load(p, env="Acrobot-v1"), ValueError, r"Acrobot-v1 has .*\[6\].* trained on .*\[4\]"),
+        (
+            lambda p: drlnb.PPO.load(p, policy_kwargs={"net_arch": [9]}),
+            LayoutMismatch,
+            r"it holds pi.0.weight of shape \(8, 4\), this task needs pi.0.weight of shape \(9, 4\)",
+        ),
+        (lambda p: drlnb.PPO.load(p, n_step=3), TypeError, "did you mean n_steps"),
+    ],
+    ids=["algorithm", "spaces", "network", "name"],
+)
+def test_what_does_not_fit_is_told_at_load(tmp_path, learnt, load, error, said):
+    """Another algorithm, other spaces, another network, an unknown setting."""
+    with pytest.raises(error, match=said):
+        load(learnt.save(tmp_path / "m"))
+
+
+def test_settings_may_change_at_load(tmp_path, learnt):
+    """Another learning rate and seed; what is not named stays."""
+    model = drlnb.PPO.load(learnt.save(tmp_path / "m"), learning_rate=0.5, seed=9)
+    assert (model.settings["learning_rate"], model.seed, model.settings["n_steps"]) == (0.5, 9, 16)
+
+
+def test_evaluate_takes_a_model(learnt):
+    """`drlnb.rl.evaluate` names version and kind, and leaves the parameters as they are; other spaces are refused."""
+    before = learnt.parameters.tobytes()
+    found = evaluate(learnt, "CartPole-v1", n_episodes=4, seed=1)
+    assert (len(found.returns), found.deterministic, found.version) == (4, True, 3)
+    assert learnt.parameters.tobytes() == before
+    with pytest.raises(ValueError, match=r"Pendulum-v1 has the observation space .* the model was trained on"):
+        evaluate(learnt, "Pendulum-v1")
