@@ -36,16 +36,20 @@ class Algorithm(Model):
     ORDER: ClassVar[tuple[str, ...]] = ()
     __signature__: ClassVar[inspect.Signature]
 
+    # Defaults for a model that was loaded: its constructor never ran.
+    verbose: int = 0
+    _fleet: Fleet | None = None
+    _run: Training | None = None
+    #: The training of :meth:`learn` with ``local=True`` that goes on now.
+    _live: LocalSession | None = None
+
     def __init_subclass__(cls) -> None:
         cls.__signature__ = signature(cls.ALGO, cls.ORDER)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
         self.verbose = int(given.pop("verbose", 0))
-        self._fleet: Fleet | None = given.pop("fleet", None)
-        self._run: Training | None = None
-        #: The training of :meth:`learn` with ``local=True`` that goes on now.
-        self._live: LocalSession | None = None
+        self._fleet = given.pop("fleet", None)
         super().__init__(described(self.ALGO, given))
 
     # ------------------------------------------------------------------ learn
@@ -272,10 +276,3 @@ class Algorithm(Model):
             model.verbose = int(given.pop("verbose", 0))
             model._spec = altered(model._spec, given, str(path))
         return model
-
-    @classmethod
-    def of(cls, spec: TaskSpec, trained: Trained) -> Self:
-        """Return a model of a state."""
-        made = super().of(spec, trained)
-        made.verbose, made._fleet, made._run, made._live = 0, None, None, None
-        return made

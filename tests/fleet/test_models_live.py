@@ -1,0 +1,128 @@
+"""Models that learn on a real cluster: the same bits as in one process, callbacks by the journal, resumes."""
+
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.utils import EzPickle
+
+import drlnb
+from drlnb.fleet.callbacks import BaseCallback
+from drlnb.records import round as words
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal
+from tests.runtime.laws import check_laws
+from tests.runtime.live import wait_until
+
+pytestmark = pytest.mark.cluster
+
+SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 4, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [16]}}
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with drlnb.Fleet(slots=1) as fleet:
+        yield fleet
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_cluster_gives_the_bits_of_one_process(fleet):
+    """A linear schedule, evaluations, going on, and a budget of its own: equal after each, whoever trained."""
+    kwargs = {**SMALL, "learning_rate": "lin_0.003", "normalize": True, "fleet": fleet}
+    models = [drlnb.PPO("MlpPolicy", "CartPole-v1", **kwargs) for _ in range(2)]
+    told = []
+    for model, local in zip(models, (False, True), strict=True):
+        callback = drlnb.EvalCallback(eval_freq=64, n_eval_episodes=2, verbose=0)
+        model.learn(512, callback, local=local)
+        told.append([(e.n_timesteps, e.mean_reward) for e in callback.evaluations if e.n_timesteps < 512])
+    assert told[0] == told[1] != []
+    assert np.array_equal(models[0].parameters, models[1].parameters)
+    for reset in (False, True):
+        for model, local in zip(models, (True, False), strict=True):  # each goes on where the other one was
+            model.learn(256, reset_num_timesteps=reset, local=local)
+        assert models[0].num_timesteps == models[1].num_timesteps == (256 if reset else 768)
+        assert np.array_equal(models[0].parameters, models[1].parameters)
+    check_laws(models[1]._fleet.trainings[-1].out)
+
+
+def test_the_best_and_the_asked_for_are_saved_and_false_stops(fleet, tmp_path):
+    """Files have the parameters of their steps; the run is stopped with a checkpoint, which the model takes over."""
+
+    class Stop(BaseCallback):
+        n_heard = 0
+
+        def on_checkpoint(self, checkpoint):
+            self.n_heard += 1
+            return checkpoint.reason != "checkpoint"
+
+    best = drlnb.EvalCallback(eval_freq=128, n_eval_episodes=3, best_model_save_path=tmp_path, verbose=0)
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    model.learn(10**6, [best, drlnb.CheckpointCallback(256, tmp_path, verbose=0), Stop()])
+    run = fleet.trainings[-1]
+    assert run.status == "stopped"
+    assert model.num_timesteps == run.tasks["CartPole-v1"].n_timesteps
+    (saved,) = tmp_path.glob("rl_model_*_steps.zip")
+    assert drlnb.PPO.load(saved).num_timesteps == int(saved.name.split("_")[2]) >= 1024
+    found = drlnb.PPO.load(tmp_path / "best_model.zip")
+    assert drlnb.rl.evaluate(found, n_episodes=3).mean == best.best_mean_reward
+    journal = check_laws(run.out)
+    reasons = {row.reason for row in journal.of(words.WriteCheckpoint)}
+    assert {"best", "checkpoint", "stop"} <= reasons
+
+
+def test_a_callback_that_raises_stops_the_run(fleet):
+    """The error comes out of `learn`, the run ends as stopped, and the model holds its last checkpoint."""
+
+    def broken(locals_, globals_):
+        raise ZeroDivisionError("mine")
+
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        model.learn(10**6, broken)
+    assert fleet.trainings[-1].status == "stopped"
+    assert model.num_timesteps == fleet.trainings[-1].tasks["CartPole-v1"].n_timesteps > 0
+
+
+def test_submit_returns_at_once_and_resume_goes_on(fleet, tmp_path):
+    """A model is busy while its run trains; stopped, it is gone on with by `on_existing="resume"`, which counts on."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    run = model.submit(10**6, out=tmp_path / "r")
+    with pytest.raises(ConfigError, match="is training this model: wait for it, or stop it"):
+        model.learn(128)
+    wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps, "a round")
+    run.stop()
+    steps = run.wait(60)["CartPole-v1"].n_timesteps
+    assert model.num_timesteps == steps
+    assert np.array_equal(run.load().parameters, model.parameters)
+    again = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    again.submit(steps + 256, out=tmp_path / "r", on_existing="resume").wait(60)
+    straight = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL).learn(steps + 256, local=True)
+    assert again.num_timesteps == straight.num_timesteps
+    assert np.array_equal(again.parameters, straight.parameters)
+
+
+class Forgetful(CartPoleEnv, EzPickle):
+    """Pickles silently wrong: only constructor arguments travel."""
+
+    def __init__(self, **kwargs):
+        EzPickle.__init__(self, **kwargs)
+        super().__init__(**kwargs)
+
+
+def test_episodes_that_a_resume_loses_are_said(fleet, tmp_path):
+    """4 environments without snapshots: the metric says 4, and the notice says it in words."""
+    task = drlnb.Task(Forgetful, name="f", n_collectors=2, total_timesteps=10**6, **SMALL)
+    run = fleet.train(task, out=tmp_path / "r")
+    wait_until(lambda: run.tasks["f"].n_timesteps, "a round")
+    run.stop()
+    steps = run.wait(60)["f"].n_timesteps
+    longer = drlnb.Task(Forgetful, name="f", n_collectors=2, total_timesteps=steps + 256, **SMALL)
+    again = fleet.train(longer, out=tmp_path / "r", on_existing="resume")
+    again.wait(60)
+    assert any("resumed, 4 episodes lost" in notice for notice in again.notices)
+    rows = [row.metrics for row in Journal.read(again.out).of(words.MetricsRecorded)]
+    assert [row["resume/episodes_lost"] for row in rows if "resume/episodes_lost" in row] == [4]
+    check_laws(again.out)
