@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 4, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [16]}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fleet():
     with drlnb.Fleet(slots=1) as fleet:
         yield fleet
@@ -86,34 +86,38 @@ def test_a_callback_that_raises_stops_the_run(fleet):
     assert model.num_timesteps == fleet.trainings[-1].tasks["CartPole-v1"].n_timesteps > 0
 
 
-def test_submit_returns_at_once_and_resume_goes_on(fleet, tmp_path):
-    """A model is busy while its run trains; stopped, it is gone on with by `on_existing="resume"`, which counts on."""
-    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
-    run = model.submit(10**6, out=tmp_path / "r")
-    with pytest.raises(ConfigError, match="is training this model: wait for it, or stop it"):
-        model.learn(128)
-    wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps, "a round")
-    run.stop()
-    steps = run.wait(60)["CartPole-v1"].n_timesteps
-    assert model.num_timesteps == steps
-    assert np.array_equal(run.load().parameters, model.parameters)
-    again = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
-    again.submit(steps + 256, out=tmp_path / "r", on_existing="resume").wait(60)
-    straight = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL).learn(steps + 256, local=True)
-    assert again.num_timesteps == straight.num_timesteps
-    assert np.array_equal(again.parameters, straight.parameters)
-
-
-class Forgetful(CartPoleEnv, EzPickle):
-    """Pickles silently wrong: only constructor arguments travel."""
-
-    def __init__(self, **kwargs):
-        EzPickle.__init__(self, **kwargs)
-        super().__init__(**kwargs)
+def test_submit_returns_at_once_and_resume_goes_on_exactly(fleet, tmp_path):
+    """Stopped three times wherever it was, resumed each time: the bits of one process that never stopped."""
+    kwargs = {**SMALL, "normalize": True}
+    model = drlnb.PPO("MlpPolicy", "Pendulum-v1", **kwargs, fleet=fleet)
+    steps = 0
+    for how in ("error", "resume", "resume"):
+        run = model.submit(10**6, out=tmp_path / "r", on_existing=how)
+        with pytest.raises(ConfigError, match="is training this model: wait for it, or stop it"):
+            model.learn(128)
+        wait_until(lambda run=run, steps=steps: run.tasks["Pendulum-v1"].n_timesteps > steps, "a round")
+        run.stop()
+        steps = run.wait(60)["Pendulum-v1"].n_timesteps
+        assert model.num_timesteps == steps
+        assert np.array_equal(run.load().parameters, model.parameters)
+        model = drlnb.PPO("MlpPolicy", "Pendulum-v1", **kwargs, fleet=fleet)
+    model.submit(steps + 256, out=tmp_path / "r", on_existing="resume").wait(60)
+    straight = drlnb.PPO("MlpPolicy", "Pendulum-v1", **kwargs).learn(steps + 256, local=True)
+    assert model.num_timesteps == straight.num_timesteps
+    assert np.array_equal(model.parameters, straight.parameters)
+    check_laws(tmp_path / "r")
 
 
 def test_episodes_that_a_resume_loses_are_said(fleet, tmp_path):
     """4 environments without snapshots: the metric says 4, and the notice says it in words."""
+
+    class Forgetful(CartPoleEnv, EzPickle):
+        """Pickles silently wrong: only constructor arguments travel."""
+
+        def __init__(self, **kwargs):
+            EzPickle.__init__(self, **kwargs)
+            super().__init__(**kwargs)
+
     task = drlnb.Task(Forgetful, name="f", n_collectors=2, total_timesteps=10**6, **SMALL)
     run = fleet.train(task, out=tmp_path / "r")
     wait_until(lambda: run.tasks["f"].n_timesteps, "a round")
