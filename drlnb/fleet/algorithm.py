@@ -24,6 +24,7 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.fresh import anew
 from drlnb.rl.state import Trained
+from drlnb.rl.threads import one_thread
 
 __all__ = ["Algorithm"]
 
@@ -103,7 +104,8 @@ class Algorithm(Model):
         callbacks = self._callbacks(callback, log_interval, progress_bar=progress_bar)
         if local:
             spec, start = self._budget(total_timesteps, reset_num_timesteps=reset_num_timesteps)
-            self._learn_here(spec, start, callbacks)
+            with one_thread():
+                self._learn_here(spec, start, callbacks)
             return self
         self._follow(
             self._launched(total_timesteps, callbacks, None, "error", reset_num_timesteps=reset_num_timesteps),
@@ -236,7 +238,9 @@ class Algorithm(Model):
 
     # ------------------------------------------------------------------ load
     @classmethod
-    def load(cls, path: str | Path, env: Any = None, *, fleet: Fleet | None = None, **changed: Any) -> Self:
+    def load(
+        cls, path: str | Path, env: Any = None, *, fleet: Fleet | None = None, trust: bool = False, **changed: Any
+    ) -> Self:
         """Read a model that :meth:`save` wrote, or a checkpoint's folder; runs no code of the file.
 
         Parameters
@@ -247,6 +251,8 @@ class Algorithm(Model):
             Environment to go on with, with the same spaces; None: the saved one.
         fleet
             Where to train on; None: as for a new model.
+        trust
+            Take a model whose network or environment is its author's own code, which then runs here.
         **changed
             Settings that shall differ from the saved ones; the network must stay the same.
 
@@ -261,7 +267,7 @@ class Algorithm(Model):
         ConfigError
             If a changed setting is unknown or wrong.
         """
-        spec, trained = load_model(path)
+        spec, trained = load_model(path, trust=trust)
         if spec.algo != cls.ALGO:
             from drlnb.fleet.models import MODELS
 

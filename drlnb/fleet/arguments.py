@@ -10,8 +10,7 @@ import numpy as np
 
 from drlnb.fleet.environments import environment, spaces_of
 from drlnb.fleet.notice import note
-from drlnb.fleet.task import _DEFAULT_COLLECTORS as DEFAULT_COLLECTORS
-from drlnb.fleet.task import _file_safe as file_safe
+from drlnb.fleet.task import DEFAULT_COLLECTORS, file_safe
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor, settings_class
@@ -121,7 +120,7 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
     name, factory, kwargs = environment(given.pop("env"), given.pop("env_kwargs", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
     n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
-    given["policy_kwargs"] = _by_name(given.pop("policy_kwargs", None) or {})
+    given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -144,11 +143,6 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
     return TaskSpec.from_plain({**spec.to_plain(), **spaces_of(spec)})
 
 
-def _by_name(policy_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return policy arguments as plain data: an activation's class becomes its name."""
-    return {key: value.__name__ if isinstance(value, type) else value for key, value in policy_kwargs.items()}
-
-
 def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:
     """Return a saved task with some settings changed.
 
@@ -160,7 +154,7 @@ def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:
         If a value is wrong.
     """
     settings = {**spec.hyperparameters, **given}
-    settings["policy_kwargs"] = _by_name(settings["policy_kwargs"] or {})
+    settings["policy_kwargs"] = settings["policy_kwargs"] or {}
     seed, n_envs = settings.pop("seed", None), settings.pop("n_envs", spec.n_envs)
     n_collectors = settings.pop("n_collectors", None)
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)

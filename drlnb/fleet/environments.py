@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from drlnb.fleet.task import _source as source_of
+from drlnb.fleet.task import source_of
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 

@@ -10,6 +10,7 @@ from drlnb.fleet.saved import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor
 from drlnb.rl.state import State, Trained
+from drlnb.rl.threads import one_thread
 
 if TYPE_CHECKING:
     from drlnb.rl.actors import Actor
@@ -76,7 +77,8 @@ class Model:
         if self._trained is None:
             from drlnb.rl.learner import make_learner
 
-            learner = make_learner(self.spec)
+            with one_thread():
+                learner = make_learner(self.spec)
             facts, buffer = learner.state()
             state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
             self._take(Trained(state=state, n_rounds=0, n_timesteps=0))

@@ -8,8 +8,10 @@ import io
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
@@ -91,13 +93,15 @@ def _zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load_model(path: str | Path) -> tuple[TaskSpec, Trained]:
+def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trained]:
     """Read what :func:`save_model` wrote, or one checkpoint of a run.
 
     Parameters
     ----------
     path
         Zip file (its ``.zip`` may be left out) or folder.
+    trust
+        Take a model whose network, or environment, is a function of its author's as well: using it runs their code.
 
     Returns
     -------
@@ -115,7 +119,22 @@ def load_model(path: str | Path) -> tuple[TaskSpec, Trained]:
     if not target.exists():
         raise CheckpointError(f"{target}: no such file or folder")
     found = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    if not trust:
+        _refuse_code(found.facts.get("spec", {}), target)
     return unpack(found.facts, found.blobs, str(target))
+
+
+def _refuse_code(spec: Mapping[str, Any], path: Path) -> None:
+    """Refuse a task that holds pickled functions."""
+    settings = spec.get("hyperparameters", {})
+    parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
+    found = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
+    found += ["env"] if spec.get("env_factory") else []
+    if found:
+        raise CheckpointError(
+            f"{path}: its {' and '.join(found)} came from its author's own code, which would run here: "
+            "load it with trust=True if you trust the file"
+        )
 
 
 def _unzipped(path: Path) -> checkpoint.Checkpoint:

@@ -13,7 +13,7 @@ from drlnb.rl.settings import resolve
 from drlnb.rl.wrappers import read_wrappers
 from drlnb.rl.zoo import read_entry, resolve_entry
 
-__all__ = ["Task", "task_specs"]
+__all__ = ["DEFAULT_COLLECTORS", "Task", "file_safe", "source_of", "task_specs"]
 
 #: Names become file names and part of stream names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _ARGUMENTS = ("seed", "n_collectors", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
 
 #: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
-_DEFAULT_COLLECTORS = 2
+DEFAULT_COLLECTORS = 2
 
 
 class Task:
@@ -102,11 +102,11 @@ class Task:
             raise ConfigError(problems)
         self.name = name
         wrappers = read_wrappers(env_wrappers)
-        env, factory = _source(env)
+        env, factory = source_of(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
         try:
             self._spec = TaskSpec(
-                name=name or _file_safe(env),
+                name=name or file_safe(env),
                 env=env,
                 env_factory=factory,
                 env_kwargs=dict(env_kwargs or {}),
@@ -116,7 +116,7 @@ class Task:
                 total_timesteps=resolved.total_timesteps,
                 seed=seed,
                 n_envs=resolved.n_envs,
-                n_collectors=n_collectors or min(_DEFAULT_COLLECTORS, resolved.n_envs),
+                n_collectors=n_collectors or min(DEFAULT_COLLECTORS, resolved.n_envs),
                 group=group,
                 hyperparameters=resolved.hyperparameters,
                 origin=resolved.origin,
@@ -188,7 +188,7 @@ class Task:
         return self._spec
 
 
-def _source(env: str | Callable[..., Any]) -> tuple[str, str | None]:
+def source_of(env: str | Callable[..., Any]) -> tuple[str, str | None]:
     """Return an environment's id or display name, and its factory as text.
 
     Raises
@@ -211,7 +211,8 @@ def _source(env: str | Callable[..., Any]) -> tuple[str, str | None]:
         raise EnvError(str(error)) from error
 
 
-def _file_safe(env: str) -> str:
+def file_safe(env: str) -> str:
+    """Return a task's name made of an environment's: it becomes part of file names."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", env).strip("-._")[:72]
     return name or "task"
 

@@ -24,9 +24,13 @@ from drlnb.records.errors import CheckpointError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import make_actor
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.state import Trained, check_layout, describe_layout, from_files, to_files
+from drlnb.rl.layout import is_module
+from drlnb.rl.state import Trained, check_layout, describe_layout, from_files, layout_from, to_files
 
-__all__ = ["pack", "unpack"]
+__all__ = ["LAYOUT", "pack", "unpack"]
+
+#: Key of a learner's facts that tells the layout of a torch module, so that who writes a checkpoint needs no torch.
+LAYOUT = "module_layout"
 
 _ENVS, _REPLAY = "envs.safetensors", "replay.safetensors"
 #: Numbers that a collector keeps beside the environment itself.
@@ -48,7 +52,8 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, by
     tuple
         Facts that JSON holds, and file name -> content.
     """
-    layout = make_actor(spec).layout
+    told = trained.state.facts.get(LAYOUT)
+    layout = make_actor(spec).layout if told is None else layout_from(spec, told)
     blobs = to_files(layout, trained.state)
     facts: dict[str, Any] = {
         "spec": spec.to_plain(),
@@ -104,8 +109,11 @@ def unpack(
         algo = facts["spec"]["algo"]
         if algo != spec.algo:
             raise CheckpointError(f"{where}: it was trained by {algo}, this task is {spec.algo}")
-        layout = make_actor(spec).layout
-        check_layout(facts["layout"], layout, where)
+        if is_module(spec.hyperparameters):
+            layout = layout_from(spec, facts["layout"])  # what the module itself says is compared when it is built
+        else:
+            layout = make_actor(spec).layout
+            check_layout(facts["layout"], layout, where)
         trained = Trained(
             state=from_files(layout, blobs, facts["learner"], where),
             n_rounds=int(facts["n_rounds"]),

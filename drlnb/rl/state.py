@@ -14,8 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from drlnb.records.errors import CheckpointError, LayoutMismatch
+from drlnb.records.spec import TaskSpec
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.layout import HEADER_BYTES, Layout
+from drlnb.rl.layout import HEADER_BYTES, Layout, assemble
 
 __all__ = [
     "MODEL",
@@ -27,6 +28,7 @@ __all__ = [
     "describe_layout",
     "from_files",
     "joined",
+    "layout_from",
     "to_files",
 ]
 
@@ -85,11 +87,28 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
     return {
         "sha": layout.sha.hex(),
         "entries": [[entry.name, list(entry.shape)] for entry in layout.entries],
+        "n_published": sum(entry.stop <= layout.n_policy for entry in layout.entries),
         "head": [layout.head.kind, list(layout.head.sizes)],
         "activation": layout.activation,
         "norm_obs": layout.norm_obs,
         "norm_reward": layout.norm_reward,
     }
+
+
+def layout_from(spec: TaskSpec, told: Mapping[str, Any]) -> Layout:
+    """Rebuild the layout of a network that is a torch module from :func:`describe_layout`, without torch.
+
+    Raises
+    ------
+    LayoutMismatch
+        If the description does not fit the task's spaces.
+    """
+    shapes = [(str(name), tuple(shape)) for name, shape in told["entries"]]
+    n = int(told["n_published"])
+    made = assemble(spec, shapes[:n], shapes[n:], activation=str(told["activation"]))
+    if made.sha.hex() != told["sha"]:
+        raise LayoutMismatch(f"the network of {spec.env} was saved for other spaces, or by another version")
+    return made
 
 
 def check_layout(found: Mapping[str, Any], layout: Layout, where: str) -> None:

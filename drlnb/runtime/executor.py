@@ -88,6 +88,8 @@ class ExecutorChild:
         from drlnb.rl.fragments import Fragment
 
         if tenant.staging != (fence, header["round"]):
+            for name, value in header["settings"].items():
+                tenant.learner.set(name, value)
             tenant.learner.begin(header["round"], header["n_timesteps"])
             tenant.staging = (fence, header["round"])
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
@@ -123,11 +125,21 @@ class ExecutorChild:
         header = {
             "op": "made",
             "n_published": int(published.nbytes),
-            "state": plain(meta),
+            "state": plain(meta) | _module_layout(tenant.learner.layout),
             "metrics": plain(metrics),
             "elapsed_s": time.perf_counter() - started,
         }
         return header, [published, state]
+
+
+def _module_layout(layout: Any) -> dict[str, Any]:
+    """Return a torch module's layout as a fact of its learner: the master, which has no torch, cannot derive it."""
+    if layout.activation != "module":
+        return {}
+    from drlnb.rl.saved import LAYOUT
+    from drlnb.rl.state import describe_layout
+
+    return {LAYOUT: describe_layout(layout)}
 
 
 def _serve(sock: socket.socket, slot: str, device: str) -> None:

@@ -308,6 +308,42 @@ def test_settings_may_change_at_load(tmp_path, learnt):
     assert (model.settings["learning_rate"], model.seed, model.settings["n_steps"]) == (0.5, 9, 16)
 
 
+class Net(torch.nn.Module):
+    """A network of one's own."""
+
+    def __init__(self, observation_space, action_space):
+        super().__init__()
+        self.pi = torch.nn.Linear(observation_space.shape[0], int(action_space.n))
+        self.vf = torch.nn.Linear(observation_space.shape[0], 1)
+
+    def actor(self, obs):
+        return self.pi(obs)
+
+    def critic(self, obs):
+        return self.vf(obs)[:, 0]
+
+
+def test_somebody_elses_code_runs_only_if_it_is_trusted(tmp_path):
+    """A model with a network (or environment) of its author's own is refused with the reason; `trust=True` loads it."""
+    model = drlnb.PPO(Net, "CartPole-v1", **{**SMALL, "policy_kwargs": None}).learn(64, local=True)
+    path = model.save(tmp_path / "m")
+    with pytest.raises(CheckpointError, match=r"m.zip: its policy came from its author's own code.*trust=True"):
+        drlnb.PPO.load(path)
+    obs = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    found = drlnb.PPO.load(path, trust=True).predict(obs, deterministic=True)[0]
+    assert np.array_equal(found, model.predict(obs, deterministic=True)[0])
+    with pytest.raises(CheckpointError, match="its env came from its author's own code"):
+        drlnb.PPO.load(drlnb.PPO("MlpPolicy", lambda: gymnasium.make("CartPole-v1"), **SMALL).save(tmp_path / "e"))
+
+
+def test_an_image_policys_tensors_are_read_without_building_it(tmp_path):
+    """A CnnPolicy's layout comes from its file; trained or not, the same tensors come back."""
+    kwargs = {"n_steps": 4, "batch_size": 4, "n_epochs": 1, "seed": 1}
+    model = drlnb.PPO("CnnPolicy", "drlnb/Catch-v0", **kwargs)
+    again = drlnb.PPO.load(model.save(tmp_path / "m"))
+    assert np.array_equal(again.parameters, model.parameters)
+
+
 def test_evaluate_takes_a_model(learnt):
     """`drlnb.rl.evaluate` names version and kind, and leaves the parameters as they are; other spaces are refused."""
     before = learnt.parameters.tobytes()
