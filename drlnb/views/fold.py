@@ -59,6 +59,10 @@ def split_stream(stream: str) -> tuple[str, int] | None:
     return (name, int(attempt)) if mark and attempt.isdigit() and stream.startswith("task-") else None
 
 
+#: Rows that say something of their stream itself.
+_OF_STREAMS = frozenset({"StreamOpened", "ClockRelated", "Defect", "JournalFailed"})
+
+
 class Fold:
     """Columns of one run, growing with its journal.
 
@@ -111,20 +115,27 @@ class Fold:
 
     def _one(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         stream, kind = str(row.get("s", "")), str(row.get("r", ""))
-        if kind == "StreamOpened":
-            self._origins.add(str(row.get("origin", "measured")))
-        elif kind in {"Defect", "JournalFailed"}:
-            self.defects.append(str(row.get("text", "")))
-        elif kind == "ClockRelated":
-            self.clocks.related(stream, str(row["clock"]), float(row["offset_s"]), float(row["error_s"]))
-        if "t" in row:
-            t = float(row["t"])
-            self._first.setdefault(stream, t)
-            self._latest[stream] = max(t, self._latest.get(stream, t))
+        if kind in _OF_STREAMS:
+            self._of_stream(stream, kind, row)
+        latest, t = self._latest.get(stream), row.get("t")
+        if t is not None:
+            t = float(t)
+            if latest is None:
+                self._first[stream] = t
+            if latest is None or t > latest:
+                latest = self._latest[stream] = t
         handler = self._handlers.get(stream)
         if handler is None:
             handler = self._handlers[stream] = self._handler(stream)
-        return handler(kind, row, self._latest.get(stream, 0.0))
+        return handler(kind, row, latest or 0.0)
+
+    def _of_stream(self, stream: str, kind: str, row: Mapping[str, Any]) -> None:
+        if kind == "StreamOpened":
+            self._origins.add(str(row.get("origin", "measured")))
+        elif kind == "ClockRelated":
+            self.clocks.related(stream, str(row["clock"]), float(row["offset_s"]), float(row["error_s"]))
+        else:
+            self.defects.append(str(row.get("text", "")))
 
     def _handler(self, stream: str) -> Callable[[str, Mapping[str, Any], float], tuple[str, ...]]:
         named = split_stream(stream)

@@ -24,6 +24,14 @@ Message = tuple[dict[str, Any], list[bytes]]
 #: Columns of these names are points in time, relative to ``t0``.
 _TIMES = frozenset({"start", "stop", "t"})
 
+#: Kind of numpy's numbers -> how they travel.
+_CODES = {
+    **dict.fromkeys(np.typecodes["Float"], "f"),
+    **dict.fromkeys(np.typecodes["AllInteger"], "u"),
+    "B": "b",
+    "H": "h",
+}
+
 _DTYPES = {"t": "<f4", "f": "<f4", "u": "<u4", "h": "<u2", "b": "u1"}
 
 
@@ -53,9 +61,7 @@ def header_json(header: Mapping[str, Any]) -> str:
 
 def code_of(name: str, values: NDArray[Any]) -> str:
     """Return how a column travels: ``t`` time, ``f`` float32, ``u`` uint32, ``h`` uint16, ``b`` uint8."""
-    if name in _TIMES:
-        return "t"
-    return {"f": "f", "u": {1: "b", 2: "h"}.get(values.dtype.itemsize, "u"), "i": "u"}[values.dtype.kind]
+    return "t" if name in _TIMES else _CODES[values.dtype.char]
 
 
 def t0_of(tables: Tables) -> float:
@@ -81,11 +87,12 @@ def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
             raise ValueError(f"table {table!r} has a column named 'n'; call it 'count'")
         for name, values in columns.items():
             code, n = code_of(name, values), len(values)
-            if n:
-                shifted = values - t0 if code == "t" else values
-                data = np.ascontiguousarray(shifted).astype(_DTYPES[code]).tobytes()
-                parts.append(data + b"\0" * (-len(data) % 4))
             codes.append([name, code])
+            if n:
+                data = (values - t0 if code == "t" else values).astype(_DTYPES[code], copy=False).tobytes()
+                parts.append(data)
+                if len(data) % 4:
+                    parts.append(b"\0" * (-len(data) % 4))
         layout.append({"table": table, "n": n, "columns": codes})
     return t0, layout, b"".join(parts)
 

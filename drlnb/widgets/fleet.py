@@ -7,6 +7,7 @@ from typing import Any
 
 import ipywidgets
 
+from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.views import fleet as pictures
@@ -40,6 +41,8 @@ class TasksPanel(Panel):
     """
 
     NAME = "fleet"
+    #: The run, and its tasks as plain data: they never change.
+    _plain: tuple[Run, list[dict[str, Any]]] | None = None
 
     def pictured(self) -> Sequence[str]:
         """One table."""
@@ -51,7 +54,9 @@ class TasksPanel(Panel):
         run = self.training
         if run is None:
             return pictures.tasks(self._fold)
-        specs = [spec.to_plain() for spec in run.specs.values()]
+        if self._plain is None or self._plain[0] is not run:
+            self._plain = (run, [spec.to_plain() for spec in run.specs.values()])
+        specs = self._plain[1]
         return pictures.tasks(self._fold, specs, live=self._can_act, over=run.ended)
 
     @property

@@ -3,7 +3,6 @@
 import abc
 import html
 import json
-import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, ClassVar
 import ipywidgets
 
 from drlnb.fleet.run import Run
-from drlnb.views.fold import Fold
 from drlnb.views.view import View
 from drlnb.widgets.commands import Commands, Reply
 from drlnb.widgets.live import live
@@ -21,6 +19,7 @@ from drlnb.widgets.messages import Message, MessageArea
 from drlnb.widgets.modules import MODULES, Module, Shell, free_route
 from drlnb.widgets.picture import Picture, Sheet
 from drlnb.widgets.settings import Checks, checked
+from drlnb.widgets.story import FOLDS, Story
 
 __all__ = ["Panel", "button"]
 
@@ -46,11 +45,11 @@ class Panel(abc.ABC):
         self.settings = checked(self.NAME, self.CHECKS, settings)
         self.training = training
         self.messages = MessageArea(self._told)
-        self._lock = threading.RLock()
         self._closed = False
         self._ended = False
-        self._fold = Fold()
-        self._tap: Any = None
+        self._story = Story()
+        #: The columns, and the version of them that were drawn last.
+        self._fold, self._read = self._story.fold, 0
         #: Grows with everything that may change a picture; picture -> (version, view).
         self._version = 0
         self._views: dict[int, tuple[int, View]] = {}
@@ -124,7 +123,7 @@ class Panel(abc.ABC):
 
     def view(self) -> View:
         """Return the picture as it is now."""
-        with self._lock:
+        with FOLDS:
             self._take()
             return self._drawn(0)
 
@@ -161,8 +160,7 @@ class Panel(abc.ABC):
         self._closed = True
         live.forget(self)
         self.commands.join()
-        if self._tap is not None:
-            self._tap.close()
+        self._story.leave()
         for widget in _family(self.box):
             widget.close()
 
@@ -178,14 +176,14 @@ class Panel(abc.ABC):
         return {**shown, **data}, meta
 
     def _twin(self) -> str:
-        if not self._lock.acquire(timeout=0.05):
+        if not FOLDS.acquire(timeout=0.05):
             return f"<p>{html.escape(repr(self))}</p>"
         try:
-            if self._tap is not None and self._tap.n_waiting <= _AT_ONCE:
+            if self._story.n_waiting <= _AT_ONCE:
                 self._take()
             return self._drawn(0).html()
         finally:
-            self._lock.release()
+            FOLDS.release()
 
     # ------------------------------------------------------------------ the page's callbacks
     def _heard(self, content: dict[str, Any], reply: Reply) -> None:
@@ -203,7 +201,7 @@ class Panel(abc.ABC):
         if self.closed:
             live.forget(self)
             return
-        with self.messages.guard("draw panel"), self._lock:
+        with self.messages.guard("draw panel"), FOLDS:
             last = self._is_last() or keep
             if last or not live.running or any(p.widget.shown or p.greeted for p in self._every()):
                 self._take()
@@ -220,21 +218,18 @@ class Panel(abc.ABC):
         return last
 
     def _take(self) -> None:
-        """Fold the rows that wait."""
-        if self._tap is None:
+        """Fold the rows that wait, unless another panel of the run has done so."""
+        self._story.take()
+        if self._read == self._story.version:
             return
-        anew, rows = self._tap.drain()
-        if anew and self.training is not None:
-            specs = self.training.specs.values()
-            self._fold = Fold(tasks=self.training.specs, groups={s.name: s.group for s in specs if s.group})
-            self._n_told = 0
-        self._fold.feed(rows)
-        self._version += bool(rows)
+        self._read = self._story.version
+        self._version += 1
+        if self._fold is not self._story.fold:
+            self._fold, self._n_told = self._story.fold, 0
         for text in self._fold.defects[self._n_told :]:
             self.messages.say("warning", text)
         self._n_told = len(self._fold.defects)
-        if anew or rows:
-            self.folded()
+        self.folded()
 
     def _drawn(self, index: int) -> View:
         """Return a picture, drawn anew only if something has changed."""
@@ -246,10 +241,10 @@ class Panel(abc.ABC):
 
     def _follow(self, training: Run) -> None:
         """Show a run from now on."""
-        with self._lock:
-            if self._tap is not None:
-                self._tap.close()
-            self.training, self._tap, self._ended = training, training.tap(), False
+        with FOLDS:
+            self._story.leave()
+            self.training, self._story, self._ended = training, Story.of(training), False
+            self._read = -1  # whatever was folded for others is new here
             self._version += 1
 
     def _sheet(self) -> Sheet:

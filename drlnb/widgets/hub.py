@@ -13,6 +13,9 @@ __all__ = ["Hub", "Ticking"]
 
 #: Seconds between two rounds over all panels: 4 Hz looks alive, and leaves the kernel alone (lab.md 4.12).
 _PERIOD_S = 0.25
+#: A visit that took more of the processor than this is followed by a pause of one turn: a run of very many rounds may
+#: cost a picture its smoothness, not the kernel its time.  Rows then wait for at most two turns, half a second.
+_BUDGET_S = 0.002
 #: Longest wait for the thread when the last panel is closed, in seconds.
 _JOIN_S = 2.0
 
@@ -36,6 +39,8 @@ class Hub:
     def __init__(self, period_s: float = _PERIOD_S) -> None:
         self._period_s = period_s
         self._panels: weakref.WeakSet[Ticking] = weakref.WeakSet()
+        #: Whose last visit was beyond the budget.
+        self._resting: weakref.WeakSet[Ticking] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -75,10 +80,15 @@ class Hub:
         """Visit everybody now instead of at the next turn."""
         self._wake.set()
 
-    def visit(self) -> None:
-        """Visit every panel once."""
+    def visit(self, *, everybody: bool = True) -> None:
+        """Visit every panel once, or those whose last visit was within the budget."""
         for panel in list(self._panels):
+            if panel in self._resting and not everybody:
+                self._resting.discard(panel)
+                continue
+            began = time.thread_time()
             panel.tick(time.monotonic())
+            (self._resting.add if time.thread_time() - began > _BUDGET_S else self._resting.discard)(panel)
 
     def _end(self) -> threading.Thread | None:
         thread, self._thread = self._thread, None
@@ -89,8 +99,8 @@ class Hub:
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            self._wake.wait(self._period_s)
+            woken = self._wake.wait(self._period_s)
             self._wake.clear()
             if stopping.is_set() or not len(self._panels):
                 break
-            self.visit()
+            self.visit(everybody=woken)

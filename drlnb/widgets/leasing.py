@@ -11,6 +11,7 @@ from drlnb.views.view import View
 from drlnb.widgets import settings
 from drlnb.widgets.commands import Args, Command
 from drlnb.widgets.frame import Panel, button
+from drlnb.widgets.story import FOLDS
 
 __all__ = ["LeasingPanel"]
 
@@ -132,7 +133,7 @@ class LeasingPanel(Panel):
             self._show_hold(self._task.value)
 
     def _task_chosen(self, change: Mapping[str, Any]) -> None:
-        with self.messages.guard("choose the task"), self._lock:
+        with self.messages.guard("choose the task"), FOLDS:
             self._show_hold(change["new"])
 
     def _show_hold(self, task: str) -> None:

@@ -56,6 +56,25 @@ def test_the_hub_holds_its_panels_weakly():
     hub.stop()
 
 
+def test_a_dear_visit_is_followed_by_a_pause_of_one_turn(monkeypatch):
+    """Beyond the budget every second turn is left out, of that panel alone, unless somebody woke the hub."""
+    used = [0.0]
+    monkeypatch.setattr("drlnb.widgets.hub.time.thread_time", lambda: used[0])
+
+    class Dear(Visited):
+        def tick(self, now_s):
+            super().tick(now_s)
+            used[0] += 0.0021
+
+    hub, dear, cheap = Hub(60.0), Dear(), Visited()
+    hub._panels.update({dear, cheap})
+    for _ in range(3):
+        hub.visit(everybody=False)
+    assert (len(dear.ticks), len(cheap.ticks)) == (2, 3)
+    hub.visit(everybody=True)
+    assert len(dear.ticks) == 3
+
+
 def test_a_panel_may_leave_from_within_the_hub():
     """The thread does not wait for itself."""
     hub = Hub(0.001)
