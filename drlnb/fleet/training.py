@@ -7,7 +7,7 @@ from typing import Any
 
 from drlnb.fleet.export import MetricsExport
 from drlnb.fleet.link import Link
-from drlnb.fleet.planners import planner_names
+from drlnb.fleet.live_settings import sendable
 from drlnb.fleet.run import Run
 from drlnb.fleet.tracking import Trackings
 from drlnb.records.errors import ConfigError, JournalError, PeerError, RunLocked
@@ -21,8 +21,6 @@ _POLL_S, _LAST_S = 2.0, 0.5
 #: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
 #: pause between them in seconds.
 _PATIENCE, _PAUSE_S = 15, 1.0
-#: What can be changed while tasks run -> whose planner it names.
-_SETTINGS = {"leasing.hold": "hold"}
 #: Rows kept in memory where the journal lies on another machine's disk.
 _MOST_ROWS = 200_000
 #: How a task ends, and which ends it can be started again from.
@@ -162,27 +160,33 @@ class Training(Run):
     def set(self, key: str, value: Any, task: str | None = None) -> None:
         """Change a setting of the running tasks; it counts from the next round on.
 
+        It outlives a move of the task to another executor or node, and is in its next checkpoint.
+
         Parameters
         ----------
         key
-            ``leasing.hold``: which planner says how long a slot is kept.
+            ``leasing.hold``: which planner says how long a slot is kept; ``rl.NAME``: a setting of the algorithm, such
+            as ``rl.learning_rate`` (an unknown key is answered with those that can change).
         value
-            Its new value.
+            Its new value, as at the start.
         task
-            None: all of them.
+            None: all that still train.
 
         Raises
         ------
         ConfigError
-            If the key, the value or the task is unknown.
+            If the key or the task is unknown, a task's algorithm cannot change the setting while it trains, the value
+            is wrong, or nothing that is meant trains any more.  Nothing has been changed then.
         """
-        if key not in _SETTINGS:
-            raise ConfigError(f"{key!r} cannot be changed while tasks run; what can: {', '.join(_SETTINGS)}")
-        planner_names({_SETTINGS[key]: value})
         if task is not None:
             self._known(task)
+        meant = {name: row for name, row in self.tasks.items() if task in (None, name)}
         if self.ended:
             raise ConfigError(f"run {self.run_id} is {self.status}: nothing is left to change")
+        if all(row.ended for row in meant.values()):
+            names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
+            raise ConfigError(f"task {names}: nothing is left to change")
+        value = sendable([self.specs[name] for name, row in meant.items() if not row.ended], key, value)
         self._link.set(self.run_id, key, value, task=task)
 
     def restart(self, task: str | None = None) -> None:

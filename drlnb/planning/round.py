@@ -4,7 +4,8 @@ One round: wake collectors -> experience arrives -> lease -> batches to the exec
 the lease -> return the lease and publish (neither waits for the other) -> hosts hold the version -> wake.
 
 Round 0 makes version 1 (initial parameters) under a lease of its own; round k acts with version k and makes k + 1.
-A boundary is the moment after a commit: settings, pauses, stops and checkpoints act there.
+A boundary is the moment after a commit: pauses, stops and checkpoints act there.  Settings are read once per round, as
+its first collectors are woken: what is changed while a task rests counts as soon as it goes on.
 """
 
 from collections.abc import Callable, Mapping
@@ -104,6 +105,7 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
     def _task_opened(self, event: words.TaskOpened) -> None:
         self.attempt, self.n_bytes = event.attempt, event.n_bytes
         self.checkpoint_t, self.eval_best = event.t, event.eval_best
+        self.settings = dict(event.settings)
         self.progress.opened(
             event.t,
             n_rounds=event.n_rounds,

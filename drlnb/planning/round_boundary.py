@@ -13,9 +13,6 @@ class Boundary(RoundState):
     """The part of the round machine that a person steers, and that ends the task."""
 
     def _boundary(self, t: float) -> None:
-        if self.next_hold:
-            self.hold.planner = hold_planner(self.next_hold)
-            self.next_hold = None
         done = self.progress.n_timesteps >= self.config["total_timesteps"]
         if done:
             self.closing = ["checkpoint", "evaluation"]
@@ -92,7 +89,20 @@ class Boundary(RoundState):
         else:
             self.asked["stop"] = event.reason
 
+    def _begin_round(self) -> None:
+        """Let what a person changed count from here on: the round's first collectors are woken now."""
+        if self.begun == self.progress.version:
+            return
+        self.begun = self.progress.version
+        self.in_force = dict(sorted(self.settings.items()))
+        if self.next_hold:
+            self.hold.planner = hold_planner(self.next_hold)
+            self.next_hold = None
+
     def _setting_changed(self, event: SettingChanged) -> None:
+        if event.key.startswith("rl."):
+            self.settings[event.key] = event.value
+            return
         if event.key != "leasing.hold":
             return
         try:

@@ -120,6 +120,7 @@ class Collecting(RoundState):
         woken = self.crew.wake(version, self.arrived)
         if not woken:
             return
+        self._begin_round()
         n_steps = self.batching.plan(collectors=woken, n_steps=self.config["n_steps"])
         self._out.append(
             batching.BatchPlanned(round=version, planner=self.batching.name, collectors=woken, n_steps=n_steps)

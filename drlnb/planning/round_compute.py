@@ -68,6 +68,7 @@ class Computing(RoundState):
                     version=self.progress.version,
                     n_timesteps=self.progress.n_timesteps,
                     swap_plan_key=plan_key,
+                    settings=self.in_force,
                 )
             )
         if self.is_complete:

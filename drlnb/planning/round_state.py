@@ -78,6 +78,12 @@ class RoundState:
         self.asked: dict[str, str] = {}
         #: Hold planner that a person chose, for the next round.
         self.next_hold: str | None = None
+        #: Settings of the algorithm that a person changed (``rl.NAME`` -> value): as they shall be from the next round
+        #: on, and as the present round has them.
+        self.settings: dict[str, Any] = {}
+        self.in_force: dict[str, Any] = {}
+        #: The round that has begun: what is changed now counts from the one after it.
+        self.begun = 0
         #: The wake waits for the checkpoint's copies.
         self.gathering = False
         #: The wake waits for a person who paused the task at a boundary.
@@ -103,11 +109,13 @@ class RoundState:
         """Return the whole state as plain data."""
         plain = (
             "phase", "attempt", "n_bytes", "n_bytes_next", "last_t", "checkpoint_t", "n_executor_deaths", "next_hold",
-            "gathering", "resting", "evaluator", "judging", "eval_at", "eval_best",
+            "gathering", "resting", "evaluator", "judging", "eval_at", "eval_best", "begun",
         )  # fmt: skip
         return {name: getattr(self, name) for name in plain} | {
             "metrics": dict(self.metrics),
             "asked": dict(self.asked),
+            "settings": dict(self.settings),
+            "in_force": dict(self.in_force),
             "closing": list(self.closing),
             "ring_up": self.ring_up,
             "fragments": [[b.collector, b.key, b.n_samples] for b in self.fragments.values()],
@@ -159,6 +167,7 @@ class RoundState:
     # The parts of the machine are one class in the end and call each other through these names.
     _wake: Callable[[], None]
     _draw: Callable[[], None]
+    _begin_round: Callable[[], None]
     _go_on: Callable[[], None]
     _publish: Callable[[], None]
     _evaluate: Callable[[], None]

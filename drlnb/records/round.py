@@ -1,7 +1,7 @@
 """Words of one task's round: experience in, gradients, commit, publish, metrics, checkpoints, the end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
@@ -62,6 +62,8 @@ class TaskOpened(Event):
     n_bytes: int
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
+    #: Settings of the algorithm that a person changed before this attempt: ``rl.NAME`` -> value.
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +285,8 @@ class ComputeGradient(Command):
     version: int
     n_timesteps: int
     swap_plan_key: str | None
+    #: Settings of the algorithm that a person changed, as this round has them: ``rl.NAME`` -> value.
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,22 @@ class Learner(Protocol):
     #: ``epochs``: the gradient steps run in `finish`; ``stream``: gradients are computed as fragments arrive.
     compute: Literal["epochs", "stream"]
 
+    def set(self, name: str, value: Any) -> None:
+        """Change a setting from the next round on.
+
+        Parameters
+        ----------
+        name
+            One of the ``LIVE`` ones of the algorithm's settings.
+        value
+            As at the start.
+
+        Raises
+        ------
+        ConfigError
+            If the setting cannot change while training, or the value is wrong.
+        """
+
     def begin(self, round: int, n_timesteps: int) -> None:
         """Open a round and forget what was staged.
 

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drlnb.records.base import Record
+from drlnb.records.errors import ConfigError
 from drlnb.records.journal import StreamOpened
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.live import live_value
 from drlnb.runtime.host import JournalWriter
 from drlnb.runtime.protocol import drlnb_version, refused, split_pool_task
 
@@ -25,6 +28,8 @@ __all__ = ["LiveRun", "Runs"]
 _RING = 20_000
 #: Least time between two writes of status.json, in seconds.
 _STATUS_S = 1.0
+#: States in which nothing runs any more.
+_OVER = ("done", "failed", "stopped")
 
 
 class LiveRun:
@@ -42,6 +47,8 @@ class LiveRun:
                 "wanted": "",
                 #: Hold planner that was set while it ran; its next attempt begins with it.
                 "hold": "",
+                #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
+                "live": {},
                 "reason": "",
                 "n_timesteps": 0,
             }
@@ -93,6 +100,36 @@ def _free_stream(folder: Path, name: str) -> str:
     """Return a stream name without a file: a run that is resumed on the same broker opens another stream."""
     names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
     return next(free for free in names if not (folder / f"{free}.jsonl").exists())
+
+
+def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
+    """Return why a setting cannot be changed so; empty if it can.  Nothing is sent to any task then."""
+    for plain in live.spec["tasks"]:
+        name = plain["name"]
+        if task not in (None, name):
+            continue
+        over = live.tasks[name]["state"] in _OVER
+        if over and task == name:
+            return f"task {name} is {live.tasks[name]['state']}: nothing is left to change"
+        if over or key == "leasing.hold":
+            continue
+        try:
+            live_value(TaskSpec.from_plain(plain), key, value)
+        except ConfigError as error:
+            return str(error)
+    return ""
+
+
+def _note(row: dict[str, Any], action: str, key: str, value: Any) -> None:
+    """Remember what a task's next attempt must know of a person's wish."""
+    if action == "set" and key == "leasing.hold":
+        row["hold"] = str(value)
+    elif action == "set":
+        row["live"][key] = value
+    elif action in ("stop", "kill", "pause"):
+        row["wanted"] = action
+    elif action == "resume":
+        row["wanted"] = ""
 
 
 class Runs:
@@ -245,15 +282,13 @@ class Runs:
             return refused("unknown", f"no run {run} on this cluster")
         if task is not None and task not in live.tasks:
             return refused("unknown", f"run {run} has no task {task!r}; it has {', '.join(live.tasks)}")
+        problem = _unfit(live, task, key, value) if action == "set" else ""
+        if problem:
+            return refused("ConfigError", problem)
         for name, row in live.tasks.items():
-            if task not in (None, name) or row["state"] in ("done", "failed", "stopped"):
+            if task not in (None, name) or row["state"] in _OVER:
                 continue
-            if action == "set" and key == "leasing.hold":
-                row["hold"] = str(value)
-            if action in ("stop", "kill", "pause"):
-                row["wanted"] = action
-            elif action == "resume":
-                row["wanted"] = ""
+            _note(row, action, key, value)
             message = {"run": run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
             if row["node"]:
                 await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message)
@@ -268,7 +303,7 @@ class Runs:
         if live is None or task not in live.tasks:
             return refused("unknown", f"no task {run}/{task}")
         row = live.tasks[task]
-        if row["state"] in ("done", "failed", "stopped"):
+        if row["state"] in _OVER:
             return refused("over", f"task {task} is {row['state']}")
         row.update(state="running", attempt=row["attempt"] + 1, node=node)
         live.write_status(force=True)
@@ -281,6 +316,7 @@ class Runs:
             "settings": live.spec.get("settings", {}),
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],
+            "live": row["live"],
             "leasing": self.broker.pool.config["settings"],
         }
 

@@ -54,7 +54,7 @@ class CheckpointEffects:
         m, started = self.m, time.perf_counter()
         machine: Any = m.host.machine
         committed = m.committed
-        best = {"eval_best": machine.eval_best}
+        more = {"eval_best": machine.eval_best, "settings": dict(machine.settings)}
         try:
             trained = Trained(
                 state=State(
@@ -76,7 +76,7 @@ class CheckpointEffects:
         try:
             async with self._in_order:
                 n_bytes = await asyncio.to_thread(
-                    write_trained, m.out / "checkpoints" / m.task, m.spec, trained, best, best=command.reason == "best"
+                    write_trained, m.out / "checkpoints" / m.task, m.spec, trained, more, best=command.reason == "best"
                 )
         except OSError as error:
             failure = error.strerror or str(error)

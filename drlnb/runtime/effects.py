@@ -9,6 +9,7 @@ from drlnb.records import distribution, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
+from drlnb.rl.live import PREFIX
 from drlnb.runtime.checkpoint_effects import CheckpointEffects, envs_for
 from drlnb.runtime.replay_effects import ReplayEffects
 
@@ -254,6 +255,7 @@ class Effects:
                 "n_timesteps": command.n_timesteps + config["n_envs"] * config["n_steps"],
                 "fragment": fragment,
                 "n_state": 0,
+                "settings": {key.removeprefix(PREFIX): value for key, value in command.settings.items()},
             }
             reply = await self._compute(command.slot, command.fence, payload, **header)
             if reply.get("op") == "need-state":

@@ -86,6 +86,8 @@ class Master:
         self.leasing = LeasingSettings.from_mapping(attached["leasing"])
         self.resume = bool(attached["resume"])
         self.wanted = str(attached["wanted"])
+        #: Settings of the algorithm that a person changed while former attempts ran.
+        self.live = dict(attached.get("live", {}))
         self.stream = task_stream(task, self.attempt)
         self.addresses: dict[str, str] = {}
         #: Slot -> address of the agent whose executor serves it.
@@ -169,7 +171,8 @@ class Master:
         """Take over a checkpoint; return the fields of TaskOpened."""
         if restored is None:
             nothing: tuple[tuple[float, int], ...] = ()
-            return {"version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": nothing, "n_bytes": 0}
+            plain = {"version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": nothing, "n_bytes": 0}
+            return {**plain, "settings": self.live}
         trained, facts = restored
         version = trained.n_rounds + 1
         self.committed = Committed(
@@ -188,6 +191,7 @@ class Master:
             "episodes": trained.episodes,
             "n_bytes": len(self.committed.published),
             "eval_best": facts.get("eval_best"),
+            "settings": {**facts.get("settings", {}), **self.live},
         }
 
     async def ask_placement(self) -> dict[str, Any]:

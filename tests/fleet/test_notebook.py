@@ -1,6 +1,7 @@
 """What a cell that is run twice does, and what a run can be asked from elsewhere."""
 
 import asyncio
+import dataclasses
 import re
 import sys
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased, Lea
 from drlnb.records.round import ExperienceArrived, MetricsRecorded
 from drlnb.runtime.rundir import RunDir
 from tests.fleet.conftest import FakeLink, ended
+from tests.widgets.conftest import until
 
 
 class Handle:
@@ -204,17 +206,31 @@ def run(link, specs, tmp_path):
 
 
 def test_a_setting_is_changed_for_one_task_or_all(run, link):
-    """The link hears of it once."""
+    """The link hears of it once, of plain data."""
     run.set("leasing.hold", "last")
     run.set("leasing.hold", "round", task="b")
-    assert link.asked == [("set", "leasing.hold", "last", None), ("set", "leasing.hold", "round", "b")]
+    run.set("rl.learning_rate", lambda progress: 0.5, task="a")
+    run.set("rl.n_epochs", 3.0)
+    assert link.asked == [
+        ("set", "leasing.hold", "last", None),
+        ("set", "leasing.hold", "round", "b"),
+        ("set", "rl.learning_rate", {"points": [[0.0, 0.5], [1.0, 0.5]]}, "a"),
+        ("set", "rl.n_epochs", 3, None),
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("warmup.rho", 3), "'warmup.rho' cannot be changed while tasks run; what can: leasing.hold"),
+        (
+            ("learning_rate", 3),
+            r"'learning_rate' cannot .* did you mean 'rl.learning_rate'\?; what can: leasing.hold, rl",
+        ),
         (("leasing.hold", "never"), "hold planner must be one of"),
+        (("rl.ent_coef", -1), "rl.ent_coef must be a number >= 0, got -1"),
+        (("rl.gama", 1), "unknown setting 'rl.gama'; did you mean 'rl.gamma'"),
+        (("rl.gamma", 0.5), r"rl.gamma cannot change in a running task \(a\); .* rl.clip_range, rl.ent_coef"),
         (("leasing.hold", "last", "c"), "this run has no task 'c'; it has a, b"),
     ],
 )
@@ -231,6 +247,29 @@ def test_nothing_can_be_changed_in_a_run_that_has_ended(run, link):
     run.settle(5)
     with pytest.raises(ConfigError, match="run r1 is done: nothing is left to change"):
         run.set("leasing.hold", "last")
+
+
+def test_nothing_can_be_changed_in_a_task_that_has_ended(run, link):
+    """The others go on, and a wish for all means those."""
+    link.say(ended("a"))
+    until(lambda: run.tasks["a"].state == "done")
+    with pytest.raises(ConfigError, match="task a is done: nothing is left to change"):
+        run.set("rl.ent_coef", 0.5, task="a")
+    run.set("rl.ent_coef", 0.5)
+    assert link.asked == [("set", "rl.ent_coef", 0.5, None)]
+
+
+def test_a_wish_for_tasks_of_which_one_cannot_is_refused_whole(link, specs, tmp_path):
+    """Its algorithm and what it can change are named; the other task hears nothing."""
+    folder = RunDir(tmp_path / "mixed")
+    folder.create({"run": "r1", "tasks": []})
+    run = Training("r1", (specs[0], dataclasses.replace(specs[1], algo="dqn")), folder, link)
+    try:
+        with pytest.raises(ConfigError, match=r"'rl.ent_coef'.*while dqn trains these can change: rl.learning_rate, r"):
+            run.set("rl.ent_coef", 0.5)
+    finally:
+        run.close()
+    assert link.asked == []
 
 
 def test_every_choice_of_a_setting_is_a_planner():

@@ -55,6 +55,7 @@ class Peer:
         self.hosts = {}
         self.used = set()
         self.freed = set()
+        self.settings = {}
         self.alive = {}
         self.version = 0
 
@@ -112,6 +113,7 @@ class Peer:
         kind = self.rng.choice([words.PauseAsked, words.ResumeAsked, words.CheckpointAsked, SettingChanged])
         if kind is SettingChanged:
             self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "last", "never"]), task="a")
+            self.send(kind, key="rl.ent_coef", value=self.rng.random(), task="a")
         else:
             self.send(kind)
 
@@ -176,6 +178,8 @@ class Peer:
         self.store.learn(command.fence, 1)
         assert command.key not in self.freed, "a batch that is sent has not been freed"
         assert command.version == self.version, "gradients start from the committed version"
+        settings = self.settings.setdefault(command.round, dict(command.settings))
+        assert settings == command.settings, "a round has one set of settings, whoever computes it"
         self.computing(
             command,
             words.GradientComputed,
