@@ -42,7 +42,7 @@ function actionButton(first, key, args, commands, gone, tell = () => {}) {
   const place = make("span", { test: `action-${first.name}` });
   let asking = 0, action = first, why = "";
   function button(label, test, run) {
-    return make("button", { type: "button", test, text: label, onclick: (e) => { e.stopPropagation(); run(); } });
+    return make("button", { type: "button", test, text: label, onclick: (e) => { e.stopPropagation(); if (!(e.detail > 1)) run(); } }); // of a double click the first half counts
   }
   const main = button("", `${first.name}-button`, () => { if (main.getAttribute("aria-disabled") === "true") tell(why); else (action.confirm ? ask : go)(); });
   main.setAttribute("data-main", "");

@@ -6,7 +6,7 @@ const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px}.drl
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
 
 function messageNode(one, gone) {
-  const many = one.n > 1 ? ` (${one.n} times)` : "", node = make("div", { class: "drlnb-msg", "data-level": one.level || "info", test: "message", role: one.level === "error" ? "alert" : null });
+  const many = one.n > 1 ? ` (${one.n} times)` : "", node = make("div", { class: "drlnb-msg", "data-level": one.level || "info", "data-text": one.text, test: "message", role: one.level === "error" ? "alert" : null });
   node.append(make("span", { text: `${one.text}${many}` }));
   if (one.details) {
     const pre = make("pre", { tabindex: "0", text: one.details });
@@ -44,7 +44,9 @@ function render({ model, el, signal }) {
   }
   function messages() {
     const raw = model.get("_messages"), told = typeof raw === "string" ? JSON.parse(raw || "[]") : raw || [];
+    const open = new Set([...area.querySelectorAll("details[open]")].map((d) => d.parentNode.dataset.text));
     area.replaceChildren(...[...own, ...told].slice(0, 20).map((one) => messageNode(one, gone)));
+    for (const d of area.querySelectorAll("details")) d.open = open.has(d.parentNode.dataset.text);
   }
   function said(m) {
     commands.said(m);

@@ -2,6 +2,8 @@
 
 const GLYPHS = { done: "✓", failed: "✕", paused: "‖", stopped: "■", computing: "●", collecting: "◌", queued: "…" };
 
+const SETTLED = new Set(["done", "failed", "stopped", "paused"]);
+
 function spark(values) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   const low = Math.min(...values), high = Math.max(...values), n = values.length;
@@ -32,7 +34,7 @@ function render({ model, el, signal }) {
   const table = () => state.tables.rows || { n: 0 };
   const cols = () => state.header.cols || [];
   const nameOf = (i) => state.header.series[table()[state.header.row_key || "task"][i]].name;
-  const commands = commander(model, (key, text) => { const [name] = key.split("\n"), row = rows.get(name); if (row) { if (text) row.said = text; fill(row); } }, gone);
+  const commands = commander(model, (key, text) => { const [name] = key.split("\n"), row = rows.get(name); if (row) { if (text) { row.said = text; row.saidIn = undefined; } fill(row); } }, gone);
 
   function renewHead() {
     const text = JSON.stringify([cols(), state.header.actions, sort]);
@@ -57,7 +59,7 @@ function render({ model, el, signal }) {
     const more = make("tr", { role: "row", hidden: true }, make("td", { colspan: String(cells.length + 1), role: "cell", class: "drlnb-do" }, why)), last = make("td", { class: "drlnb-do", role: "cell" }, acts, note);
     const tr = make("tr", { test: "row", role: "row", "data-task": name, tabindex: "0", onclick: () => choose(name), onkeydown: (e) => keys(e, name) }, ...cells);
     const row = { name, tr, more, why, cause, trace, cells, note, last, said: "" };
-    row.renew = actionRow(acts, (action) => `${name}\n${action}`, () => ({ [state.header.row_key || "task"]: name }), commands, gone, (why_) => { row.said = why_; fill(row); });
+    row.renew = actionRow(acts, (action) => `${name}\n${action}`, () => ({ [state.header.row_key || "task"]: name }), commands, gone, (why_) => { row.said = why_; row.saidIn = undefined; fill(row); });
     rows.set(name, row);
     return row;
   }
@@ -84,6 +86,12 @@ function render({ model, el, signal }) {
     cols().forEach((c, k) => { const bare = c.kind === "spark" ? !row.spark.length : row.cells[k].textContent === "-"; row.cells[k].toggleAttribute("data-empty", bare); });
     renewActions(row, i, t);
     const mine = (state.header.actions || []).map((a) => commands.of(`${row.name}\n${a.name}`)).filter((one) => one && one.text);
+    const called = t.state ? state.header.names[t.state[i]] : "", now = SETTLED.has(called) ? called : "at work";
+    if (row.saidIn === undefined) row.saidIn = now;
+    else if (row.saidIn !== now) { // what was said of a row holds until it begins or ends
+      row.said = "";
+      row.saidIn = now;
+    }
     put(row.note, mine.length ? mine[mine.length - 1].text : row.said);
     row.note.classList.toggle("drlnb-bad", mine.some((one) => one.state === "failed"));
     put(row.trace, t.failure ? state.header.names[t.failure[i]] : "");
