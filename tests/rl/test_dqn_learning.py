@@ -87,10 +87,9 @@ def trained(env: str, seed: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [100, 101, 104])
-def test_cartpole_is_balanced(seed):
-    """Tuned settings, 50,000 steps: 40 greedy episodes average at least 475."""
-    assert trained("CartPole-v1", seed) >= 475
+def test_cartpole_is_balanced():
+    """The zoo's settings, 50,000 steps: 40 greedy episodes average at least 475 for most of 5 seeds, not for all."""
+    assert sum(trained("CartPole-v1", seed) >= 475 for seed in range(100, 105)) >= 3
 
 
 @pytest.mark.slow
