@@ -33,7 +33,7 @@ class Boundary(RoundState):
         return bool((by_round and age_s >= self.config["checkpoint_min_s"]) or age_s >= self.config["checkpoint_max_s"])
 
     def _write_checkpoint(self, t: float, reason: str) -> None:
-        self.gathering = True
+        self.gathering, self.unsaved = True, False
         self.checkpoint_t = t
         self._out.append(
             words.WriteCheckpoint(
@@ -84,7 +84,11 @@ class Boundary(RoundState):
     def _stop_asked(self, event: words.StopAsked) -> None:
         if self.closing:
             return
-        if self.phase == "paused" or not self.n_bytes:
+        if self.phase == "paused" and self.unsaved:  # the pause's checkpoint does not know what was changed in it
+            self.asked["stop"] = event.reason
+            self.closing = ["checkpoint"]
+            self._write_checkpoint(event.t, "stop")
+        elif self.phase == "paused" or not self.n_bytes:
             self._end("stopped", event.reason)
         else:
             self.asked["stop"] = event.reason
@@ -101,7 +105,7 @@ class Boundary(RoundState):
 
     def _setting_changed(self, event: SettingChanged) -> None:
         if event.key.startswith("rl."):
-            self.settings[event.key] = event.value
+            self.settings[event.key], self.unsaved = event.value, True
             return
         if event.key != "leasing.hold":
             return

@@ -82,6 +82,8 @@ class RoundState:
         #: on, and as the present round has them.
         self.settings: dict[str, Any] = {}
         self.in_force: dict[str, Any] = {}
+        #: A setting was changed since the last checkpoint.
+        self.unsaved = False
         #: The round that has begun: what is changed now counts from the one after it.
         self.begun = 0
         #: The wake waits for the checkpoint's copies.
@@ -110,6 +112,7 @@ class RoundState:
         plain = (
             "phase", "attempt", "n_bytes", "n_bytes_next", "last_t", "checkpoint_t", "n_executor_deaths", "next_hold",
             "gathering", "resting", "evaluator", "judging", "eval_at", "eval_best", "begun",
+            "unsaved",
         )  # fmt: skip
         return {name: getattr(self, name) for name in plain} | {
             "metrics": dict(self.metrics),

@@ -86,6 +86,22 @@ def test_what_is_changed_while_a_task_rests_counts_when_it_goes_on(master):
     assert settings(master.granted()) == [{"rl.n_epochs": 3}]
 
 
+def test_a_pause_in_which_something_was_changed_is_stopped_with_another_checkpoint(master):
+    """The one that the pause began with does not know of it."""
+    master.say(words.PauseAsked)
+    master.arrived(0)
+    master.granted()
+    finish(master)
+    master.gathered()
+    master.written()
+    master.completed()
+    master.set("rl.n_epochs", 3)
+    (write,) = master.say(words.StopAsked, reason="enough")
+    assert write == words.WriteCheckpoint.match(version=2, n_rounds=1, reason="stop")
+    assert master.gathered() == ()
+    assert only(words.EndTask, master.written()) == words.EndTask(state="stopped", reason="enough")
+
+
 def test_an_attempt_begins_with_what_was_set_before_it():
     """They are in its first event, so a replay knows them; a later change replaces one and leaves the others."""
     master = Master(n_collectors=1, n_rounds=9)
