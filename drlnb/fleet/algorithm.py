@@ -202,8 +202,9 @@ class Algorithm(Model):
         if trained is None or trained.n_rounds == 0:
             return replace(self._spec, total_timesteps=total), None
         if reset_num_timesteps:
-            return replace(self._spec, total_timesteps=total), anew(trained, self._spec.n_envs)
-        return replace(self._spec, total_timesteps=total + trained.n_timesteps), trained
+            trained = anew(trained, self._spec.n_envs)
+        spec = replace(self._spec, total_timesteps=total + trained.n_timesteps)
+        return spec, _republished(spec, trained)
 
     def _adopt(self) -> None:
         """Take over what a run that has ended left."""
@@ -282,3 +283,13 @@ class Algorithm(Model):
             model.verbose = int(given.pop("verbose", 0))
             model._spec = altered(model._spec, given, str(path))
         return model
+
+
+def _republished(spec: TaskSpec, trained: Trained) -> Trained:
+    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
+    from drlnb.rl.learner import make_learner
+
+    with one_thread():
+        learner = make_learner(spec)
+        learner.restore(trained.state.facts, trained.state.buffer)
+        return replace(trained, state=replace(trained.state, published=learner.published()))

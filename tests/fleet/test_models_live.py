@@ -48,6 +48,19 @@ def test_a_cluster_gives_the_bits_of_one_process(fleet):
     check_laws(models[1]._fleet.trainings[-1].out)
 
 
+@pytest.mark.filterwarnings("ignore:.*reward_scale")
+def test_rings_and_temperatures_go_on_as_in_one_process(fleet):
+    """DQN and GPF: first budget, going on, a new budget, each on a cluster and here; equal after each."""
+    common = {"n_envs": 2, "seed": 1, "policy_kwargs": {"net_arch": [8]}}
+    dqn = {"learning_starts": 40, "train_freq": 16, "target_update_interval": 20}
+    for kind, given in ((drlnb.DQN, dqn), (drlnb.GPF, {"n_steps": 32, "batch_size": 64})):
+        there, here = (kind("MlpPolicy", "CartPole-v1", fleet=fleet, **common, **given) for _ in range(2))
+        for reset in (True, False, True):
+            there.learn(128, reset_num_timesteps=reset)
+            here.learn(128, reset_num_timesteps=reset, local=True)
+            assert np.array_equal(there.parameters, here.parameters)
+
+
 def test_the_best_and_the_asked_for_are_saved_and_false_stops(fleet, tmp_path):
     """Files have the parameters of their steps; the run is stopped with a checkpoint, which the model takes over."""
 
