@@ -41,6 +41,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "eval_deterministic": True,
     "eval_keep_best": False,  # a checkpoint after each evaluation that is the best so far
     "max_collector_restarts": 20,
+    "env_timeout_s": 60.0,  # for one step of a collector's environments, or for making them; None: all time
     "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot

@@ -10,7 +10,7 @@ makes fragments equal, bit for bit, however the environments are split over coll
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -95,7 +95,14 @@ class Collector:
         self._discounted[column], self._returns[column], self._lengths[column] = 0.0, 0.0, 0
 
     def collect(
-        self, parameters: np.ndarray, *, version: int, round: int, n_steps: int, n_timesteps: int | None = None
+        self,
+        parameters: np.ndarray,
+        *,
+        version: int,
+        round: int,
+        n_steps: int,
+        n_timesteps: int | None = None,
+        on_step: Callable[[], None] | None = None,
     ) -> Fragment:
         """Step every environment `n_steps` times with one version of the policy.
 
@@ -112,6 +119,8 @@ class Collector:
         n_timesteps
             Environment steps of the task before this round; acting that depends on progress reads it.  None: rounds
             count from 1 and all had `n_steps`.
+        on_step
+            Called after each step of all environments: a sign of life.
 
         Returns
         -------
@@ -137,6 +146,8 @@ class Collector:
         run = _Run(round, n_steps, n, self._current, head)
         for t in range(n_steps):
             self._step(t, run, noise[t])
+            if on_step is not None:
+                on_step()
         arrays = self._arrays(run)
         self._check_finite(arrays, round)
         self._round = round + 1

@@ -3,6 +3,7 @@
 Each environment gets its number of episodes beforehand: taking whichever finish first would favour short ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +94,7 @@ def evaluate_parameters(
     n_episodes: int = 20,
     deterministic: bool = True,
     seed: int | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Play episodes with a published policy.
 
@@ -111,6 +113,8 @@ def evaluate_parameters(
         The most likely action instead of a sample.
     seed
         Of the EVAL stream; None: the task's.
+    on_step
+        Called after each step of all environments: a sign of life.
 
     Returns
     -------
@@ -131,13 +135,24 @@ def evaluate_parameters(
     key = spec.seed if seed is None else seed
     envs = [make_env(spec) for _ in range(min(n_episodes, _MOST_ENVS))]
     try:
-        return _play(actor, envs, key, n_episodes, deterministic)
+        return _play(actor, envs, key, n_episodes, deterministic, on_step or _nothing)
     finally:
         for env in envs:
             env.close()
 
 
-def _play(actor: Actor, envs: list[gymnasium.Env], seed: int, n_episodes: int, deterministic: bool) -> Evaluation:
+def _nothing() -> None:
+    """Tell nobody."""
+
+
+def _play(
+    actor: Actor,
+    envs: list[gymnasium.Env],
+    seed: int,
+    n_episodes: int,
+    deterministic: bool,
+    on_step: Callable[[], None],
+) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
     playing = dict(enumerate(range(len(envs))))  # environment -> its episode
     obs = [env.reset(seed=reset_seed(seed, EVAL, k))[0] for k, env in enumerate(envs)]
@@ -145,6 +160,7 @@ def _play(actor: Actor, envs: list[gymnasium.Env], seed: int, n_episodes: int, d
     rngs = [generator(seed, EVAL, k, 1) for k in range(n_episodes)]
     width = actor.head.width
     while playing:
+        on_step()
         columns = list(playing)
         outputs = actor.forward(np.stack([obs[column] for column in columns]))
         noise = np.zeros((len(columns), width), np.float32)

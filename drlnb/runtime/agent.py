@@ -212,6 +212,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         env_indices: Any,
         out: str,
         mode: str = "zygote",
+        quiet_s: float | None = None,
         payload: Any = b"",
     ) -> dict[str, Any]:
         """Start a collector here; ``failed`` says why not."""
@@ -226,17 +227,26 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
                 state=bytes(payload),
                 log=log,
                 mode=mode,
+                quiet_s=quiet_s,
             )
         except (ConnectionError, RuntimeError, OSError) as error:
             return {"failed": str(error)}
 
     async def collector_ask(
-        self, run: str, task: str, collector: int, header: Mapping[str, Any], payload: Any = b""
+        self,
+        run: str,
+        task: str,
+        collector: int,
+        header: Mapping[str, Any],
+        quiet_s: float | None = None,
+        payload: Any = b"",
     ) -> dict[str, Any]:
         """Send a frame to a collector here; ``gone`` if it is lost (its loss is reported on its own)."""
         store = self.stores.path(run, task)
         try:
-            answer, made = await self.collectors.ask((run, task, collector), {**header, "store": store}, payload)
+            answer, made = await self.collectors.ask(
+                (run, task, collector), {**header, "store": store}, payload, quiet_s=quiet_s
+            )
         except ConnectionError as error:
             return {"op": "gone", "reason": str(error)}
         return {**answer, "payload": made}

@@ -4,10 +4,13 @@ It imports numpy and gymnasium, never torch, never Dask.  Started by the zygote 
 """
 
 import argparse
+import faulthandler
 import os
 import pickle
+import signal
 import socket
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -18,6 +21,9 @@ from drlnb.runtime.host_store import StoreReader
 from drlnb.runtime.lifeline import become, watch
 
 __all__ = ["CollectorChild", "main", "serve"]
+
+#: Shortest time between two signs of life, in seconds: the agent's deadline counts tens of seconds.
+_ALIVE_S = 0.5
 
 
 class CollectorChild:
@@ -30,6 +36,9 @@ class CollectorChild:
         self.spec: TaskSpec | None = None
         #: What answers instead, if this process holds a replay ring.
         self.ring: Any = None
+        #: Code of an environment runs now, as far as a signal may interrupt it.
+        self.in_env = False
+        self._alive_t = 0.0
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
@@ -41,6 +50,29 @@ class CollectorChild:
         if self.ring is not None:
             answered: tuple[dict[str, Any], list[Any]] = self.ring.answer(header, payload)
             return answered
+        self.in_env = True
+        try:
+            return self._act(op, header, payload)
+        finally:
+            self.in_env = False
+
+    def alive(self) -> None:
+        """Tell the agent now and then that environments answer."""
+        now = time.monotonic()
+        if now - self._alive_t < _ALIVE_S:
+            return
+        self._alive_t = now
+        self.in_env = False  # half a frame would be the end of the channel
+        self.channel.send({"op": "alive"})
+        self.in_env = True
+
+    def interrupt(self, number: int, frame: Any) -> None:
+        """Raise where an environment hangs, so that its error tells the place; called by the agent's signal."""
+        del number, frame
+        if self.in_env:
+            raise EnvError("it did not come back in time (env_timeout_s)")
+
+    def _act(self, op: str, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         if op == "configure":
             return self._configure(header, payload)
         if op == "wake":
@@ -84,6 +116,7 @@ class CollectorChild:
             round=header["round"],
             n_steps=header["n_steps"],
             n_timesteps=header["n_timesteps"],
+            on_step=self.alive,
         )
         packed, buffer = fragment.pack()
         answer = {
@@ -101,12 +134,18 @@ class CollectorChild:
         from drlnb.rl.evaluation import evaluate_parameters
 
         assert self.spec is not None
-        result = evaluate_parameters(
-            self.spec,
-            self._parameters(header),
-            n_episodes=header["n_episodes"],
-            deterministic=header["deterministic"],
-        )
+        parameters = self._parameters(header)
+        try:
+            result = evaluate_parameters(
+                self.spec,
+                parameters,
+                n_episodes=header["n_episodes"],
+                deterministic=header["deterministic"],
+                on_step=self.alive,
+            )
+        except Exception as error:
+            said = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+            raise EnvError(f"{self.spec.env}, evaluation: {said}") from error
         episodes = plain(list(zip(result.returns, result.lengths, strict=True)))
         return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std), "episodes": episodes}, []
 
@@ -116,6 +155,9 @@ def serve(sock: socket.socket) -> None:
     channel = FrameSocket(sock)
     watch(sock)
     child = CollectorChild(channel)
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, child.interrupt)
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # what hangs in C tells its place in the log at least
     while True:
         try:
             header, payload = channel.receive()

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.runtime.frames import ChildChannel, socket_pair
-from drlnb.runtime.start_modes import ChildProcess, Zygote, child_environment, kill_pid, tail
+from drlnb.runtime.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
 
 __all__ = ["CollectorHost", "LiveCollector"]
 
 Key = tuple[str, str, int]
+
+#: Time that a collector gets to answer with an error once its environment was interrupted, in seconds.
+_GRACE_S = 2.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,9 +30,20 @@ class LiveCollector:
     channel: ChildChannel | None = None
     process: ChildProcess | None = None
     ended: bool = False
+    #: Whether it makes its environments now: who started it hears of its end.
+    starting: bool = False
+    #: When it last gave a sign of life, on this process's clock.
+    heard_t: float = 0.0
     #: Traceback and message of the exception that made it useless, if it told one.
     error: str = ""
     said: str = ""
+    #: Its environment, as a person knows it.
+    env: str = ""
+
+    def hear(self, header: Mapping[str, Any], payload: bytes) -> None:
+        """Note a sign of life; a collector says nothing else on its own."""
+        del header, payload
+        self.heard_t = time.monotonic()
 
 
 class CollectorHost:
@@ -51,28 +65,34 @@ class CollectorHost:
         self._watchers: set[asyncio.Task[None]] = set()
 
     async def start(
-        self, key: Key, *, attempt: int, configuration: Mapping[str, Any], state: bytes, log: Path, mode: str = "zygote"
+        self,
+        key: Key,
+        *,
+        attempt: int,
+        configuration: Mapping[str, Any],
+        state: bytes,
+        log: Path,
+        mode: str = "zygote",
+        quiet_s: float | None = None,
     ) -> dict[str, Any]:
         """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
 
-        Idempotent: a collector of the same attempt that lives is ended first.
+        Idempotent: a collector of the same attempt that lives is ended first.  `quiet_s` is that of :meth:`ask`.
 
         Raises
         ------
         RuntimeError
             If the environment could not be made; the message is the child's.
         ConnectionError
-            If the process ended before it was ready.
+            If the process ended before it was ready; why, and below that line its last words.
         """
         await self.stop(key)
         started = time.perf_counter()
         self.n_starting += 1
         n_starting = self.n_starting
         try:
-            live = await self._launch(key, attempt, log, mode)
-            assert live.channel is not None
-            self.live[key] = live
-            answer, _ = await live.channel.ask({"op": "configure", **configuration}, state)
+            live = self.live[key] = await self._launch(key, attempt, log, mode)
+            answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
         finally:
             self.n_starting -= 1
         if answer["op"] == "error":
@@ -81,6 +101,22 @@ class CollectorHost:
             raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
         return {**answer, "start_s": time.perf_counter() - started, "n_starting": n_starting, "mode": live.mode}
 
+    async def _configure(
+        self, live: LiveCollector, header: Mapping[str, Any], state: bytes, quiet_s: float | None
+    ) -> dict[str, Any]:
+        live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
+        try:
+            answer, _ = await self._patient(live, header, (state,), quiet_s)
+        except ConnectionError:
+            if live.ended:
+                raise  # somebody has stopped it
+            reason, detail = await self._last_words(live)
+            await self.stop(live.key)
+            raise ConnectionError(f"{reason}\n{detail}".strip()) from None
+        finally:
+            live.starting = False
+        return answer
+
     async def _launch(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
         if mode == "zygote" and self.zygote is not None and self.zygote.alive:
             ours, theirs = socket_pair()
@@ -88,18 +124,18 @@ class CollectorHost:
                 with theirs:
                     pid = await self.zygote.fork(theirs, log)
                 live = LiveCollector(key=key, attempt=attempt, pid=pid, mode="zygote", log=log)
-                live.channel = await ChildChannel.open(ours, _ignore, lambda: self._closed(live))
+                live.channel = await ChildChannel.open(ours, live.hear, lambda: self._closed(live))
                 return live
             except ConnectionError:
                 ours.close()  # a cold start is slow but always right
         environment = child_environment(CUDA_VISIBLE_DEVICES="")
         process = ChildProcess.start("drlnb.runtime.collector", log=log, environment=environment)
         live = LiveCollector(key=key, attempt=attempt, pid=process.pid, mode="spawn", log=log, process=process)
-        live.channel = await process.open(_ignore, lambda: self._closed(live))
+        live.channel = await process.open(live.hear, lambda: self._closed(live))
         return live
 
     def _closed(self, live: LiveCollector) -> None:
-        if live.ended:
+        if live.ended or live.starting:
             return
         live.ended = True
         if self.live.get(live.key) is live:
@@ -109,19 +145,32 @@ class CollectorHost:
         watcher.add_done_callback(self._watchers.discard)
 
     async def _report(self, live: LiveCollector) -> None:
+        self._on_lost(live, *await self._last_words(live))
+
+    async def _last_words(self, live: LiveCollector) -> tuple[str, str]:
+        """Reap a process that has ended; return why in a line, and a traceback or the end of its log if that helps."""
         code = await self._reap(live)
         reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         if live.error:
-            reason = live.said
-        self._on_lost(live, reason, live.error or ("" if code is not None and code < 0 else tail(live.log)))
+            return live.said, live.error
+        return reason, "" if code is not None and code < 0 else tail(live.log)
 
     async def _reap(self, live: LiveCollector) -> int | None:
         if live.process is not None:
             return await live.process.ended()
         return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
 
-    async def ask(self, key: Key, header: Mapping[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
+    async def ask(
+        self, key: Key, header: Mapping[str, Any], *payloads: Any, quiet_s: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
         """Send a frame to a collector and wait for the answer.
+
+        Parameters
+        ----------
+        key, header, payloads
+            Whom, and what.
+        quiet_s
+            Longest time without a sign of life, in seconds; then it is interrupted, or killed.  None: it has all time.
 
         Raises
         ------
@@ -131,12 +180,41 @@ class CollectorHost:
         live = self.live.get(key)
         if live is None or live.channel is None:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
-        answer, payload = await live.channel.ask(header, *payloads)
+        answer, payload = await self._patient(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
             live.error, live.said = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
+
+    async def _patient(
+        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
+    ) -> tuple[dict[str, Any], bytes]:
+        assert live.channel is not None
+        live.heard_t = time.monotonic()
+        asked = asyncio.ensure_future(live.channel.ask(header, *payloads))
+        try:
+            while quiet_s is not None and not asked.done():
+                left_s = live.heard_t + quiet_s - time.monotonic()
+                if left_s <= 0:
+                    await self._wake_up(live, asked, quiet_s)
+                    break
+                await asyncio.wait({asked}, timeout=left_s)
+            return await asked
+        finally:
+            asked.cancel()
+
+    async def _wake_up(self, live: LiveCollector, asked: "asyncio.Future[Any]", quiet_s: float) -> None:
+        """Interrupt an environment that hangs, so that it tells where; kill the process if even that does not help."""
+        signal_pid(live.pid, "SIGUSR1")
+        await asyncio.wait({asked}, timeout=_GRACE_S)
+        if asked.done():
+            return
+        signal_pid(live.pid, "SIGUSR2")
+        await asyncio.wait({asked}, timeout=_GRACE_S / 4)
+        live.said = f"{live.env}: it did not come back within {quiet_s:g} s, nor to an interrupt: killed"
+        live.error = f"{live.said}\n{tail(live.log)}"
+        signal_pid(live.pid, "SIGKILL")
 
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
@@ -148,7 +226,7 @@ class CollectorHost:
         if live.process is not None:
             await live.process.end()
         elif self.zygote is not None and await self.zygote.exit_code(live.pid, 3.0) is None:
-            kill_pid(live.pid)
+            signal_pid(live.pid, "SIGKILL")
             await self.zygote.exit_code(live.pid, 3.0)
 
     async def stop_task(self, run: str, task: str, below_attempt: int | None = None) -> None:
@@ -163,8 +241,3 @@ class CollectorHost:
     async def stop_all(self) -> None:
         """End every collector of this node."""
         await asyncio.gather(*(self.stop(key) for key in list(self.live)))
-
-
-def _ignore(header: dict[str, Any], payload: bytes) -> None:
-    """Collectors only answer; nothing else is expected of them."""
-    del header, payload

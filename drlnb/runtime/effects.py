@@ -20,6 +20,8 @@ __all__ = ["Effects"]
 
 #: Longest time that one send of parameters may take, in seconds.
 _SEND_S = 60.0
+#: Time for starting a collector's process beside making its environments, in seconds.
+_START_S = 60.0
 
 
 def _pair(fence: Fence) -> tuple[int, int]:
@@ -67,6 +69,13 @@ class Effects:
             return None
         return self._table[type(command)](command)
 
+    @property
+    def _quiet_s(self) -> float | None:
+        """Longest time that the task's environments may take for a step or a reset, in seconds."""
+        machine: Any = self.m.host.machine
+        limit_s: float | None = machine.config["env_timeout_s"]
+        return limit_s
+
     def _ids(self) -> dict[str, Any]:
         return {"run": self.m.run, "task": self.m.task}
 
@@ -80,8 +89,9 @@ class Effects:
             reply = await m.agent.call(
                 m.addresses.get(node, ""),
                 "drlnb_collector_start",
-                timeout_s=120.0,
+                timeout_s=None if self._quiet_s is None else self._quiet_s + _START_S,
                 payload=self._env_states(command),
+                quiet_s=self._quiet_s,
                 attempt=m.attempt,
                 collector=command.collector,
                 spec=m.spec_plain,
@@ -123,6 +133,7 @@ class Effects:
                 timeout_s=None,
                 collector=collector,
                 header=header,
+                quiet_s=self._quiet_s,
                 **self._ids(),
             )
         except (OSError, ValueError) as error:

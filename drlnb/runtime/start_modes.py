@@ -202,7 +202,8 @@ class Zygote:
         self.process.sock.close()
 
 
-def kill_pid(pid: int) -> None:
-    """SIGKILL a process that may be gone."""
+def signal_pid(pid: int, name: str) -> None:
+    """Send a signal, such as ``SIGKILL``, to a process that may be gone; nothing where there is no such signal."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        if hasattr(signal, name):
+            os.kill(pid, getattr(signal, name))
