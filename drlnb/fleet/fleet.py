@@ -179,6 +179,7 @@ class Fleet:
         on_existing: str = "error",
         planners: Mapping[str, str] | None = None,
         track: Any = None,
+        env_timeout_s: float | None = ENV_TIMEOUT_S,
     ) -> Training:
         """Start training; return as soon as every environment has been tried and the run is registered.
 
@@ -194,6 +195,10 @@ class Fleet:
             Decision -> planner's name, where it shall not be the default.
         track
             ``tensorboard``, ``wandb``, ``mlflow``, a sink of your own, or several; :meth:`Training.track`.
+        env_timeout_s
+            Seconds that a collector's environments may take for one step (with the resets in it), or to be made; one
+            that hangs longer is interrupted or killed, its collector is started again, and the third time in a row
+            fails its task.  None: all time.
 
         Raises
         ------
@@ -218,7 +223,8 @@ class Fleet:
                         training.track(sinks)
                     return training
         pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
-        spec = {**run_spec(specs, names), "pool": pool}
+        settings = {"env_timeout_s": env_timeout(env_timeout_s)}
+        spec = {**run_spec(specs, names), "pool": pool, "settings": settings}
         where = Path(out) if out is not None else default_out()
         training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
         if sinks:

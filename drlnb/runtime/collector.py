@@ -39,6 +39,7 @@ class CollectorChild:
         #: Code of an environment runs now, as far as a signal may interrupt it.
         self.in_env = False
         self._alive_t = 0.0
+        self._quiet_s: float | None = None
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
@@ -50,7 +51,7 @@ class CollectorChild:
         if self.ring is not None:
             answered: tuple[dict[str, Any], list[Any]] = self.ring.answer(header, payload)
             return answered
-        self.in_env = True
+        self.in_env, self._quiet_s = True, header.get("quiet_s")
         try:
             return self._act(op, header, payload)
         finally:
@@ -70,7 +71,7 @@ class CollectorChild:
         """Raise where an environment hangs, so that its error tells the place; called by the agent's signal."""
         del number, frame
         if self.in_env:
-            raise EnvError("it did not come back in time (env_timeout_s)")
+            raise EnvError(f"it did not come back within env_timeout_s = {self._quiet_s:g} s")
 
     def _act(self, op: str, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         if op == "configure":

@@ -192,7 +192,7 @@ class CollectorHost:
     ) -> tuple[dict[str, Any], bytes]:
         assert live.channel is not None
         live.heard_t = time.monotonic()
-        asked = asyncio.ensure_future(live.channel.ask(header, *payloads))
+        asked = asyncio.ensure_future(live.channel.ask({**header, "quiet_s": quiet_s}, *payloads))
         try:
             while quiet_s is not None and not asked.done():
                 left_s = live.heard_t + quiet_s - time.monotonic()
@@ -212,9 +212,14 @@ class CollectorHost:
             return
         signal_pid(live.pid, "SIGUSR2")
         await asyncio.wait({asked}, timeout=_GRACE_S / 4)
-        live.said = f"{live.env}: it did not come back within {quiet_s:g} s, nor to an interrupt: killed"
+        live.said = f"{live.env}: it did not come back within env_timeout_s = {quiet_s:g} s, nor when interrupted: killed"
         live.error = f"{live.said}\n{tail(live.log)}"
-        signal_pid(live.pid, "SIGKILL")
+        if live.process is not None:
+            live.process.kill()
+        else:
+            signal_pid(live.pid, "SIGKILL")
+        assert live.channel is not None
+        live.channel.close()  # a process that the environment forked may keep the other end open
 
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
