@@ -179,7 +179,7 @@ class Fleet:
         on_existing: str = "error",
         planners: Mapping[str, str] | None = None,
         track: Any = None,
-        env_timeout_s: float | None = ENV_TIMEOUT_S,
+        env_timeout_s: float | None = 60.0,
     ) -> Training:
         """Start training; return as soon as every environment has been tried and the run is registered.
 
@@ -223,8 +223,7 @@ class Fleet:
                         training.track(sinks)
                     return training
         pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
-        settings = {"env_timeout_s": env_timeout(env_timeout_s)}
-        spec = {**run_spec(specs, names), "pool": pool, "settings": settings}
+        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s), "pool": pool}
         where = Path(out) if out is not None else default_out()
         training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
         if sinks:

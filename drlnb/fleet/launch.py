@@ -12,6 +12,7 @@ from drlnb.fleet.link import Link
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.rl.checks import POSITIVE
 from drlnb.rl.state import Trained
 from drlnb.runtime.checkpoint_effects import write_trained
 from drlnb.runtime.rundir import RunDir
@@ -37,8 +38,18 @@ def default_out() -> Path:
     return path
 
 
-def run_spec(specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``run.json`` shall hold, with a new run id."""
+def run_spec(
+    specs: Sequence[TaskSpec], planners: Mapping[str, str], *, env_timeout_s: float | None = 60.0
+) -> dict[str, Any]:
+    """Return what ``run.json`` shall hold, with a new run id.
+
+    Raises
+    ------
+    ConfigError
+        If `env_timeout_s` is neither None nor a number of seconds > 0.
+    """
+    if env_timeout_s is not None and POSITIVE(env_timeout_s):
+        raise ConfigError(f"env_timeout_s {POSITIVE(env_timeout_s)} or None, got {env_timeout_s!r}")
     now = datetime.datetime.now().astimezone()
     return {
         "format": _SPEC_FORMAT,
@@ -46,7 +57,7 @@ def run_spec(specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> dict[str
         "created": now.isoformat(timespec="seconds"),
         "tasks": [spec.to_plain() for spec in specs],
         "planners": dict(planners),
-        "settings": {},
+        "settings": {"env_timeout_s": env_timeout_s},
         "versions": versions(),
     }
 
@@ -78,13 +89,15 @@ def launch(
     check(out, spec, on_existing)
     probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
     run = prepare(out, probed, on_existing)
-    spec = run.read_spec()
+    asked, spec = spec.get("settings", {}), run.read_spec()
     attempts = {task["name"]: max(run.attempts(task["name"]), default=0) for task in spec["tasks"]}
     begun = {} if run.resumed else dict(start or {})
     for task in spec["tasks"]:
         if task["name"] in begun:
             write_trained(run.checkpoints / task["name"], TaskSpec.from_plain(task), begun[task["name"]])
-    message = {key: spec[key] for key in ("run", "tasks", "planners")} | {"settings": spec.get("settings", {})}
+    message = {key: spec[key] for key in ("run", "tasks", "planners")} | {
+        "settings": {**spec.get("settings", {}), **asked}
+    }
     try:
         link.create_run({**message, "out": str(run.path), "resume": run.resumed or bool(begun), "attempts": attempts})
     except BaseException:

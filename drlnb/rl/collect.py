@@ -131,7 +131,7 @@ class Collector:
         ------
         EnvError
             If an environment raises, breaks gymnasium's contract (five values per step, observations of the space's
-            shape and kind), or returns an observation or reward that is not finite; environment and step are named.
+            shape and kind), or returns an observation or reward that is not finite; it is named with its step.
         ValueError
             If the parameters belong to another layout.
         """
@@ -139,11 +139,8 @@ class Collector:
         self.actor.load(parameters)
         done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
-        head, n = self.actor.head, len(self.env_indices)
-        noise = np.zeros((n_steps, self.spec.n_envs, head.width), np.float32)
-        for column, index in enumerate(self.env_indices):
-            noise[:, index] = self._noise.block(column, round, (n_steps, head.width), noise=head.noise)
-        run = _Run(round, n_steps, n, self._current, head)
+        noise = self._noises(round, n_steps)
+        run = _Run(round, n_steps, len(self.env_indices), self._current, self.actor.head)
         for t in range(n_steps):
             self._step(t, run, noise[t])
             if on_step is not None:
@@ -151,18 +148,29 @@ class Collector:
         arrays = self._arrays(run)
         self._check_finite(arrays, round)
         self._round = round + 1
-        header = {
+        return Fragment(self._header(run, version, time.perf_counter() - started), arrays)
+
+    def _header(self, run: "_Run", version: int, collect_s: float) -> dict[str, Any]:
+        n_steps, n = run.terminated.shape
+        return {
             "task": self.spec.name,
-            "round": round,
+            "round": run.round,
             "version": version,
             "env_indices": list(self.env_indices),
             "n_envs": n,
             "n_steps": n_steps,
             "n_samples": n_steps * n,
-            "collect_s": time.perf_counter() - started,
+            "collect_s": collect_s,
             "episodes": self._episodes(run),
         }
-        return Fragment(header, arrays)
+
+    def _noises(self, round: int, n_steps: int) -> np.ndarray:
+        """Return the round's acting noise; float32, shape ``(n_steps, environments of the task, width)``."""
+        head = self.actor.head
+        noise = np.zeros((n_steps, self.spec.n_envs, head.width), np.float32)
+        for column, index in enumerate(self.env_indices):
+            noise[:, index] = self._noise.block(column, round, (n_steps, head.width), noise=head.noise)
+        return noise
 
     def _episodes(self, run: "_Run") -> list[list[float]]:
         """Return raw returns and lengths; with wrappers as the tallies beneath them say."""

@@ -14,8 +14,8 @@ __all__ = ["CollectorHost", "LiveCollector"]
 
 Key = tuple[str, str, int]
 
-#: Time that a collector gets to answer with an error once its environment was interrupted, in seconds.
-_GRACE_S = 2.0
+#: Time that a collector gets to answer with an error once its environment was interrupted, in seconds, and how often.
+_GRACE_S, _INTERRUPTS = 0.5, 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -206,13 +206,16 @@ class CollectorHost:
 
     async def _wake_up(self, live: LiveCollector, asked: "asyncio.Future[Any]", quiet_s: float) -> None:
         """Interrupt an environment that hangs, so that it tells where; kill the process if even that does not help."""
-        signal_pid(live.pid, "SIGUSR1")
+        for _ in range(_INTERRUPTS):  # again: whoever tries an environment out may have caught the first
+            signal_pid(live.pid, "SIGUSR1")
+            await asyncio.wait({asked}, timeout=_GRACE_S)
+            if asked.done():
+                return
+        signal_pid(live.pid, "SIGUSR2")  # where it hangs, for its log
         await asyncio.wait({asked}, timeout=_GRACE_S)
-        if asked.done():
-            return
-        signal_pid(live.pid, "SIGUSR2")
-        await asyncio.wait({asked}, timeout=_GRACE_S / 4)
-        live.said = f"{live.env}: it did not come back within env_timeout_s = {quiet_s:g} s, nor when interrupted: killed"
+        live.said = (
+            f"{live.env}: it did not come back within env_timeout_s = {quiet_s:g} s, nor when interrupted: killed"
+        )
         live.error = f"{live.said}\n{tail(live.log)}"
         if live.process is not None:
             live.process.kill()

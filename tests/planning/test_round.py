@@ -331,6 +331,7 @@ def test_defaults():
         "eval_deterministic": True,
         "eval_keep_best": False,
         "max_collector_restarts": 20,
+        "env_timeout_s": 60.0,
         "max_collector_errors": 3,
         "max_executor_deaths": 3,
         "replay": False,
