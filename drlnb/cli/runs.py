@@ -11,17 +11,20 @@ __all__ = ["add_parser"]
 
 def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
     """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="list, stop, pause or resume runs")
-    actions = ("list", "stop", "pause", "resume")
+    parser: argparse.ArgumentParser = commands.add_parser(name, help="list, stop, pause, resume or tune runs")
+    actions = ("list", "stop", "pause", "resume", "set")
     parser.add_argument(
         "action",
         nargs="?",
         choices=actions,
         default="list",
         metavar="ACTION",
-        help="list (default), stop, pause, resume",
+        help="list (default), stop, pause, resume, set",
     )
     parser.add_argument("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="set: leasing.hold, or rl.NAME such as rl.learning_rate")
+    parser.add_argument("value", nargs="?", metavar="VALUE", help="set: a number, a word, none, lin_NUMBER or JSON")
+    parser.add_argument("--task", metavar="NAME", help="this task only (default: all tasks of the run)")
     parser.add_argument(
         "--client", metavar="ADDRESS", help="scheduler's address or file (default: that of the run's directory)"
     )
@@ -32,12 +35,16 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """List runs, or steer one."""
     if args.action == "list":
-        if args.which:
-            raise UsageError(f"list takes no run, got {args.which!r}")
+        if args.which or args.task:
+            raise UsageError(f"list takes no run and no task, got {args.which or args.task!r}")
         return _list_cluster(args.client) if args.client else _list_here()
     if not args.which:
         raise UsageError(f"runs {args.action} needs RUN: a run id, or the directory of a run")
-    return _steer(args.action, args.which, args.client)
+    if args.action == "set" and args.value is None:
+        raise UsageError("runs set needs RUN KEY VALUE, such as: drlnb runs set runs/first rl.learning_rate 1e-4")
+    if args.action != "set" and args.key is not None:
+        raise UsageError(f"runs {args.action} takes RUN alone, got also {args.key!r}")
+    return _steer(args)
 
 
 def _line(run: str, state: str, tasks: str, where: str) -> str:
@@ -81,8 +88,35 @@ def _list_here() -> int:
 _WORST = ("failed", "interrupted", "stopped", "done")
 
 
-def _steer(action: str, which: str, address: str | None) -> int:
+def _steer(args: argparse.Namespace) -> int:
     from drlnb.fleet.link import connect
+
+    run_id, address = _found(args.which, args.client)
+    link = connect(address)
+    try:
+        known = [str(row["run"]) for row in link.runs()]
+        if run_id not in known:
+            raise UsageError(f"{address} has no run {run_id}; it has {', '.join(known) or 'none'}")
+        said = _told(link, run_id, args)
+    finally:
+        link.close()
+    print(f"{run_id}{f', task {args.task}' if args.task else ''}: {said}")
+    return 0
+
+
+def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
+    """Tell the cluster; return in words what it was told."""
+    if args.action == "set":
+        from drlnb.rl.settings import parse_text
+
+        link.set(run_id, args.key, parse_text(args.value), task=args.task)
+        return f"{args.key} = {args.value} from the next round on"
+    link.control(run_id, args.action, task=args.task, reason="asked for from the command line")
+    return f"asked to {args.action} at the next round boundary"
+
+
+def _found(which: str, address: str | None) -> tuple[str, str]:
+    """Return a run's id and the address of its cluster."""
     from drlnb.runtime.rundir import RunDir
 
     run_id = which
@@ -96,13 +130,4 @@ def _steer(action: str, which: str, address: str | None) -> int:
             address = lock.address
     if address is None:
         raise UsageError(f"{which} is no run directory; for a run id name its cluster with --client ADDRESS")
-    link = connect(address)
-    try:
-        known = [str(row["run"]) for row in link.runs()]
-        if run_id not in known:
-            raise UsageError(f"{address} has no run {run_id}; it has {', '.join(known) or 'none'}")
-        link.control(run_id, action, reason="asked for from the command line")
-    finally:
-        link.close()
-    print(f"{run_id}: asked to {action} at the next round boundary")
-    return 0
+    return run_id, address

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drlnb.planning.leasing.hold import hold_planner
 from drlnb.records.base import Record
-from drlnb.records.errors import ConfigError
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.live import live_value
@@ -104,19 +104,19 @@ def _free_stream(folder: Path, name: str) -> str:
 
 def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
     """Return why a setting cannot be changed so; empty if it can.  Nothing is sent to any task then."""
-    for plain in live.spec["tasks"]:
-        name = plain["name"]
-        if task not in (None, name):
-            continue
-        over = live.tasks[name]["state"] in _OVER
-        if over and task == name:
-            return f"task {name} is {live.tasks[name]['state']}: nothing is left to change"
-        if over or key == "leasing.hold":
-            continue
-        try:
+    meant = [plain for plain in live.spec["tasks"] if task in (None, plain["name"])]
+    training = [plain for plain in meant if live.tasks[plain["name"]]["state"] not in _OVER]
+    if not training:
+        whose, state = (f"task {task}", live.tasks[task]["state"]) if task else (f"run {live.run}", live.state)
+        return f"{whose} is {state}: nothing is left to change"
+    try:
+        if key == "leasing.hold":
+            hold_planner(str(value))
+            return ""
+        for plain in training:
             live_value(TaskSpec.from_plain(plain), key, value)
-        except ConfigError as error:
-            return str(error)
+    except ValueError as error:  # ConfigError is one
+        return str(error)
     return ""
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from drlnb.cli.main import main
+from drlnb.records.errors import ConfigError
 from drlnb.runtime.rundir import RunDir
 
 
@@ -43,3 +44,69 @@ def test_a_run_that_does_not_go_on_cannot_be_steered(here, capsys):
     assert capsys.readouterr().err == (
         f"drlnb: {run.path} does not go on anywhere; start it again with: drlnb resume {run.path}\n"
     )
+
+
+class _Cluster:
+    """A cluster with one run that notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def runs(self):
+        return [{"run": "r1"}]
+
+    def control(self, run_id, action, *, task=None, reason=""):
+        self.told.append((action, run_id, task))
+
+    def set(self, run_id, key, value, *, task=None):
+        if key == "rl.gamma":
+            raise ConfigError("rl.gamma cannot change")
+        self.told.append(("set", run_id, key, value, task))
+
+    def close(self):
+        self.told.append("closed")
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = _Cluster()
+    monkeypatch.setattr("drlnb.fleet.link.connect", lambda address: made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "said"),
+    [
+        (["set", "r1", "rl.learning_rate", "1e-4"], ("set", "r1", "rl.learning_rate", 1e-4, None),
+         "r1: rl.learning_rate = 1e-4 from the next round on"),
+        (["set", "r1", "rl.target_kl", "none", "--task", "a"], ("set", "r1", "rl.target_kl", None, "a"),
+         "r1, task a: rl.target_kl = none from the next round on"),
+        (["set", "r1", "rl.tau1", "[0.5, 0.1]"], ("set", "r1", "rl.tau1", [0.5, 0.1], None),
+         "r1: rl.tau1 = [0.5, 0.1] from the next round on"),
+        (["set", "r1", "leasing.hold", "last"], ("set", "r1", "leasing.hold", "last", None),
+         "r1: leasing.hold = last from the next round on"),
+        (["pause", "r1", "--task", "a"], ("pause", "r1", "a"), "r1, task a: asked to pause at the next round boundary"),
+    ],
+)  # fmt: skip
+def test_a_run_is_tuned_and_steered_by_its_id(cluster, capsys, words, told, said):
+    """Values are read as numbers, words or JSON; the line says what will happen."""
+    assert main(["runs", *words, "--client", "tcp://x:1"]) == 0
+    assert cluster.told == [told, "closed"]
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["set", "r1", "rl.gamma"], "runs set needs RUN KEY VALUE, such as: drlnb runs set runs/first "),
+        (["stop", "r1", "rl.gamma"], "runs stop takes RUN alone, got also 'rl.gamma'"),
+        (["list", "--task", "a"], "list takes no run and no task, got 'a'"),
+        (["set", "r2", "rl.gamma", "1"], "tcp://x:1 has no run r2; it has r1"),
+        (["set", "r1", "rl.gamma", "1"], "rl.gamma cannot change"),
+    ],
+)
+def test_a_wrong_wish_is_one_line(cluster, capsys, words, said):
+    """Exit code 2, and nothing is told to the cluster."""
+    assert main(["runs", *words, "--client", "tcp://x:1"]) == 2
+    assert capsys.readouterr().err.startswith(f"drlnb: {said}")
+    assert cluster.told in ([], ["closed"])
