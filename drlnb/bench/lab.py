@@ -50,7 +50,7 @@ ROWS = {
         ),
         Row(
             id="hub-cpu",
-            what="CPU time of the hub thread per visit and visible panel, three live tasks",
+            what="CPU time of the hub thread per turn (4 a second) and visible panel, three live tasks",
             against="batch_update of plotly FigureWidget with the same run's lease picture, 4 per second",
             bar=Bar("value", 0.002),
         ),

@@ -167,6 +167,7 @@ def _hub(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
     """Watch the hub while three tasks train and the desk is on the screen: two panels."""
     del browser
     _desk(sheet).scroll_into_view_if_needed()
+    _still_training(sheet)
     n_panels = sheet.kernel_eval("len([p for p in run.panel().panels]) + (not panel.closed)")
     cpu: list[list[list[float]]] = [[], []]
     sizes: list[list[list[float]]] = [[], []]
@@ -181,10 +182,18 @@ def _hub(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
         per_second, per_update = sheet.kernel_eval("streamed")
         cpu[1].append([per_update])
         sizes[1].append([per_second])
+    _still_training(sheet)
     return {
         "hub-cpu": replace(ROWS["hub-cpu"], **pair_up(*cpu)),
         "hub-bytes": replace(ROWS["hub-bytes"], **pair_up(*sizes)),
     }
+
+
+def _still_training(sheet: Sheet) -> None:
+    """Refuse to call tasks live that have ended."""
+    states = sheet.kernel_eval("[task.state for task in run.tasks.values()]")
+    if set(states) != {"running"}:
+        raise RuntimeError(f"three tasks must train while the hub is watched, they are {', '.join(states)}")
 
 
 def _reload(sheet: Sheet, browser: Any, repeats: int) -> dict[str, Row]:
