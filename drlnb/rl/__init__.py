@@ -8,17 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drlnb.rl.advantages import gae
     from drlnb.rl.evaluation import Evaluation, evaluate
+    from drlnb.rl.losses import ppo_loss
+    from drlnb.rl.traces import retrace, vtrace
     from drlnb.rl.video import Episode, record_episode
 
-__all__ = ["Episode", "Evaluation", "evaluate", "record_episode"]
+__all__ = ["Episode", "Evaluation", "evaluate", "gae", "ppo_loss", "record_episode", "retrace", "vtrace"]
 
 #: Name -> the module that defines it; none has the name of a module.
 _HOMES = {
     "Episode": "drlnb.rl.video",
     "Evaluation": "drlnb.rl.evaluation",
     "evaluate": "drlnb.rl.evaluation",
+    "gae": "drlnb.rl.advantages",
+    "ppo_loss": "drlnb.rl.losses",
     "record_episode": "drlnb.rl.video",
+    "retrace": "drlnb.rl.traces",
+    "vtrace": "drlnb.rl.traces",
 }
 
 
