@@ -43,6 +43,12 @@ def test_every_collector_has_an_environment():
         spec(n_collectors=5)
 
 
+def test_deterministic_is_a_flag():
+    """A word is not taken for true."""
+    with pytest.raises(ValueError, match="deterministic must be true or false, got 'yes'"):
+        spec(deterministic="yes")
+
+
 def test_an_unknown_algorithm():
     """The message lists those that there are."""
     with pytest.raises(ValueError, match="algo must be one of ppo, gpf, dqn, got 'sac'"):
