@@ -169,6 +169,7 @@ def tasks(
     *,
     live: bool = False,
     over: bool = False,
+    ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> View:
     """Return the table of tasks.
 
@@ -184,11 +185,14 @@ def tasks(
         Whether the run can be steered: rows then say which buttons work.
     over
         Whether it has ended: of a live run's buttons, only those that start an ended task again are left.
+    ends
+        Task -> (state, reason) of ends that no row tells, as when the cluster is gone.
     """
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
-    rows = [_row(fold, fold.tasks.get(name), by_name.get(name, {})) for name in names]
+    told = ends or {}
+    rows = [_row(fold, fold.tasks.get(name), by_name.get(name, {}), told.get(name, ("", ""))) for name in names]
     texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
     actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
     for row in rows:
@@ -220,17 +224,19 @@ def tasks(
     )  # fmt: skip
 
 
-def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any], end: tuple[str, str]) -> dict[str, Any]:
     latest = task.latest if task is not None else None
     config = latest.config if latest is not None else {}
     total = _total({**spec, **spec.get("hyperparameters", {}), **config})
     if task is None or latest is None:
         return {
-            "state": "queued", "rounds": 0, "total": total, "eta": None, "ret": None, "p50": None, "p95": None,
-            "attempt": 0, "seed": spec.get("seed"), "restarts": 0, "failure": "", "cause": "",
+            "state": end[0] or "queued", "rounds": 0, "total": total, "eta": None, "ret": None,
+            "p50": None, "p95": None, "attempt": 0, "seed": spec.get("seed"), "restarts": 0, "failure": "", "cause": "",
             "allowed": _ALLOWED["queued"], "restart_label": "",
         }  # fmt: skip
-    state = task.state
+    state, reason = task.state, latest.reason
+    if state not in _ENDS and end[0]:
+        state, reason = end
     ended, broken = state in _ENDS, state == "failed"
     known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
     left = max(0, total - known["rounds"])
@@ -243,8 +249,8 @@ def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any]) -> dict[str
         "attempt": latest.number,
         "seed": spec.get("seed"),
         "restarts": task.n_restarts,
-        "failure": _failure(latest.reason, latest.detail) if broken else "",
-        "cause": (failure.first_cause(latest.detail) or latest.reason) if broken else "",
+        "failure": _failure(reason, latest.detail) if broken else "",
+        "cause": (failure.first_cause(latest.detail) or reason) if broken else "",
         "allowed": _ALLOWED.get(state, ("pause", "stop")),
         "restart_label": _restart(task.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
     }

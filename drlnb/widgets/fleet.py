@@ -57,7 +57,10 @@ class TasksPanel(Panel):
         if self._plain is None or self._plain[0] is not run:
             self._plain = (run, [spec.to_plain() for spec in run.specs.values()])
         specs = self._plain[1]
-        return pictures.tasks(self._fold, specs, live=self._can_act, over=run.ended)
+        # A cluster that is gone tells no end: what this process knows of it counts.
+        lost = run.ended and isinstance(run, Training)
+        ends = {t.name: (t.state, t.failure) for t in run.tasks.values() if t.ended} if lost else {}
+        return pictures.tasks(self._fold, specs, live=self._can_act, over=run.ended, ends=ends)
 
     @property
     def _can_act(self) -> bool:

@@ -171,3 +171,16 @@ def test_sparkline_holds_forty_points():
 def test_no_tasks_yet():
     """An empty run is said in words."""
     assert fleet.tasks(Run().journal()).sentence == "no tasks yet"
+
+
+def test_an_end_that_no_row_tells_is_shown():
+    """With the cluster gone the journal stops in the middle of a round: what the watcher knows counts."""
+    run = Run().task("a").metrics("a", 1.0, 1, 10)
+    view = fleet.tasks(
+        run.journal(), [{"name": "b"}], ends={"a": ("failed", "the cluster is gone"), "b": ("stopped", "")}
+    )
+    assert row_of(view, "a")[1] == "failed"
+    assert row_of(view, "b")[1] == "stopped"
+    assert "the cluster is gone" in view.names
+    assert view.sentence == "2 tasks: 1 failed, 1 stopped"
+    assert row_of(fleet.tasks(run.journal()), "a")[1] != "failed"
