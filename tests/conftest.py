@@ -266,3 +266,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     slow = {report.nodeid: value for report in reports for name, value in report.user_properties if name == "slow_s"}
     for nodeid, seconds in sorted(slow.items(), key=lambda pair: -pair[1])[:20]:
         terminalreporter.write_line(f"slower than {SLOW_S} s: {seconds:.2f} s {nodeid}")
+
+
+@pytest.fixture(scope="session")
+def playwright():
+    """Start the driver that starts browsers: one for all tests, since a second one refuses to run beside it."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    driver = sync_api.sync_playwright().start()
+    yield driver
+    driver.stop()

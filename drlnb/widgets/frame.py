@@ -25,6 +25,8 @@ __all__ = ["Panel", "button"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
+#: Seconds between two sendings of what is read, not watched: tables, sentences, buttons.  A little less than two turns.
+_WORDS_S = 0.45
 
 
 class Panel(abc.ABC):
@@ -52,6 +54,8 @@ class Panel(abc.ABC):
         self._fold, self._read = self._story.fold, 0
         #: Grows with everything that may change a picture; picture -> (version, view).
         self._version = 0
+        #: Whether somebody asked for all pictures, and when words and numbers were last sent.
+        self._touched, self._read_t = True, float("-inf")
         self._views: dict[int, tuple[int, View]] = {}
         self._n_told = 0
         #: Whether the pump writes traits now: what is observed then is no wish of a person.
@@ -119,6 +123,7 @@ class Panel(abc.ABC):
     def touch(self) -> None:
         """Draw anew at the hub's next turn, which is now."""
         self._version += 1
+        self._touched = True
         live.hub.wake()
 
     def view(self) -> View:
@@ -205,8 +210,16 @@ class Panel(abc.ABC):
             last = self._is_last() or keep
             if last or not live.running or any(p.widget.shown or p.greeted for p in self._every()):
                 self._take()
-                for picture in self._every():
-                    picture.push(now_s, keep=last)
+                self._push(now_s, last)
+
+    def _push(self, now_s: float, last: bool) -> None:
+        """Send every picture what is new: what moves each time, words and numbers half as often."""
+        calm = not (last or self._touched) and now_s - self._read_t < _WORDS_S
+        if not calm:
+            self._touched, self._read_t = False, now_s
+        for picture in self._every():
+            if not (calm and picture.calm) or picture.greeted:
+                picture.push(now_s, keep=last)
 
     def _every(self) -> tuple[Picture, ...]:
         return (*self.pictures, self.shell)

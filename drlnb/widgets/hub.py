@@ -14,8 +14,9 @@ __all__ = ["Hub", "Ticking"]
 #: Seconds between two rounds over all panels: 4 Hz looks alive, and leaves the kernel alone (lab.md 4.12).
 _PERIOD_S = 0.25
 #: A visit that took more of the processor than this is followed by a pause of one turn: a run of very many rounds may
-#: cost a picture its smoothness, not the kernel its time.  Rows then wait for at most two turns, half a second.
-_BUDGET_S = 0.002
+#: cost a picture its smoothness, not the kernel its time.  Ten times what a visit should take; rows then wait for at
+#: most two turns, half a second.
+_BUDGET_S = 0.02
 #: Longest wait for the thread when the last panel is closed, in seconds.
 _JOIN_S = 2.0
 

@@ -11,6 +11,8 @@ __all__ = ["Drawn", "Picture", "Sheet"]
 
 #: Seconds between two snapshots in the traits while the run lives, and between two signs of life.
 _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
+#: Modules of words and numbers.
+_CALM = frozenset({"shell", "table"})
 
 
 class Drawn(Protocol):
@@ -69,6 +71,11 @@ class Picture:
             self._hello = True
         if isinstance(content, dict):
             self._receive(content, self.send)
+
+    @property
+    def calm(self) -> bool:
+        """Whether it is read rather than watched, and need not move with every turn."""
+        return self.widget.MODULE in _CALM
 
     @property
     def greeted(self) -> bool:

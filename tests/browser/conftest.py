@@ -50,16 +50,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def playwright():
-    """Start the driver that starts browsers."""
-    from playwright.sync_api import sync_playwright
-
-    driver = sync_playwright().start()
-    yield driver
-    driver.stop()
-
-
 #: Notes the connections of a page, so that a test can cut them.
 _SOCKETS = """
   const Real = window.WebSocket;

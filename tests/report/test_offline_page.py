@@ -76,25 +76,23 @@ def _long_run():
 
 
 @pytest.fixture
-def opened(tmp_path):
+def opened(tmp_path, playwright):
     """Return what opens a report of two tasks in a browser without network: its page, and what went wrong in it."""
-    sync_api = pytest.importorskip("playwright.sync_api")
     build(_long_run().journal(), tmp_path / "out.html")
     words = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=words)
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=words)
 
-        def show(**options):
-            page = browser.new_context(offline=True, **options).new_page()
-            wrong = []
-            page.on("pageerror", lambda error: wrong.append(str(error)))
-            page.on("console", lambda message: wrong.append(message.text))
-            page.goto((tmp_path / "out.html").as_uri())
-            page.wait_for_function("document.documentElement.dataset.drawn === 'yes'", timeout=30_000)
-            return page, wrong
+    def show(**options):
+        page = browser.new_context(offline=True, **options).new_page()
+        wrong = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text))
+        page.goto((tmp_path / "out.html").as_uri())
+        page.wait_for_function("document.documentElement.dataset.drawn === 'yes'", timeout=30_000)
+        return page, wrong
 
-        yield show
-        browser.close()
+    yield show
+    browser.close()
 
 
 def test_on_paper_every_canvas_is_a_picture(opened):

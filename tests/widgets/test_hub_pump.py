@@ -64,7 +64,7 @@ def test_a_dear_visit_is_followed_by_a_pause_of_one_turn(monkeypatch):
     class Dear(Visited):
         def tick(self, now_s):
             super().tick(now_s)
-            used[0] += 0.0021
+            used[0] += 0.021
 
     hub, dear, cheap = Hub(60.0), Dear(), Visited()
     hub._panels.update({dear, cheap})
