@@ -87,6 +87,7 @@ def launch(
         Task -> state that it goes on from in a new run; a run that is resumed has its own.
     """
     check(out, spec, on_existing)
+    # Everything that can be refused is refused before anything is made.
     probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
     run = prepare(out, probed, on_existing)
     asked, spec = spec.get("settings", {}), run.read_spec()
@@ -131,7 +132,22 @@ def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[st
         raise EnvError("; ".join(str(problem) for problem in problems))
     if problems:
         raise problems[0]
+    if unfit := [text for task in made if (text := _unfit(task))]:
+        raise ConfigError(unfit)
     return made
+
+
+def _unfit(task: Mapping[str, Any]) -> str:
+    """Return why an algorithm cannot serve its task's spaces; PPO takes all that the probe lets through."""
+    from drlnb.rl.algorithms import make_actor
+
+    if task.get("action_space") is None or task["algo"] == "ppo":
+        return ""
+    try:
+        make_actor(TaskSpec.from_plain(task))
+    except (ConfigError, EnvError) as error:
+        return str(error)
+    return ""
 
 
 def same_work(training: Training, specs: Sequence[TaskSpec], planners: Mapping[str, str]) -> bool:

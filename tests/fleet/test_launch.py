@@ -3,7 +3,7 @@ import pytest
 from drlnb.fleet.fleet import Fleet, launch, run_spec
 from drlnb.fleet.link import connect
 from drlnb.fleet.planners import planner_names
-from drlnb.fleet.task import task_specs
+from drlnb.fleet.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
 from drlnb.runtime.rundir import RunDir
 
@@ -48,6 +48,17 @@ def test_an_environment_that_cannot_be_built_leaves_no_directory(link, spec, tmp
     with pytest.raises(EnvError, match="CartPole-v1 raised in its constructor; Acrobot-v1 raised in its constructor"):
         launch(link, spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_algorithm_that_cannot_serve_the_actions_is_refused_before_anything_is_made(link, tmp_path):
+    """DQN on a box of torques: the message says what fits, nothing is registered, no directory is there."""
+    box = {"kind": "box", "shape": [1], "low": [-2.0], "high": [2.0], "dtype": "float32"}
+    link.spaces = {**link.spaces, "action_space": box}
+    spec = run_spec(task_specs([Task("Pendulum-v1", "dqn"), "Acrobot-v1"]), planner_names({}))
+    with pytest.raises(ConfigError, match="dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"):
+        launch(link, spec, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert link.created == []
 
 
 def test_a_run_that_the_cluster_refuses_leaves_no_directory(link, spec, tmp_path):
