@@ -28,13 +28,14 @@ class BenchParser(argparse.ArgumentParser):
     description
         What it measures, in one sentence.
     groups
-        What ``--rows`` may name.
+        What ``--rows`` may name; none: there is no such option.
     """
 
-    def __init__(self, name: str, description: str, groups: Groups) -> None:
+    def __init__(self, name: str, description: str, groups: Groups | None = None) -> None:
         super().__init__(prog=f"drlnb bench {name}", description=description)
         self.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, too")
-        self.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(groups)}")
+        if groups is not None:
+            self.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(groups)}")
         self.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
 
     def error(self, message: str) -> NoReturn:

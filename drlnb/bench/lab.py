@@ -4,15 +4,12 @@ Everything that a person waits for can only be measured in a browser, so without
 The load of the machine is printed: two busy cores make each of these times an upper bound.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NoReturn
 
+from drlnb.bench.groups import BenchParser, say, summary
 from drlnb.bench.jupyter import missing
 from drlnb.bench.lab_page import BLOCK_S
-from drlnb.bench.report import Bar, Report, Row, busy_notice, load, row_lines
+from drlnb.bench.report import Bar, Report, Row, load, row_lines
 from drlnb.records.errors import ConfigError
 
 __all__ = ["ROWS", "main"]
@@ -91,19 +88,10 @@ ROWS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises instead of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"bench lab: {message}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="drlnb bench lab", description="Measure panels and reports in a real JupyterLab.")
+def _parser() -> BenchParser:
+    parser = BenchParser("lab", "Measure panels and reports in a real JupyterLab.")
     parser.add_argument("--browser", action="store_true", help="measure (about 2 min); without it rows are only named")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there, too")
     parser.add_argument("--repeats", metavar="N", type=int, default=3, help="interleaved pairs per row (default 3)")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
     return parser
 
 
@@ -131,14 +119,14 @@ def main(argv: Sequence[str]) -> int:
     report = Report(bench="lab")
     if args.json is not None:
         report.write(args.json)
-    _say(report.header())
+    say(report.header())
     report.rows = _rows(browser=args.browser, repeats=args.repeats)
-    _say(f"load at the end {load():.2f}")
+    say(f"load at the end {load():.2f}")
     for line in [line for row in report.rows for line in row_lines(row)]:
-        _say(line)
+        say(line)
     if args.json is not None:
         report.write(args.json)
-    _say(_summary(report))
+    say(summary(report))
     return report.exit_code(strict=args.strict)
 
 
@@ -163,17 +151,3 @@ def _without(row: Row, why: str, *, skipped: bool) -> Row:
         not_measured=why,
         skipped=skipped,
     )
-
-
-def _summary(report: Report) -> str:
-    barred = [row for row in report.rows if row.bar is not None]
-    held = sum(row.holds is True for row in barred)
-    missed = [row.id for row in barred if row.holds is False]
-    text = f"{held} of {len(barred)} bars hold" + (f"; missed: {', '.join(missed)}" if missed else "")
-    notice = busy_notice(report.machine["load_1min"])
-    return f"{text}\n{notice}" if notice else text
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
