@@ -30,6 +30,8 @@ _RING = 20_000
 _STATUS_S = 1.0
 #: States in which nothing runs any more.
 _OVER = ("done", "failed", "stopped")
+#: Longest time from a task's last row in the journal to its master's own word, in seconds.
+_SETTLE_S = 3.0
 
 
 class LiveRun:
@@ -100,6 +102,13 @@ def _free_stream(folder: Path, name: str) -> str:
     """Return a stream name without a file: a run that is resumed on the same broker opens another stream."""
     names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
     return next(free for free in names if not (folder / f"{free}.jsonl").exists())
+
+
+async def _settle(row: Mapping[str, Any]) -> None:
+    """Wait a moment for a task to end here, too: its journal may have told a person of it before its master told us."""
+    deadline = time.monotonic() + _SETTLE_S
+    while row["state"] not in _OVER and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
 
 
 def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
@@ -253,6 +262,7 @@ class Runs:
         if live is None or task not in live.tasks:
             return refused("unknown", f"no task {run}/{task} on this cluster")
         row = live.tasks[task]
+        await _settle(row)
         if row["state"] not in ("failed", "stopped"):
             return refused(
                 "ConfigError",
