@@ -22,8 +22,8 @@ try:
 finally:
     nbformat.write(notebook, "executed.ipynb")
 """
-#: Seconds for all of it, and what an executed tour may weigh: 300,000 bytes were wished for, 288,000 to 314,000 came, most
-#: of it the text of the modules, once per widget.  A single plotly FigureWidget weighs 5,000,000.
+#: Seconds for all of it, and what an executed tour may weigh: 300,000 bytes were wished for, 288,000 to 314,000 came,
+#: most of it the text of the modules, once per widget.  A single plotly FigureWidget weighs 5,000,000.
 WHOLE_S, LARGEST_BYTES = 60.0, 350_000
 
 
