@@ -77,8 +77,10 @@ def test_the_best_and_the_asked_for_are_saved_and_false_stops(fleet, tmp_path):
     run = fleet.trainings[-1]
     assert run.status == "stopped"
     assert model.num_timesteps == run.tasks["CartPole-v1"].n_timesteps
-    (saved,) = tmp_path.glob("rl_model_*_steps.zip")
-    assert drlnb.PPO.load(saved).num_timesteps == int(saved.name.split("_")[2]) >= 1024
+    saved = list(tmp_path.glob("rl_model_*_steps.zip"))
+    assert saved  # one, or two where the second was asked for before the stop had arrived
+    for path in saved:
+        assert drlnb.PPO.load(path).num_timesteps == int(path.name.split("_")[2]) >= 1024
     found = drlnb.PPO.load(tmp_path / "best_model.zip")
     assert drlnb.rl.evaluate(found, n_episodes=3).mean == best.best_mean_reward
     journal = check_laws(run.out)
