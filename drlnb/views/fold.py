@@ -59,6 +59,25 @@ def split_stream(stream: str) -> tuple[str, int] | None:
     return (name, int(attempt)) if mark and attempt.isdigit() and stream.startswith("task-") else None
 
 
+@dataclass(slots=True)
+class _Line:
+    """One stream: who takes in its rows, and the first and latest second of its own clock."""
+
+    name: str
+    #: Kind of record -> what takes in such a row at a second, and says what it changed.
+    handlers: Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
+    timed: bool = False
+    first: float = 0.0
+    latest: float = 0.0
+
+    def saw(self, t: float) -> None:
+        """Note a row's second."""
+        if not self.timed:
+            self.timed, self.first, self.latest = True, float(t), float(t)
+        elif t > self.latest:
+            self.latest = float(t)
+
+
 #: Rows that say something of their stream itself.
 _OF_STREAMS = frozenset({"StreamOpened", "ClockRelated", "Defect", "JournalFailed"})
 
@@ -93,10 +112,7 @@ class Fold:
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
         self._origins: set[str] = set()
-        #: Stream -> first and latest second of its own clock.
-        self._first: dict[str, float] = {}
-        self._latest: dict[str, float] = {}
-        self._handlers: dict[str, Callable[[str, Mapping[str, Any], float], tuple[str, ...]]] = {}
+        self._lines: dict[str, _Line] = {}
         #: Clocks as of the latest row, once they have been asked for.
         self._clock_of: dict[str, Clock] | None = None
         self._zero_s: float | None = None
@@ -110,24 +126,18 @@ class Fold:
         self._clock_of = self._zero_s = None
         for row in rows:
             self.n_rows += 1
-            changed.update(self._one(row))
+            line = self._lines.get(row.get("s", ""))
+            if line is None:
+                line = self._line(str(row.get("s", "")))
+            kind, t = row.get("r", ""), row.get("t")
+            if t is not None:
+                line.saw(t)
+            if kind in _OF_STREAMS:
+                self._of_stream(line.name, kind, row)
+            handler = line.handlers.get(kind)
+            if handler is not None:
+                changed.update(handler(row, line.latest))
         return Delta(n_rows=self.n_rows - n, now_s=self.now_s, changed=frozenset(changed))
-
-    def _one(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        stream, kind = str(row.get("s", "")), str(row.get("r", ""))
-        if kind in _OF_STREAMS:
-            self._of_stream(stream, kind, row)
-        latest, t = self._latest.get(stream), row.get("t")
-        if t is not None:
-            t = float(t)
-            if latest is None:
-                self._first[stream] = t
-            if latest is None or t > latest:
-                latest = self._latest[stream] = t
-        handler = self._handlers.get(stream)
-        if handler is None:
-            handler = self._handlers[stream] = self._handler(stream)
-        return handler(kind, row, latest or 0.0)
 
     def _of_stream(self, stream: str, kind: str, row: Mapping[str, Any]) -> None:
         if kind == "StreamOpened":
@@ -137,14 +147,22 @@ class Fold:
         else:
             self.defects.append(str(row.get("text", "")))
 
-    def _handler(self, stream: str) -> Callable[[str, Mapping[str, Any], float], tuple[str, ...]]:
+    def _line(self, stream: str) -> "_Line":
         named = split_stream(stream)
         if named is None:
-            return self.pool.stream(stream)
-        task = self.tasks.get(named[0])
-        if task is None:
-            task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
-        return task.stream(stream, named[1])
+            handlers = self.pool.stream(stream)
+        else:
+            task = self.tasks.get(named[0])
+            if task is None:
+                task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
+            handlers = task.stream(stream, named[1])
+        line = self._lines[stream] = _Line(name=stream, handlers=handlers)
+        return line
+
+    @property
+    def _timed(self) -> list["_Line"]:
+        """The streams that have said when something was."""
+        return [line for line in self._lines.values() if line.timed]
 
     # -- what all views ask ------------------------------------------------------------------------------------------
     @property
@@ -155,7 +173,7 @@ class Fold:
     def clock_of(self) -> dict[str, Clock]:
         """Return the clock of each stream that has said something."""
         if self._clock_of is None:
-            self._clock_of = self.clocks.all(sorted(self._first))
+            self._clock_of = self.clocks.all(sorted(line.name for line in self._timed))
         return self._clock_of
 
     @property
@@ -163,14 +181,14 @@ class Fold:
         """First second of any stream on the common line: zero of every time axis."""
         if self._zero_s is None:
             clocks = self.clock_of()
-            self._zero_s = min((clocks[s].offset_s + t for s, t in self._first.items()), default=0.0)
+            self._zero_s = min((clocks[line.name].offset_s + line.first for line in self._timed), default=0.0)
         return self._zero_s
 
     @property
     def now_s(self) -> float:
         """Newest second of any stream, counted from :attr:`zero_s`."""
         clocks = self.clock_of()
-        newest = max((clocks[s].offset_s + t for s, t in self._latest.items()), default=0.0)
+        newest = max((clocks[line.name].offset_s + line.latest for line in self._timed), default=0.0)
         return newest - self.zero_s
 
     @property
@@ -180,7 +198,8 @@ class Fold:
 
     def latest(self, stream: str) -> float:
         """Return the newest second of a stream, on its own clock."""
-        return self._latest.get(stream, 0.0)
+        line = self._lines.get(stream)
+        return line.latest if line is not None and line.timed else 0.0
 
     def keep(self, key: Hashable, of: Hashable, make: Callable[[], _Made]) -> _Made:
         """Return what `make` returns, anew only if `of` is not what it was when it was last asked for by `key`."""

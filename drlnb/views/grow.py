@@ -1,7 +1,8 @@
 """How are columns kept that grow row by row and are read as arrays?  A plain list of numbers per column."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ class Grow:
     def __init__(self, *names: str) -> None:
         self._columns = {name: array("d") for name in names}
         self._own = tuple(names)
+        #: Names of the latest row's other values, if all of them were numbers, and their columns.
+        self._latest: tuple[tuple[str, ...], list[array[float]]] = ((), [])
 
     def __len__(self) -> int:
         return len(self._columns[self._own[0]])
@@ -51,14 +54,37 @@ class Grow:
         """Return one value."""
         return self._columns[name][row]
 
-    def fill(self, name: str, value: float) -> None:
-        """Bring a column to the common length, adding it if it is new: rows that lack it get NaN."""
-        column = self._columns.setdefault(name, array("d"))
+    def fill(self, values: Mapping[str, Any]) -> None:
+        """Add the latest row's other values to columns of their names, as far as they are numbers.
+
+        A new name makes a new column; rows that lack a value have NaN.
+        """
+        names, columns = self._latest
+        if names != tuple(values):
+            columns = []
+        try:  # the rule: the same names as in the row before, so that all of these columns have the same length
+            for column, value in zip(columns, values.values(), strict=bool(columns)):
+                column.append(value)
+        except TypeError:
+            columns = []
+        if not columns:
+            self._fill_each(values)
+
+    def _fill_each(self, values: Mapping[str, Any]) -> None:
         n = len(self)
-        while len(column) < n - 1:
-            column.append(float("nan"))
-        if len(column) < n:
-            column.append(value)
+        numbers = {name: v for name, v in values.items() if _is_number(v) and name not in self._own}
+        for name, value in numbers.items():
+            column = self._columns.setdefault(name, array("d"))
+            column.extend([float("nan")] * (n - 1 - len(column)))
+            if len(column) < n:
+                column.append(value)
+        whole = len(numbers) == len(values)
+        self._latest = (tuple(values), [self._columns[name] for name in numbers]) if whole else ((), [])
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Names that rows were filled with, in order of appearance."""
+        return tuple(name for name in self._columns if name not in self._own)
 
     def padded(self, name: str) -> NDArray[np.float64]:
         """Return a column that may be missing or short, filled with NaN."""
@@ -66,3 +92,7 @@ class Grow:
         full = np.full(len(self), np.nan)
         full[: len(column)] = column
         return full
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

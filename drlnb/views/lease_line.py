@@ -135,14 +135,16 @@ class LeaseLine:
         lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
         return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
 
-    def waits(self, now: float) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        """Return the waits that ended, and those that go on."""
+    def waits(self) -> dict[str, NDArray[Any]]:
+        """Return the waits that ended."""
         grow = self.fold.pool.waits
         offset = self.offsets[grow["stream"].astype(np.int64)] if len(grow) else np.zeros(0)
         series = self.series[grow["task"].astype(np.int64)] if len(grow) else np.zeros(0, dtype=np.int64)
-        done = {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
+        return {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
+
+    def waiting(self, now: float) -> dict[str, NDArray[Any]]:
+        """Return the waits that go on."""
         open_ = list(self.fold.pool.waiting.values())
         start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)
         asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
-        going = {"start": start, "stop": np.full(len(start), now), "series": asking}
-        return done, going
+        return {"start": start, "stop": np.full(len(start), now), "series": asking}

@@ -119,20 +119,24 @@ def _numbers(
     alive = line.alive_s(low, high)
     held = _overlap(leases.start, leases.stop, low, high)
     computing = float(np.sum(_overlap(work["start"], work["stop"], low, high)))
-    _, going = line.waits(high)
-    seen = leases.stop >= low
-    waits = np.concatenate([leases.waited[seen], high - going["start"]])
-    busy = {(int(lane)) for lane in leases.lane[leases.is_open]}
+    going = line.waiting(high)
+    answered = leases.waited[leases.stop >= low]
+    busy = set(leases.lane[leases.is_open].tolist())
     shown = "in the time shown"
     there = f"seconds that slots were there (from when each came up until it was lost), {shown}"
-    longest = float(np.max(waits)) if len(waits) else None
+    longest = [float(part.max()) for part in (answered, high - going["start"]) if len(part)]
     return {
         "slots": ("slots", float(line.n_alive()), "", "slots that can be lent now"),
         "busy": ("busy", float(len(busy)), "", "slots that are lent now"),
         "waiting": ("waiting", float(len(set(going["series"].tolist()))), "", "tasks that wait for a slot now"),
         "held": ("held", _share(float(np.sum(held)), alive), "%", f"seconds lent / {there}"),
         "computing": ("computing", _share(computing, alive), "%", f"seconds computed / {there}"),
-        "longest_wait_s": ("longest wait", longest, "s", f"longest wait for a slot, answered or not, {shown}"),
+        "longest_wait_s": (
+            "longest wait",
+            max(longest, default=None),
+            "s",
+            f"longest wait for a slot, answered or not, {shown}",
+        ),
         "utilisation": (
             "utilisation",
             _utilisation(line, leases),
@@ -161,9 +165,12 @@ def _utilisation(line: LeaseLine, leases: Leases) -> float | None:
 
 
 def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> float | None:
-    tasks = set(series[held > 0].tolist()) | set(waiting.tolist())
-    shares = [float(np.sum(held[series == one])) for one in sorted(tasks)]
-    return max(shares) / min(shares) if shares and min(shares) > 0 else None
+    if not len(series):
+        return None
+    shares = np.bincount(series, weights=held)
+    tasks = {*np.flatnonzero(shares).tolist(), *waiting.tolist()}
+    of_each = [float(shares[one]) if one < len(shares) else 0.0 for one in tasks]
+    return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
 def _sentence(
@@ -189,7 +196,7 @@ def _drawn(
     line: LeaseLine, leases: Leases, work: dict[str, NDArray[Any]], span: tuple[float, float], max_bars: int
 ) -> tuple[dict[str, dict[str, NDArray[Any]]], list[str]]:
     low, now = span
-    done, going = line.waits(now)
+    done, going = line.waits(), line.waiting(now)
     n_slots = len(line.slots)
     reason = leases.reason
     ended = np.flatnonzero(~leases.is_open & (leases.stop >= low))

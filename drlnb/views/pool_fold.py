@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from drlnb.views.clocks import Clocks
@@ -91,18 +92,13 @@ class PoolFold:
         #: (stream, t, key, value, task or None).
         self.settings: list[tuple[str, float, str, Any, str | None]] = []
 
-    def stream(self, name: str) -> Callable[[str, Row, float], Changed]:
-        """Return what takes in the rows of one stream."""
+    def stream(self, name: str) -> dict[str, Callable[[Row, float], Changed]]:
+        """Return what takes in the rows of one stream, by the kind of row."""
         if name not in self.streams:
             self.streams.append(name)
             self._clocks.pool(name)
         number = self.streams.index(name)
-
-        def take(kind: str, row: Row, t: float) -> Changed:
-            handler = _HANDLERS.get(kind)
-            return handler(self, row, t, number) if handler else ()
-
-        return take
+        return {kind: partial(handler, self, stream=number) for kind, handler in _HANDLERS.items()}
 
     @property
     def lease_rows(self) -> Mapping[tuple[int, int], list[int]]:
@@ -226,7 +222,7 @@ def _request_key(request: str) -> str:
     return "/".join(request.split("/")[-3:])
 
 
-_HANDLERS: dict[str, Callable[[PoolFold, Row, float, int], Changed]] = {
+_HANDLERS: dict[str, Callable[..., Changed]] = {
     "StreamOpened": PoolFold._opened,
     "SlotAdded": PoolFold._slot_added,
     "SlotFailed": PoolFold._slot_gone,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,6 @@ class Attempt:
     #: Version -> round, of checkpoints that are being written.
     writing: dict[int, int] = field(default_factory=dict)
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
-    #: Names of scalars, in order of appearance.
-    metrics: dict[str, None] = field(default_factory=dict)
     #: One row per piece of work on a slot: when it ended, how long it took, row of its lease in the pool (or NaN).
     work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
     #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
@@ -73,17 +72,12 @@ class TaskFold:
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
 
-    def stream(self, name: str, attempt: int) -> Callable[[str, Row, float], Changed]:
-        """Return what takes in the rows of one attempt's stream."""
+    def stream(self, name: str, attempt: int) -> dict[str, Callable[[Row, float], Changed]]:
+        """Return what takes in the rows of one attempt's stream, by the kind of row."""
         one = self.attempts.get(attempt)
         if one is None:
             one = self.attempts[attempt] = Attempt(number=attempt, stream=name)
-
-        def take(kind: str, row: Row, t: float) -> Changed:
-            handler = _HANDLERS.get(kind)
-            return handler(self, one, row, t) if handler else ()
-
-        return take
+        return {kind: partial(handler, self, one) for kind, handler in _HANDLERS.items()}
 
     # -- what views ask ----------------------------------------------------------------------------------------------
     @property
@@ -127,7 +121,7 @@ class TaskFold:
 
     def metric_names(self) -> tuple[str, ...]:
         """Return the names of all scalars, sorted."""
-        return tuple(sorted({name for one in self.attempts.values() for name in one.metrics}))
+        return tuple(sorted({name for one in self.attempts.values() for name in one.rounds.others}))
 
     def evaluations(self) -> list[tuple[int, float, float, int]]:
         """Return (timesteps, mean, deviation, episodes) of the evaluations, in order of attempts."""
@@ -187,10 +181,7 @@ class TaskFold:
     def _metrics(self, one: Attempt, row: Row, t: float) -> Changed:
         self.n_changes += 1
         one.rounds.append(t, float(row["round"]), float(row["n_timesteps"]))
-        for name, value in row["metrics"].items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                one.metrics.setdefault(str(name))
-                one.rounds.fill(str(name), float(value))
+        one.rounds.fill(row["metrics"])
         return ("rounds", "tasks")
 
     def _evaluated(self, one: Attempt, row: Row, t: float) -> Changed:

@@ -91,10 +91,10 @@ class View:
             "notes": list(self.notes),
             "names": list(self.names),
             "table": _plain_table(self.table),
-            "numbers": [
-                {"key": key, "label": label, "value": value, "unit": unit, "definition": definition}
-                for key, (label, value, unit, definition) in self.numbers.items()
-            ],
+            "numbers": _plain_numbers(
+                tuple((key, label, unit, text) for key, (label, _, unit, text) in self.numbers.items())
+            ),
+            "values": [value for _, value, _, _ in self.numbers.values()],  # apart, since nothing else of them moves
         }
 
     def payload(self) -> tuple[dict[str, Any], list[bytes]]:
@@ -157,7 +157,10 @@ class View:
                 "origin": self.origin,
                 "sentence": self.sentence,
                 "columns": [column.to_plain() for column in self.table],
-                "numbers": payload.plain(self.header["numbers"]),
+                "numbers": [
+                    {**one, "value": payload.plain(value)}
+                    for one, value in zip(self.header["numbers"], self.header["values"], strict=True)
+                ],
                 "rows": self.rows(),
             },
             allow_nan=False,
@@ -207,6 +210,12 @@ class View:
 def _plain_table(table: tuple[Column, ...]) -> list[dict[str, Any]]:
     """Return a table's columns as plain data: they are the same for every picture of a kind."""
     return [column.to_plain() for column in table]
+
+
+@cache
+def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[dict[str, Any]]:
+    """Return what the numbers beside a picture are called and mean, as plain data."""
+    return [dict(zip(("key", "label", "unit", "definition"), one, strict=True)) for one in numbers]
 
 
 def table_html(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:

@@ -86,10 +86,30 @@ def test_a_delta_brings_the_changed_keys_alone():
 
 def test_rows_that_went_are_dropped_whatever_else_is_equal():
     """A first row that is not the old first row: the old ones before it are dropped, equal ones after it kept."""
-    old = {"x": {"a": np.array([1.0, math.nan, 3.0, 4.0]), "b": np.array([5, 6, 7, 8], dtype=np.uint32)}}
-    new = {"x": {"a": np.array([math.nan, 3.0, 4.5]), "b": np.array([6, 7, 8], dtype=np.uint32)}}
+    ones = [1.0, math.nan, 3.0, 4.0, 5.0, 6.0, 7.0]
+    old = {"x": {"a": np.array(ones), "b": np.arange(7, dtype=np.uint32)}}
+    new = {"x": {"a": np.array([*ones[1:-1], 7.5]), "b": np.arange(1, 7, dtype=np.uint32)}}
     content, _ = payload.diff(({}, old), ({}, new))
-    assert [(one["drop"], one["keep"], one["n"]) for one in content["layout"]] == [(1, 2, 1)]
+    assert [(one["drop"], one["keep"], one["n"]) for one in content["layout"]] == [(1, 5, 1)]
+
+
+def test_a_table_of_few_rows_is_told_anew():
+    """Slots that are lent now, tasks: what has changed in them costs more to find than to send."""
+    old = {"x": {"a": np.array([1.0, 2.0]), "b": np.array([5, 6], dtype=np.uint32)}}
+    new = {"x": {"a": np.array([1.0, 2.5]), "b": np.array([5, 6], dtype=np.uint32)}}
+    content, _ = payload.diff(({}, old), ({}, new))
+    assert [(one["drop"], one["keep"], one["n"]) for one in content["layout"]] == [(2, 0, 2)]
+    assert payload.diff(({}, old), ({}, old)) is None
+
+
+def test_only_values_of_numbers_beside_a_picture_move():
+    """What they are called and mean is told once."""
+    run = two_tasks()
+    wire = Wire()
+    wire.snapshot(leasing.gantt(run.journal(), until_s=1.0))
+    content, _ = wire.delta(leasing.gantt(run.journal()))
+    assert "numbers" not in content["header"]
+    assert len(content["header"]["values"]) == len(leasing.gantt(run.journal()).numbers)
 
 
 def test_traits_carry_the_number_of_the_latest_message():

@@ -53,8 +53,9 @@ def test_without_a_kernel_nothing_moves_by_itself(run, link):
     panel.refresh()
     table = panel.pictures[0].widget
     assert [one["kind"] for one in table.comm.custom] == ["snapshot"]
-    rounds = json.loads(table._header)["numbers"]
-    assert {one["key"]: one["value"] for one in rounds}["rounds"] == 3.0
+    header = json.loads(table._header)
+    values = {one["key"]: value for one, value in zip(header["numbers"], header["values"], strict=True)}
+    assert values["rounds"] == 3.0
     assert panel.shell.widget._code == 'run.panel("fleet")'
     assert json.loads(panel.shell.widget._header)["sentence"] == panel.view().sentence
 

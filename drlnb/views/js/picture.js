@@ -119,7 +119,7 @@ function csvCell(v) {
   return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
 }
 const csvOf = (header, tables) => [`# ${header.name}, ${header.origin}`, header.table.map((c) => csvCell(titleOf(c))).join(","), ...rowsOf(header, tables).map((row) => row.map(csvCell).join(","))].join("\n") + "\n";
-const jsonOf = (header, tables) => JSON.stringify({ name: header.name, origin: header.origin, sentence: header.sentence, columns: header.table, numbers: header.numbers, rows: rowsOf(header, tables) });
+const jsonOf = (header, tables) => JSON.stringify({ name: header.name, origin: header.origin, sentence: header.sentence, columns: header.table, numbers: numbersOf(header), rows: rowsOf(header, tables) });
 function save(name, type, data) {
   const link = make("a", { download: name, href: URL.createObjectURL(data instanceof Blob ? data : new Blob([data], { type })) });
   document.body.append(link);
@@ -146,8 +146,9 @@ function toolRow(root, state, paint, canvas) {
   // At most once a second, and the last change is never left out.
   return { row, renew() { if (open && !later) later = setTimeout(due, Math.max(0, at + 1000 - Date.now())); } };
 }
+const numbersOf = (header) => (header.numbers || []).map((one, i) => ({ ...one, value: header.values[i] }));
 function numbersRow(place, header) {
-  place.replaceChildren(...(header.numbers || []).map((one) => {
+  place.replaceChildren(...numbersOf(header).map((one) => {
     const text = withUnit(one.value, one.unit);
     return make("span", { class: "drlnb-num", test: `number-${one.key}`, title: one.definition }, make("span", { text: `${one.label} ` }), make("b", { text }));
   }));
