@@ -16,7 +16,7 @@ __all__ = ["ROWS", "main"]
 
 _WIDGET = "the same picture as plotly FigureWidget"
 
-#: Every row without its samples: lab.md's bars, in the order in which they are measured.
+#: Every row without its samples: the bars, in the order in which they are measured.
 ROWS = {
     row.id: row
     for row in (

@@ -32,7 +32,7 @@ __all__ = ["measure"]
 
 #: Seconds over which the hub is watched, and what is left out at both ends: the questions themselves.
 _WATCH_S, _EDGE_S = 8.0, 0.5
-#: Visits of the hub per second, as lab.md fixes them.
+#: Visits of the hub per second.
 _VISITS_PER_S = 4.0
 #: Longest wait for one picture, in milliseconds.
 _PATIENCE_MS = 60_000

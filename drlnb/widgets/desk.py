@@ -21,6 +21,8 @@ class Desk:
 
     def __init__(self, *panels: Panel) -> None:
         self.panels = panels
+        for panel in panels[1:]:
+            panel.tells_defects = False
         self.box = ipywidgets.VBox([panel.box for panel in panels])
 
     def __repr__(self) -> str:

@@ -42,6 +42,8 @@ class Panel(abc.ABC):
 
     NAME: ClassVar[str] = ""
     CHECKS: ClassVar[Checks] = {}
+    #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
+    tells_defects: bool = True
 
     def __init__(self, training: Run | None = None, **settings: Any) -> None:
         self.settings = checked(self.NAME, self.CHECKS, settings)
@@ -239,7 +241,7 @@ class Panel(abc.ABC):
         self._version += 1
         if self._fold is not self._story.fold:
             self._fold, self._n_told = self._story.fold, 0
-        for text in self._fold.defects[self._n_told :]:
+        for text in self._fold.defects[self._n_told :] if self.tells_defects else ():
             self.messages.say("warning", text)
         self._n_told = len(self._fold.defects)
         self.folded()

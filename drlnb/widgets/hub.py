@@ -11,7 +11,7 @@ from typing import Protocol
 
 __all__ = ["Hub", "Ticking"]
 
-#: Seconds between two rounds over all panels: 4 Hz looks alive, and leaves the kernel alone (lab.md 4.12).
+#: Seconds between two rounds over all panels: 4 Hz looks alive, and leaves the kernel alone.
 _PERIOD_S = 0.25
 #: A visit that took more of the processor than this is followed by a pause of one turn: a run of very many rounds may
 #: cost a picture its smoothness, not the kernel its time.  Ten times what a visit should take; rows then wait for at

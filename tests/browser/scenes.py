@@ -45,7 +45,7 @@ PRESS = """button => new Promise((resolve, reject) => {
   setTimeout(() => reject(new Error('the click showed nothing')), 10000);
   button.click();
 })"""
-#: lab.md 9: until a click shows, in milliseconds.
+#: Until a click shows, in milliseconds.
 FEEDBACK_MS = 100.0
 
 
@@ -88,7 +88,7 @@ def kernel_digests(sheet: Sheet) -> dict[str, str]:
 def wait_same(sheet: Sheet, timeout_s: float = 20.0) -> dict[str, str]:
     """Wait until the page holds what the kernel would draw, the run at rest; return the digests.
 
-    The widgets' traits follow the picture within 5 s (lab.md 4.4); a page that asks gets them at once.
+    The widgets' traits follow the picture within 5 s; a page that asks gets them at once.
     """
     seen: Any = until(lambda: (a := held_digests(sheet)) == (b := kernel_digests(sheet)) and (a, b), timeout_s)
     assert seen, (held_digests(sheet), kernel_digests(sheet))

@@ -11,7 +11,7 @@ from drlnb.bench.jupyter import until
 from tests.browser.scenes import Desk
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
-#: lab.md 9: the first picture, and all three tasks on the slot's lane.
+#: The first picture, and all three tasks on the slot's lane.
 FIRST_S, THREE_S = 15.0, 30.0
 
 

@@ -85,7 +85,7 @@ def test_busy_cell(notebook, page, tmp_path):
     notebook.wait_for("return panel.sessionContext.session.kernel.status === 'busy';", 20)
     pending_ms = desk.button("pause").evaluate(PRESS)
     assert pending_ms <= 2 * FEEDBACK_MS, f"{pending_ms:.0f} ms"  # the bench holds the bar itself
-    # Some kernels carry a click out beside the cell (lab.md 4.5); one that cannot says that it keeps it.
+    # Some kernels carry a click out beside the cell; one that cannot says that it keeps it.
     kept = desk.tasks.get_by_text("the kernel is busy, the click is kept")
     resume = desk.button("resume").and_(page.locator(":not([aria-disabled=true])"))
     kept.or_(resume).first.wait_for(timeout=SOON_MS)

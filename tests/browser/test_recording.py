@@ -7,7 +7,7 @@ from drlnb.bench.jupyter import until
 from tests.browser.scenes import RECORDED, SOON_MS, Desk
 
 PLAY = "import drlnb\nrun = drlnb.play('recorded', speed=float('inf'))\nrun"
-#: The widths that lab.md names, in pixels of the window; the notebook's cells are narrower.
+#: Widths in pixels of the window; the notebook's cells are narrower.
 WIDTHS = (1400, 850, 320)
 #: Elements of a panel that are wider than it, or stick out of the page, without a scroll bar of their own.
 OVERFLOWS = """root => [root, ...root.querySelectorAll('*')].filter(one => {

@@ -9,11 +9,11 @@ from tests.browser.scenes import LEASES, SOON_MS, Desk, cells, wait_same
 
 ATTACH = "import drlnb\nfleet = drlnb.Fleet({address!r})\nrun = fleet.attach({run!r})\nrun"
 #: What the panels may add to the time that JupyterLab itself takes for a reload: so many seconds, or this part of it
-#: where the machine is so busy that that is more; the bench has lab.md's 3 s for both together.
+#: where the machine is so busy that that is more; the bench has a bar of 3 s for both together.
 ADDED_S, ADDED_PART = 1.5, 0.75
 #: Reloads of each page, in turn.
 RELOADS = 3
-#: lab.md 10: another notebook's click shows here within this time; that is measured by the page's own clock.
+#: Another notebook's click shows here within this time; that is measured by the page's own clock.
 HEARD_S = 1.0
 #: Sets `window.heard` to the time at which every task of the page was first seen in a state.
 WATCH = """([root, word]) => {
@@ -123,7 +123,7 @@ def test_second_notebook(notebook, open_notebook, tmp_path, record_property):
         other.button("pause").evaluate(CLICK)
         notebook.page.wait_for_function("() => window.heard", timeout=SOON_MS)
         took_s = (notebook.page.evaluate("() => window.heard") - second.page.evaluate("() => window.clicked")) / 1e3
-        text = f"a click in the second notebook showed in the first after {took_s:.2f} s; lab.md asks {HEARD_S:g} s"
+        text = f"a click in the second notebook showed in the first after {took_s:.2f} s; the bar is {HEARD_S:g} s"
         print(text)
         record_property("heard", text)
         assert took_s <= 2 * HEARD_S, text  # tasks finish their round first, which takes longer on a loaded machine

@@ -5,6 +5,7 @@ import pytest
 import drlnb
 from drlnb.records.journal import line_of
 from drlnb.runtime.rundir import RunDir
+from drlnb.widgets import faces
 from tests.fleet.test_recording import rounds
 from tests.widgets.conftest import clicked
 
@@ -52,6 +53,18 @@ def test_a_rule_cannot_be_changed_in_a_recording(recorded):
     clicked(panel.shell.widget, "apply", hold="last")
     said = "change the hold planner: this is a recording: nothing can be changed"
     assert panel.shell.widget.comm.custom[-1]["text"] == said
+
+
+def test_a_torn_journal_is_told_once_on_the_desk(recorded):
+    """Two panels in one output do not say the same thing twice; the second one alone says it."""
+    path = recorded / "journal" / "task-b-a1.jsonl"
+    path.write_text(path.read_text(encoding="utf-8") + "{]\n", encoding="utf-8")
+    desk = faces.desk(drlnb.play(recorded, speed=None))
+    desk.refresh()
+    assert [len(panel.messages) for panel in desk.panels] == [1, 0]
+    alone = drlnb.play(recorded, speed=None).panel("leasing")
+    alone.refresh()
+    assert len(alone.messages) == 1
 
 
 def test_a_torn_journal_is_told_in_the_panel(recorded):
