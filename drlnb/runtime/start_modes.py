@@ -14,7 +14,10 @@ from typing import Any
 
 from drlnb.runtime.frames import ChildChannel, socket_pair
 
-__all__ = ["ChildProcess", "Zygote", "child_environment", "tail"]
+__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "tail"]
+
+#: Environment variable of a worker: the niceness of what computes below it, as ``nice`` counts.
+NICE = "DRLNB_NICE"
 
 #: Thread limits must be set before numpy or torch are imported; nannies export 1 anyway, bare workers do not.
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -42,6 +45,14 @@ def tail(path: Path, n_bytes: int = 8192) -> str:
         return ""
 
 
+def _give_way(pid: int) -> None:
+    """Lower a child's priority to what :data:`NICE` says; what the child forks has it, too."""
+    niceness = int(os.environ.get(NICE, "0"))
+    with contextlib.suppress(OSError):  # it has ended already, or we are nicer than that: nothing to lower
+        if niceness > os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, pid, niceness)
+
+
 class ChildProcess:
     """A Popen'd child with its channel."""
 
@@ -65,6 +76,7 @@ class ChildProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
+        _give_way(process.pid)
         return cls(process, ours, log)
 
     async def open(self, on_frame: Callable[..., None], on_close: Callable[[], None]) -> ChildChannel:
