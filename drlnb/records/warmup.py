@@ -8,20 +8,59 @@ __all__ = [
     "CollectorLost",
     "CollectorReady",
     "CollectorRestartPlanned",
+    "ParkCollector",
+    "RevokeStart",
     "StartCollector",
+    "StopCollector",
     "WakeCollector",
+    "WarmupMeasured",
     "WarmupPlanned",
+    "WarmupRegimeEnded",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCollector(Command):
-    """Start the collector's process on a node, `after_s` from now, and make its environments."""
+    """Start the collector's process on a node, `after_s` from now, and make its environments.
+
+    A parked process is not started again: it queues for a CPU slot.  The same (round, collector) once more sets another
+    time as long as nothing has been started for it, and changes nothing after that: never two processes.
+    """
 
     collector: int
     node: str
     env_indices: tuple[int, ...]
     after_s: float
+    #: Round whose parameters it is started for; 0: at once, whatever the round (a new or a lost collector).
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeStart(Command):
+    """Forget the start of a round: it has not happened yet, or ends again."""
+
+    collector: int
+    node: str
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopCollector(Command):
+    """Keep the environments' states and end the process: it has sent its experience of `round` (mode ``respawn``)."""
+
+    collector: int
+    node: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkCollector(Command):
+    """Give the CPU slot back; process and environments stay (mode ``park``)."""
+
+    collector: int
+    node: str
+    round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +112,45 @@ class CollectorRestartPlanned(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupPlanned(Decision):
-    """What the warm-up planner says of one collector once it has sent."""
+    """What becomes of one collector that has sent its experience of `round`."""
 
     round: int
     collector: int
-    #: ``cold``: start when the parameters are there.
+    #: ``cold``: start when the parameters are there; ``start``: at a planned time, or then if that is sooner;
+    #: ``keep``: it is not stopped; ``end``: no start follows.
     action: str
     planner: str
+    reason: str
+    #: Seconds from this record's event to the start; None: at the parameters' arrival.
+    start_after_s: float | None = None
+    #: Seconds by which the start precedes the arrival that the planner expects.
+    lead_s: float | None = None
+    #: What was weighed: seconds after sending (None: at the parameters' arrival), expected wait of the round and idle
+    #: time of a collector in seconds.  Told once per round, by the first plan.
+    candidates: tuple[tuple[float | None, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupMeasured(Decision):
+    """What the starts for the parameters of `round` came to; each collector was idle or late, never both."""
+
+    round: int
+    #: Seconds from the parameters' arrival until the last collector was ready.
+    wait_s: float
+    #: Mean seconds that a collector was ready before they arrived.
+    idle_s: float
+    collectors: tuple[int, ...]
+    #: Seconds ready before the arrival, by collector.
+    early_s: tuple[float, ...]
+    #: Seconds ready after it, by collector.
+    late_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupRegimeEnded(Decision):
+    """Rounds before this one are no guide any more: starts are planned again when enough new ones are in."""
+
+    round: int
+    #: Rounds that are kept.
+    n_kept: int
     reason: str

@@ -1,5 +1,31 @@
 """When does each collector start again (seed 000, claims 7 and 8)?"""
 
-from drlnb.planning.warmup.planner import Cold, WarmupPlan, WarmupPlanner, warmup_planner
+from drlnb.planning.warmup.machine import WarmupMachine
+from drlnb.planning.warmup.newsvendor import critical_quantile
+from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.planner import WarmupView, planner_named
+from drlnb.planning.warmup.progress import Pace, remaining_s
+from drlnb.planning.warmup.saa import saa_plan, stopping_pays
+from drlnb.planning.warmup.seam import Cold, warmup_planner
+from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES, START_MODES, WarmupSettings
+from drlnb.planning.warmup.stability import Stability, stable_window
 
-__all__ = ["Cold", "WarmupPlan", "WarmupPlanner", "warmup_planner"]
+__all__ = [
+    "COLLECTOR_MODES",
+    "PLANNER_NAMES",
+    "START_MODES",
+    "Cold",
+    "Pace",
+    "Stability",
+    "WarmupMachine",
+    "WarmupPlan",
+    "WarmupSettings",
+    "WarmupView",
+    "critical_quantile",
+    "planner_named",
+    "remaining_s",
+    "saa_plan",
+    "stable_window",
+    "stopping_pays",
+    "warmup_planner",
+]

@@ -1,0 +1,181 @@
+"""What do former rounds say?  Gaps and paces of the present regime, and start durations by how they were made.
+
+A start takes longer while others start on the same node (4 at once on 2 cores: 3.6 times as long), so its duration is
+kept under (node, start mode, starts at once), and the workers of a node share what they learn: one worker's 32 rounds
+do not show the rare long start that a round of eight waits for.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from drlnb.planning.warmup.progress import Pace
+from drlnb.planning.warmup.stability import stable_window
+
+__all__ = ["History", "RoundRow", "StartBook"]
+
+#: Start durations kept under one key: 8 workers in 32 rounds.
+_STARTS = 256
+#: Rounds whose median is compared with all of them; what is left of them after a shift.
+_LATEST = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundRow:
+    """One complete round; shapes ``(n,)`` are by worker, times in seconds."""
+
+    round: int
+    #: From a worker's sending to the arrival of the next parameters at its node.
+    gap_s: tuple[float, ...]
+    #: From the round's start to the next one's.
+    round_s: float
+    #: Arrival of each worker's experience after the round's start.
+    offset_s: tuple[float, ...]
+    #: Compute time of each gradient.
+    gradient_s: tuple[float, ...]
+    finish_s: float
+    publish_s: float
+    lease_s: float
+    #: What must not change within a regime: word -> value.
+    key: Mapping[str, Any]
+    #: Duration of each worker's start for the next round; None: none was measured.
+    start_s: list[float | None]
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Mean gap over the workers, in seconds."""
+        return sum(self.gap_s) / len(self.gap_s)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every worker's start was measured."""
+        return all(value is not None for value in self.start_s)
+
+
+class StartBook:
+    """Start durations in seconds by (node, start mode, starts at once)."""
+
+    def __init__(self) -> None:
+        self._samples: dict[tuple[str, str, int], deque[float]] = {}
+
+    def add(self, node: str, mode: str, n_starting: int, start_s: float) -> None:
+        """Note a start."""
+        self._samples.setdefault((node, mode, n_starting), deque(maxlen=_STARTS)).append(start_s)
+
+    def samples(self, node: str, mode: str, n_starting: int) -> tuple[float, ...]:
+        """Return the starts of the nearest known number at once, the larger of two: rather early than late."""
+        known = [n for at, of, n in self._samples if (at, of) == (node, mode)]
+        if not known:
+            return ()
+        nearest = min(known, key=lambda n: (abs(n - n_starting), -n))
+        return tuple(self._samples[node, mode, nearest])
+
+    def snapshot(self) -> list[Any]:
+        """Return the samples as plain data."""
+        return [[*key, list(samples)] for key, samples in self._samples.items()]
+
+    def restore(self, rows: Sequence[Any]) -> None:
+        """Take over :meth:`snapshot`."""
+        self._samples = {(node, mode, n): deque(samples, maxlen=_STARTS) for node, mode, n, samples in rows}
+
+
+@dataclass(slots=True)
+class History:
+    """The rounds of the present regime, oldest first."""
+
+    #: Latest rounds kept.
+    window: int
+    #: Latest rounds that the filter looks at.
+    filter_window: int
+    min_rounds: int
+    rows: list[RoundRow] = field(default_factory=list)
+
+    def append(self, row: RoundRow) -> str:
+        """Take in a round; return why the regime has ended with it, or nothing."""
+        reason = self._changed(row)
+        if reason:
+            self.rows = [row]
+            return reason
+        self.rows = [*self.rows, row][-max(self.window, self.filter_window) :]
+        gaps = [each.mean_gap_s for each in self.rows]
+        verdict = stable_window(gaps, window=self.filter_window, min_rounds=self.min_rounds)
+        if not verdict.shifted:
+            return ""
+        now = median(gaps[-_LATEST:])
+        before = verdict.median_s
+        latest = self.rows[-_LATEST:]
+        while len(latest) > 1 and abs(latest[0].mean_gap_s - now) > abs(latest[0].mean_gap_s - before):
+            latest = latest[1:]
+        self.rows = latest
+        return f"gaps have moved from {before:.3g} s to {now:.3g} s (spread {verdict.width_s:.2g} s)"
+
+    def end(self) -> None:
+        """Forget every round: a person has ended the regime."""
+        self.rows = []
+
+    def starts(self) -> list[list[float]]:
+        """Return the starts beside the latest rounds, shape ``(k, n)``; empty if none is known.
+
+        A round in which nothing was started, because it was kept, borrows those of the rounds that have some, in turn.
+        """
+        known = [row.start_s for row in self.latest if row.whole]
+        if not known:
+            return []
+        lent = 0
+        table = []
+        for row in self.latest:
+            values = row.start_s
+            if not row.whole:
+                values, lent = known[lent % len(known)], lent + 1
+            table.append([float(value or 0.0) for value in values])
+        return table
+
+    @property
+    def latest(self) -> list[RoundRow]:
+        """The rounds that a plan looks at."""
+        return self.rows[-self.window :]
+
+    def pace(self) -> Pace:
+        """Return the median durations of the latest rounds; there is at least one."""
+        rows = self.latest
+        n = len(rows[0].offset_s)
+        gradients = [value for row in rows for value in row.gradient_s]
+        return Pace(
+            gradient_s=median(gradients) if gradients else 0.0,
+            n_gradients=int(median(len(row.gradient_s) for row in rows)),
+            finish_s=median(row.finish_s for row in rows),
+            publish_s=median(row.publish_s for row in rows),
+            lease_s=median(row.lease_s for row in rows),
+            offset_s=tuple(median(row.offset_s[i] for row in rows) for i in range(n)),
+        )
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return the rounds as plain data."""
+        return [asdict(row) for row in self.rows]
+
+    def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take over :meth:`snapshot`."""
+        self.rows = [row_of(row) for row in rows]
+
+    def _changed(self, row: RoundRow) -> str:
+        if not self.rows:
+            return ""
+        former = self.rows[-1].key
+        return "; ".join(
+            f"{word} changed from {_shown(former.get(word))} to {_shown(value)}"
+            for word, value in row.key.items()
+            if former.get(word) != value
+        )
+
+
+def row_of(plain: Mapping[str, Any]) -> RoundRow:
+    """Return a row from plain data, lists or tuples."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()}
+    key = {word: tuple(value) if isinstance(value, list) else value for word, value in values["key"].items()}
+    return RoundRow(**(values | {"key": key, "start_s": list(values["start_s"])}))
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

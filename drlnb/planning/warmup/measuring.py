@@ -1,0 +1,144 @@
+"""Who is up, when did the parameters come, and what did each start take?"""
+
+from typing import Any
+
+from drlnb.planning.warmup.state import WarmupState
+from drlnb.records import round as words
+from drlnb.records.distribution import HostCompleted, HostUnreachable
+from drlnb.records.placement import NodeLost
+from drlnb.records.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
+
+__all__ = ["Measuring"]
+
+
+class Measuring(WarmupState):
+    """The part of the warm-up machine that hears processes and hosts."""
+
+    # ------------------------------------------------------------------ where collectors live
+    def _task_opened(self, event: words.TaskOpened) -> None:
+        """Note when the attempt begins: rounds are counted by the events that follow."""
+
+    def _placement_received(self, event: words.PlacementReceived) -> None:
+        for i, (member, node) in enumerate(zip(self.members, event.collector_nodes, strict=True)):
+            if member.node != node:
+                self._revoke(i, f"its place is {node} now")
+                self._gone(i)
+                member.node = node
+
+    def _node_lost(self, event: NodeLost) -> None:
+        self._drop(event.node)
+
+    def _host_unreachable(self, event: HostUnreachable) -> None:
+        if self.trace is not None and event.version == self.trace.round + 1 > self.version:
+            self._drop(event.host)
+
+    def _drop(self, node: str) -> None:
+        self.warm_t.pop(node, None)
+        for i, member in enumerate(self.members):
+            if member.node == node:
+                self._gone(i)
+                member.node = ""
+
+    def _gone(self, i: int) -> None:
+        member = self.members[i]
+        if member.status != "absent" and self.trace is not None:
+            self.trace.broken = True
+        member.status, member.planned_t, member.due = "absent", None, False
+
+    def _collector_lost(self, event: CollectorLost) -> None:
+        """Leave it to who restarts the lost: a planned start beside that would be a second process."""
+        if 0 <= event.collector < len(self.members) and self.members[event.collector].node == event.node:
+            self._revoke(event.collector, "lost: it is started anew at once")
+            self._gone(event.collector)
+
+    # ------------------------------------------------------------------ starts
+    def _collector_ready(self, event: CollectorReady) -> None:
+        if not 0 <= event.collector < len(self.members):
+            return
+        member = self.members[event.collector]
+        if member.node != event.node:
+            return
+        is_guide = self._is_guide(event)
+        started = member.planned_t is not None and member.status in {"resting", "starting"}
+        member.status, member.planned_t, member.due, member.mode = "up", None, False, event.start_mode
+        trace = self.trace
+        if trace is None or not started or event.collector in trace.ready_t:
+            if is_guide:
+                self.starts.add(event.node, event.start_mode, event.n_starting, event.start_s)
+            return
+        trace.ready_t[event.collector], trace.start_s[event.collector] = event.t, event.start_s
+        trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
+        trace.broken |= not is_guide
+        self._measure()
+
+    def _is_guide(self, event: CollectorReady) -> bool:
+        """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""
+        if event.start_mode != "zygote":
+            return True
+        return event.t - event.start_s >= self.warm_t.setdefault(event.node, event.t)
+
+    def _measure(self) -> None:
+        """Once every start of the round is in, tell what they came to and keep them."""
+        trace = self.trace
+        if trace is None or trace.measured or not trace.closed:
+            return
+        outcome = trace.outcome()
+        if outcome is None:
+            return
+        trace.measured = True
+        self._out.append(outcome)
+        row = self.history.rows[-1] if self.history.rows else None
+        for i, start_s in trace.start_s.items():
+            member = self.members[i]
+            self.starts.add(member.node, member.mode, trace.n_starting[member.node], start_s)
+            if row is not None and row.round == trace.round:
+                row.start_s[i] = start_s
+
+    # ------------------------------------------------------------------ parameters
+    def _host_completed(self, event: HostCompleted) -> None:
+        if event.version >= self.version:
+            self.version, self.version_t = event.version, event.t
+        trace = self.trace
+        if trace is None or event.version != trace.round + 1:
+            return
+        for i, member in enumerate(self.members):
+            if member.node == event.host and i in trace.sent_t and i not in trace.arrival_t:
+                trace.arrival_t[i] = event.t
+                self._arrived(i, event.t)
+        if trace.complete and not trace.closed:
+            self._close()
+
+    def _arrived(self, i: int, t: float) -> None:
+        """Start a collector whose parameters are here, whatever was planned."""
+        member = self.members[i]
+        if member.status != "resting" or self.ended:
+            return
+        if not self.starts_needed:
+            member.status = "up"
+        elif self.resting:
+            member.due = True
+            if self.trace is not None:
+                self.trace.broken = True
+        else:
+            self._start(i, 0.0, t)
+
+    def _close(self) -> None:
+        """Take the round into the history, unless something has disturbed it."""
+        trace = self.trace
+        assert trace is not None
+        trace.closed = True
+        row = None if trace.broken else trace.row(self._key())
+        if row is not None:
+            reason = self.history.append(row)
+            if reason:
+                n_kept = len(self.history.rows)
+                self._out.append(WarmupRegimeEnded(round=trace.round, n_kept=n_kept, reason=reason))
+        self._measure()
+
+    def _key(self) -> dict[str, Any]:
+        return {
+            "nodes": tuple(member.node for member in self.members),
+            "hold": self.hold,
+            "collector_mode": self.settings.collector_mode,
+            "start_mode": self.settings.start_mode,
+        }

@@ -1,0 +1,37 @@
+"""What does a plan of starts say?"""
+
+from dataclasses import dataclass
+
+__all__ = ["Candidate", "WarmupPlan"]
+
+#: Seconds after sending (None: at the parameters' arrival), expected wait and idle time in seconds; free of rho.
+Candidate = tuple[float | None, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupPlan:
+    """What becomes of the collectors of one round once they have sent their experience."""
+
+    #: ``cold``: started by the arrival of the next parameters; ``start``: at a planned time, or by that arrival if it
+    #: is sooner; ``keep``: never stopped.
+    action: str
+    reason: str
+    #: Seconds from the reference to the start; None without a planned time.
+    start_after_s: float | None = None
+    #: Seconds to add, by worker; empty: none.
+    offsets_s: tuple[float, ...] = ()
+    #: The reference: ``sent`` (each worker's own sending) or ``round`` (the round's start).
+    since: str = "sent"
+    #: Seconds by which the start precedes the expected arrival.
+    lead_s: float | None = None
+    #: Expected seconds that the round waits for its last collector, and that a collector is idle.
+    expected_wait_s: float | None = None
+    expected_idle_s: float | None = None
+    #: What was weighed.
+    candidates: tuple[Candidate, ...] = ()
+
+    def start_s(self, worker: int) -> float | None:
+        """Return the start of one worker in seconds after the reference; None: at the parameters' arrival."""
+        if self.start_after_s is None:
+            return None
+        return max(0.0, self.start_after_s + (self.offsets_s[worker] if self.offsets_s else 0.0))

@@ -1,0 +1,228 @@
+"""What becomes of a collector that has sent, and what do progress and a person change about it?"""
+
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from drlnb.planning.warmup.newsvendor import critical_quantile
+from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.planner import WarmupView, planner_named
+from drlnb.planning.warmup.state import WarmupState
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records import round as words
+from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError
+from drlnb.records.leasing import RequestRefused
+from drlnb.records.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
+
+__all__ = ["Planning"]
+
+#: A revision that moves a start by less than this share of the lead is not worth a message.
+_REVISE_FRAC = 0.05
+_DIGITS = 6
+
+
+class Planning(WarmupState):
+    """The part of the warm-up machine that plans starts."""
+
+    def _experience_arrived(self, event: words.ExperienceArrived) -> None:
+        i, trace = event.collector, self.trace
+        if not 0 <= i < len(self.members):
+            return
+        if trace is not None and (event.round < trace.round or (event.round == trace.round and i in trace.sent_t)):
+            return  # an old round's, or told twice
+        if trace is None or event.round > trace.round:
+            trace = self._open_round(event.round)
+        trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
+        if self.ended:
+            self._say(i, WarmupPlan(action="end", reason=self.ended), None)
+        elif self.members[i].status == "absent":
+            trace.broken = True
+            self._say(i, WarmupPlan(action="cold", reason="its process was lost and is started anew at once"), None)
+        else:
+            self._rest(i, event.t)
+            self._revise(event.t)
+
+    def _open_round(self, round_: int) -> RoundTrace:
+        """Begin to watch a round; what a person changed counts from here on."""
+        start_t = self.version_t if self.version == round_ else None
+        self.trace = RoundTrace(round=round_, n_workers=len(self.members), start_t=start_t)
+        self.plan = None
+        for member in self.members:
+            if member.status != "absent":
+                member.status, member.planned_t, member.due = "up", None, False
+        self._apply_changes(round_)
+        return self.trace
+
+    def _apply_changes(self, round_: int) -> None:
+        former = self.settings
+        self.settings, self.changed = replace(former, **self.changed), {}
+        settings, history = self.settings, self.history
+        history.window, history.filter_window = settings.window, settings.filter_window
+        history.min_rounds = settings.min_rounds
+        reasons = [
+            f"{name} changed from {getattr(former, name)} to {getattr(settings, name)}"
+            for name in ("collector_mode", "start_mode")
+            if getattr(former, name) != getattr(settings, name)
+        ]
+        if reasons:
+            for member in self.members:
+                member.mode = ""
+        if history.rows and history.rows[-1].key["hold"] != self.hold:
+            reasons.append(f"hold changed from {history.rows[-1].key['hold']} to {self.hold}")
+        if reasons and history.rows:
+            history.end()
+            self._out.append(WarmupRegimeEnded(round=round_, n_kept=0, reason="; ".join(reasons)))
+
+    # ------------------------------------------------------------------ plan
+    def _view(self) -> WarmupView:
+        rows = self.history.latest
+        return WarmupView(
+            settings=self.settings,
+            gap_s=[row.gap_s for row in rows],
+            start_s=self.history.starts(),
+            round_s=[row.round_s for row in rows],
+            pools_s=[self._pool(i) for i in range(len(self.members))],
+        )
+
+    def _pool(self, i: int) -> tuple[float, ...]:
+        """Return the starts that are a guide to one collector's: as many at once as the task has on its node."""
+        member = self.members[i]
+        at_once = sum(other.node == member.node for other in self.members)
+        mode = self.settings.start_mode if self.settings.collector_mode == "respawn" else "park"
+        return self.starts.samples(member.node, member.mode or mode, at_once)
+
+    def _make_plan(self) -> WarmupPlan:
+        settings = self.settings
+        if settings.collector_mode == "keep":
+            return WarmupPlan(action="keep", reason="collector mode keep: not stopped")
+        if settings.planner == "keep":
+            return planner_named("keep")(self._view())
+        if not self.starts_needed:
+            return WarmupPlan(action="cold", reason="parked collectors wake with the parameters: nothing to start")
+        if self.resting:
+            return WarmupPlan(action="cold", reason="the task rests after this round: no start is planned")
+        return planner_named(settings.planner)(self._view())
+
+    def _rest(self, i: int, t: float) -> None:
+        """Let a collector rest, and command its start if it is planned."""
+        assert self.trace is not None
+        first = self.plan is None
+        if self.plan is None:
+            self.plan = self._make_plan()
+        plan, member = self.plan, self.members[i]
+        after_s = None if self.resting else plan.start_s(i)
+        if after_s is not None and plan.since == "round":
+            after_s = None if self.trace.start_t is None else max(0.0, self.trace.start_t + after_s - t)
+        self._say(i, plan if first else replace(plan, candidates=()), after_s)
+        if plan.action == "keep":
+            self.trace.kept.append(i)
+            return
+        kind = StopCollector if self.settings.collector_mode == "respawn" else ParkCollector
+        self._out.append(kind(collector=i, node=member.node, round=self.trace.round))
+        member.status, member.planned_t = "resting", None
+        if after_s is not None:
+            self._start(i, after_s, t)
+
+    def _say(self, i: int, plan: WarmupPlan, after_s: float | None, planner: str = "") -> None:
+        assert self.trace is not None
+        planned = after_s is not None
+        self._out.append(
+            WarmupPlanned(
+                round=self.trace.round,
+                collector=i,
+                action="cold" if plan.action == "start" and not planned else plan.action,
+                planner=planner or self.settings.planner,
+                reason=plan.reason,
+                start_after_s=None if after_s is None else round(after_s, _DIGITS),
+                lead_s=round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
+                candidates=plan.candidates,
+            )
+        )
+
+    # ------------------------------------------------------------------ progress
+    def _lease_received(self, event: words.LeaseReceived) -> None:
+        if self.trace is not None and self.trace.granted_t is None:
+            self.trace.granted_t = event.t
+            self._revise(event.t)
+
+    def _gradient_computed(self, event: words.GradientComputed) -> None:
+        if self.trace is not None and event.round == self.trace.round:
+            self.trace.gradient_s.append(event.elapsed_s)
+            self.trace.last_gradient_t = event.t
+            self._revise(event.t)
+
+    def _parameters_ready(self, event: words.ParametersReady) -> None:
+        if self.trace is not None and event.round == self.trace.round:
+            self.trace.made_t = event.t
+            self._revise(event.t)
+
+    def _work_voided(self, event: words.LeaseLost | words.ExecutorDied) -> None:
+        """Count this round's gradients from 0 again, and let its times be no guide."""
+        if self.trace is not None and not self.trace.closed:
+            self.trace.void()
+            self.trace.broken = True
+            self._revise(event.t)
+
+    def _revise(self, t: float) -> None:
+        """Plan anew from what is left of the round; until something has happened, history has the word."""
+        trace, plan = self.trace, self.plan
+        if self.settings.planner != "progress" or trace is None or plan is None or plan.action == "keep":
+            return
+        waiting = [i for i, member in enumerate(self.members) if member.status == "resting" and i in trace.sent_t]
+        if not waiting or not trace.has_begun or self.resting or self.ended or not self.starts_needed:
+            return
+        view = self._view()
+        if view.lack():
+            return
+        pool = [value for samples in view.pools_s for value in samples]
+        lead_s = float(np.quantile(pool, critical_quantile(len(self.members), self.settings.rho)))
+        left_s = trace.remaining_s(self.history.pace(), t)
+        after_s = max(0.0, left_s - lead_s)
+        done = f"{len(trace.gradient_s)} gradients done, {left_s:.3g} s left, starts of {fmean(pool):.3g} s"
+        revised = WarmupPlan(action="start", reason=done, lead_s=lead_s)
+        for i in waiting:
+            planned_t = self.members[i].planned_t
+            if planned_t is None or abs(t + after_s - planned_t) > _REVISE_FRAC * lead_s:
+                self._say(i, revised, after_s)
+                self._start(i, after_s, t)
+
+    # ------------------------------------------------------------------ a person
+    def _setting_changed(self, event: SettingChanged) -> None:
+        if event.key == "leasing.hold":
+            self.hold = str(event.value)
+            return
+        room, _, name = event.key.partition(".")
+        if room != "warmup":
+            return
+        try:
+            wanted: dict[str, Any] = {**self.changed, name: event.value}
+            problem = self._mode_problem(replace(self.settings, **wanted))
+        except (ConfigError, TypeError) as error:
+            problem = f"unknown setting {event.key!r}" if isinstance(error, TypeError) else str(error)
+        if problem:
+            self._out.append(RequestRefused(subject=event.key, reason=problem))
+        else:
+            self.changed = wanted
+
+    def _pause_asked(self, event: words.PauseAsked) -> None:
+        del event
+        self.resting = True
+        for i, member in enumerate(self.members):
+            if member.status == "resting":
+                self._revoke(i, "the task is paused")
+
+    def _resume_asked(self, event: words.ResumeAsked) -> None:
+        self.resting = False
+        for i, member in enumerate(self.members):
+            if member.due:
+                member.due = False
+                self._start(i, 0.0, event.t)
+
+    def _stop_asked(self, event: words.StopAsked) -> None:
+        self._end(f"stop: {event.reason}")
+
+    def _task_failed(self, event: words.TaskFailed) -> None:
+        self._end(f"failed: {event.reason}")

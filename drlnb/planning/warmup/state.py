@@ -1,0 +1,160 @@
+"""What does the warm-up machine remember, and how is it saved?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drlnb.planning.warmup.history import History, StartBook
+from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.settings import WarmupSettings
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records.base import Record
+from drlnb.records.errors import ConfigError
+from drlnb.records.warmup import RevokeStart, StartCollector
+
+__all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
+
+#: Configuration of a warm-up machine beside ``task`` and ``env_shares``.
+WARMUP_DEFAULTS: Mapping[str, Any] = {"settings": {}, "can_respawn": False, "queued": False, "hold": "yield"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One collector."""
+
+    env_indices: tuple[int, ...]
+    #: Empty: none.
+    node: str = ""
+    #: ``absent``, ``up`` (ready or acting), ``resting`` (not started for the next round yet) or ``starting``.
+    status: str = "absent"
+    #: Event time in seconds at which it starts; None: at the parameters' arrival.
+    planned_t: float | None = None
+    #: The parameters are here, but the task is paused: started when it goes on.
+    due: bool = False
+    #: How it was started last; empty: not since the mode was changed.
+    mode: str = ""
+
+
+class WarmupState:
+    """State of one task's warm-up; see :class:`~drlnb.planning.warmup.machine.WarmupMachine`."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = {**WARMUP_DEFAULTS, **config}
+        self.task: str = config["task"]
+        self.settings = WarmupSettings.from_mapping(self.config["settings"])
+        problem = self._mode_problem(self.settings)
+        if problem:
+            raise ConfigError(problem)
+        self.members = [Member(env_indices=tuple(share)) for share in config["env_shares"]]
+        self.history = self._fresh_history()
+        self.starts = StartBook()
+        self.trace: RoundTrace | None = None
+        #: Plan of the present round, made at its first arrival; None: not made yet.
+        self.plan: WarmupPlan | None = None
+        #: Settings that a person changed: they count from the next round's plan on.
+        self.changed: dict[str, Any] = {}
+        self.hold: str = self.config["hold"]
+        #: Version that reached a host last, and when.
+        self.version, self.version_t = 0, 0.0
+        #: Node -> event time at which its zygote's first child was ready.
+        self.warm_t: dict[str, float] = {}
+        #: A person has asked for a pause.
+        self.resting = False
+        self.ended = ""
+        self.last_t = 0.0
+        self._out: list[Record] = []
+
+    @property
+    def state(self) -> str:
+        """A word for messages."""
+        return "ended" if self.ended else "paused" if self.resting else "running"
+
+    @property
+    def starts_needed(self) -> bool:
+        """Whether a collector that rests must be started before it can act."""
+        mode = self.settings.collector_mode
+        return mode == "respawn" or (mode == "park" and bool(self.config["queued"]))
+
+    def _mode_problem(self, settings: WarmupSettings) -> str:
+        if settings.collector_mode == "respawn" and not self.config["can_respawn"]:
+            return (
+                "collector_mode 'respawn' needs environments that can be snapshot: a new process would begin new "
+                "episodes each round, so states late in an episode would never be seen; use 'park' or 'keep'"
+            )
+        return ""
+
+    def _fresh_history(self) -> History:
+        settings = self.settings
+        return History(window=settings.window, filter_window=settings.filter_window, min_rounds=settings.min_rounds)
+
+    # ------------------------------------------------------------------ small moves that the parts share
+    def _start(self, i: int, after_s: float, t: float) -> None:
+        """Command a start for the next round; it replaces one that has not happened."""
+        member = self.members[i]
+        assert self.trace is not None
+        member.planned_t = t + after_s
+        if after_s <= 0.0:
+            member.status = "starting"
+        self._out.append(
+            StartCollector(
+                collector=i,
+                node=member.node,
+                env_indices=member.env_indices,
+                after_s=round(after_s, 6),
+                round=self.trace.round + 1,
+            )
+        )
+
+    def _revoke(self, i: int, reason: str) -> None:
+        """Take back a start of the next round that has not been used."""
+        member = self.members[i]
+        if member.planned_t is None or member.status not in {"resting", "starting"} or self.trace is None:
+            return
+        member.planned_t, member.status = None, "resting"
+        self._out.append(RevokeStart(collector=i, node=member.node, round=self.trace.round + 1, reason=reason))
+
+    def _end(self, reason: str) -> None:
+        if self.ended:
+            return
+        self.ended = reason
+        for i, member in enumerate(self.members):
+            self._revoke(i, reason)
+            member.due = False
+
+    # ------------------------------------------------------------------ snapshots
+    def _snapshot(self) -> dict[str, Any]:
+        plain = ("hold", "version", "version_t", "resting", "ended", "last_t")
+        return {name: getattr(self, name) for name in plain} | {
+            "settings": asdict(self.settings),
+            "changed": dict(self.changed),
+            "members": [asdict(member) | {"env_indices": list(member.env_indices)} for member in self.members],
+            "history": self.history.snapshot(),
+            "starts": self.starts.snapshot(),
+            "warm_t": dict(self.warm_t),
+            "trace": None if self.trace is None else self.trace.snapshot(),
+            "plan": None if self.plan is None else asdict(self.plan),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for name in ("hold", "version", "version_t", "resting", "ended", "last_t"):
+            setattr(self, name, state[name])
+        self.settings = WarmupSettings(**state["settings"])
+        self.changed, self.warm_t = dict(state["changed"]), dict(state["warm_t"])
+        self.members = [
+            Member(**{**member, "env_indices": tuple(member["env_indices"])}) for member in state["members"]
+        ]
+        self.history = self._fresh_history()
+        self.history.restore(state["history"])
+        self.starts.restore(state["starts"])
+        self.trace = None if state["trace"] is None else RoundTrace.restore(state["trace"])
+        self.plan = None if state["plan"] is None else _plan_of(state["plan"])
+
+    # The parts of the machine are one class in the end and call each other through this name.
+    _revise: Callable[[float], None]
+
+
+def _plan_of(plain: Mapping[str, Any]) -> WarmupPlan:
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+    return WarmupPlan(**{name: tuples(value) for name, value in plain.items()})

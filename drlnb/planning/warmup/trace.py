@@ -1,0 +1,142 @@
+"""What has happened to the collectors of one round between their sending and the next parameters?"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from drlnb.planning.warmup.history import RoundRow
+from drlnb.planning.warmup.progress import Pace, remaining_s
+from drlnb.records.warmup import WarmupMeasured
+
+__all__ = ["RoundTrace"]
+
+#: Digits of what is told: microseconds.
+_DIGITS = 6
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundTrace:
+    """One round as the machine sees it; times are event times in seconds, mappings by collector."""
+
+    round: int
+    n_workers: int
+    #: When its parameters reached the last host; None: before this attempt.
+    start_t: float | None
+    #: Experience arrived, next parameters arrived at the node, process ready.
+    sent_t: dict[int, float] = field(default_factory=dict)
+    n_samples: dict[int, int] = field(default_factory=dict)
+    arrival_t: dict[int, float] = field(default_factory=dict)
+    ready_t: dict[int, float] = field(default_factory=dict)
+    start_s: dict[int, float] = field(default_factory=dict)
+    #: Most collectors that started at once, by node.
+    n_starting: dict[str, int] = field(default_factory=dict)
+    #: Collectors that are not stopped.
+    kept: list[int] = field(default_factory=list)
+    #: Somebody was lost: its times say nothing about warm-up.
+    broken: bool = False
+    granted_t: float | None = None
+    gradient_s: list[float] = field(default_factory=list)
+    last_gradient_t: float | None = None
+    made_t: float | None = None
+    #: The row of this round is in the history.
+    closed: bool = False
+    measured: bool = False
+
+    @property
+    def first_t(self) -> float:
+        """When the first experience arrived."""
+        return min(self.sent_t.values())
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Collectors that have not sent yet."""
+        return tuple(i for i in range(self.n_workers) if i not in self.sent_t)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has happened that says more than history does."""
+        return self.granted_t is not None or bool(self.gradient_s) or self.made_t is not None
+
+    def void(self) -> None:
+        """Forget gradients: the lease under which they were made is lost."""
+        self.granted_t = self.last_gradient_t = self.made_t = None
+        self.gradient_s.clear()
+
+    def remaining_s(self, pace: Pace, t: float) -> float:
+        """Return the expected seconds from `t` to the parameters' arrival."""
+        return remaining_s(
+            pace,
+            n_done=len(self.gradient_s),
+            since_round_s=0.0 if self.start_t is None else t - self.start_t,
+            awaited=self.awaited,
+            since_first_s=t - self.first_t,
+            granted=self.granted_t is not None,
+            since_made_s=None if self.made_t is None else t - self.made_t,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody has sent, and has the next parameters at its node."""
+        return len(self.sent_t) == self.n_workers == len(self.arrival_t)
+
+    def row(self, key: Mapping[str, Any]) -> RoundRow | None:
+        """Return the round for the history; None if it is not complete, or its start is not known."""
+        if not self.complete or self.start_t is None:
+            return None
+        workers = range(self.n_workers)
+        end_t = max(self.arrival_t.values())
+        made_t = end_t if self.made_t is None else self.made_t
+        last_t = made_t if self.last_gradient_t is None else self.last_gradient_t
+        return RoundRow(
+            round=self.round,
+            gap_s=tuple(_s(self.arrival_t[i] - self.sent_t[i]) for i in workers),
+            round_s=_s(end_t - self.start_t),
+            offset_s=tuple(_s(self.sent_t[i] - self.start_t) for i in workers),
+            gradient_s=tuple(self.gradient_s),
+            finish_s=_s(made_t - last_t),
+            publish_s=_s(end_t - made_t),
+            lease_s=_s((self.granted_t or self.first_t) - self.first_t),
+            key={**key, "samples": tuple(self.n_samples[i] for i in workers)},
+            start_s=[None] * self.n_workers,
+        )
+
+    def outcome(self) -> WarmupMeasured | None:
+        """Return what the starts came to; None while one is out, if somebody was lost, or if nothing was started."""
+        workers = range(self.n_workers)
+        if self.broken or not self.complete or not (self.kept or self.ready_t):
+            return None
+        if any(i not in self.ready_t and i not in self.kept for i in workers):
+            return None
+        ahead = [self.arrival_t[i] - (self.sent_t[i] if i in self.kept else self.ready_t[i]) for i in workers]
+        early, late = [_s(max(0.0, x)) for x in ahead], [_s(max(0.0, -x)) for x in ahead]
+        return WarmupMeasured(
+            round=self.round + 1,
+            wait_s=max(late),
+            idle_s=_s(sum(early) / self.n_workers),
+            collectors=tuple(workers),
+            early_s=tuple(early),
+            late_s=tuple(late),
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data: mappings as pairs, because JSON has no number keys."""
+        plain = asdict(self)
+        return {name: [list(pair) for pair in v.items()] if isinstance(v, dict) else v for name, v in plain.items()}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> "RoundTrace":
+        """Return the trace of :meth:`snapshot`."""
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            value = state[each.name]
+            if each.default_factory is dict:
+                value = dict(value)
+            elif each.default_factory is list:
+                value = list(value)
+            values[each.name] = value
+        return cls(**values)
+
+
+def _s(value: float) -> float:
+    """Round to microseconds, so that sums of rounded event times compare equal."""
+    return round(value, _DIGITS)
