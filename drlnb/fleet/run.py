@@ -14,6 +14,7 @@ from drlnb.fleet.faces import RunFaces
 from drlnb.fleet.frames import frame_of, from_second, journal_of, table_rows
 from drlnb.fleet.model import Model, load_model
 from drlnb.fleet.notice import say
+from drlnb.fleet.preview import Preview, preview
 from drlnb.fleet.summary import summarise
 from drlnb.fleet.tap import Rows, Tap
 from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
@@ -232,6 +233,34 @@ class Run(RunFaces):
             If pandas is not installed.
         """
         return frame_of(table_rows(self.journal(), table))
+
+    def preview(self, key: str, value: Any, task: str | None = None) -> Preview:
+        """Say what would come of a change, without making it.
+
+        The durations of this run are played once more on a virtual clock, before and after the change.
+
+        Parameters
+        ----------
+        key
+            ``leasing.hold``, another setting of leasing, or ``slots``.
+        value
+            Its new value.
+        task
+            None: all that still train; in a run that has ended, all.
+
+        Returns
+        -------
+        Preview
+            Rounds and waits of each task before and after; ``speedup``; ``calibration_frac``, by how much the
+            simulation of things as they are misses what was recorded.
+
+        Raises
+        ------
+        ConfigError
+            If the key or task is unknown, the value wrong, or fewer than 5 rounds of a task are recorded.
+        """
+        training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
+        return preview(self.journal(), key, value, task, tasks=training)
 
     def tap(self) -> Tap:
         """Return a queue of this run's journal rows, from the beginning on; for panels."""

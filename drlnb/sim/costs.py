@@ -6,12 +6,13 @@ by round, whatever the order of events: so every planner that is compared on a s
 
 import math
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["SHAPES", "Costs", "RoundCosts", "Workload"]
+__all__ = ["SHAPES", "Costs", "Durations", "RoundCosts", "Workload"]
 
 #: Shapes of a duration's distribution; ``exponential`` is for comparison with queueing theory.
 SHAPES = ("lognormal", "exponential")
@@ -78,6 +79,20 @@ class RoundCosts:
     finish_s: float
     publish_s: float
     rpc_s: float
+
+
+class Durations(Protocol):
+    """How long things take in one task's rounds."""
+
+    @property
+    def costs(self) -> Costs:
+        """What does not differ from round to round."""
+
+    def round(self, k: int) -> RoundCosts:
+        """Return the durations of round `k`; 0 makes the initial parameters."""
+
+    def start_s(self) -> float:
+        """Return how long the next start of a collector takes, in seconds."""
 
 
 class Workload:

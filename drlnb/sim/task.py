@@ -11,7 +11,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.leasing import LeaseReturned, SendGrant, SlotRequested
 from drlnb.records.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
 from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
-from drlnb.sim.costs import Workload
+from drlnb.sim.costs import Durations
 from drlnb.sim.driver import Clock, Effects, Hosted
 from drlnb.sim.pool import Pool
 
@@ -40,7 +40,7 @@ class Task:
         self,
         clock: Clock,
         pool: Pool,
-        workload: Workload,
+        workload: Durations,
         *,
         config: Mapping[str, Any],
         node: str,

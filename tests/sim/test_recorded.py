@@ -1,0 +1,74 @@
+"""A run's journal, played once more: the same rule gives the same run, another rule what that rule gives."""
+
+import functools
+import itertools
+
+import pytest
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.journal import Journal
+from drlnb.sim.costs import Costs
+from drlnb.sim.recorded import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.train import run_tasks
+
+COSTS = Costs(collect_s=1.0, compute_s=0.5, finish_s=0.05, publish_s=0.01, collect_cv=0.5)
+
+
+@functools.cache
+def journal_of(hold, n_slots=1, n_rounds=30):
+    pool, tasks = run_tasks(
+        range(3), n_slots=n_slots, n_rounds=n_rounds, n_collectors=2, hold=hold, seed=5, costs=COSTS
+    )
+    return Journal(streams={h.stream.header.stream: h.stream for h in (pool.host, *[t.host for t in tasks])})
+
+
+def played(journal, *, hold, n_slots=1):
+    names = ["sim0", "sim1", "sim2"]
+    recorded = load_of(pools_of(journal), names, slots_of(pools_of(journal)[0]))
+    tasks = recorded_tasks(journal, recorded.rounds)
+    now = simulate_recorded(
+        tasks,
+        n_slots=n_slots,
+        settings=LeasingSettings(),
+        planners={name: {"hold": hold} for name in names},
+        until_s=recorded.window_s,
+    )
+    return recorded, now
+
+
+def mean(values):
+    return sum(values.values()) / len(values)
+
+
+@pytest.mark.parametrize("hold", ["round", "last"])
+def test_the_same_rule_gives_the_recorded_run(hold):
+    """Round times within 5 %, waits and held share within 10 % of what was recorded."""
+    recorded, now = played(journal_of(hold), hold=hold)
+    assert mean(now.round_s) == pytest.approx(mean(recorded.round_s), rel=0.05)
+    assert mean(now.wait_s) == pytest.approx(mean(recorded.wait_s), rel=0.1)
+    assert now.held_frac == pytest.approx(recorded.held_frac, rel=0.1)
+
+
+def test_another_rule_gives_what_that_rule_gives():
+    """The journal of one hold rule foretells the other, whose own run is known here: within 10 %."""
+    for hold, other in itertools.permutations(("round", "last")):
+        _, foretold = played(journal_of(hold), hold=other)
+        known = load_of(pools_of(journal_of(other)), ["sim0", "sim1", "sim2"], 1)
+        assert mean(foretold.round_s) == pytest.approx(mean(known.round_s), rel=0.1)
+        assert foretold.held_frac == pytest.approx(known.held_frac, rel=0.1)
+
+
+def test_more_slots_shorten_the_waits():
+    """On two slots the same tasks wait as they do in a run of their own with two."""
+    recorded, foretold = played(journal_of("round"), hold="round", n_slots=2)
+    known = load_of(pools_of(journal_of("round", n_slots=2)), ["sim0", "sim1", "sim2"], 2)
+    assert mean(foretold.wait_s) < 0.5 * mean(recorded.wait_s)
+    assert mean(foretold.round_s) == pytest.approx(mean(known.round_s), rel=0.1)
+
+
+def test_too_little_is_refused():
+    """Four rounds are no guide."""
+    with pytest.raises(ValueError, match="sim0, sim1, sim2: fewer than 5 rounds while all tasks trained"):
+        load_of(pools_of(journal_of("round", n_rounds=4)), ["sim0", "sim1", "sim2"], 1)
+    with pytest.raises(ValueError, match="no pool of this run has lent a slot to each of nobody"):
+        load_of(pools_of(journal_of("round")), ["nobody"], 1)
