@@ -13,7 +13,7 @@ from drlnb.fleet.notice import note
 from drlnb.fleet.task import DEFAULT_COLLECTORS, file_safe
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_actor, settings_class
+from drlnb.rl.algorithms import check_fit, make_actor, settings_class
 from drlnb.rl.settings import resolve
 from drlnb.rl.state import check_layout, describe_layout
 
@@ -115,7 +115,7 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
     ConfigError
         If a value is wrong; all are listed.
     EnvError
-        If the environment cannot be made, or breaks its contract.
+        If the environment cannot be made, breaks its contract, or has spaces that the algorithm cannot serve.
     """
     name, factory, kwargs = environment(given.pop("env"), given.pop("env_kwargs", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
@@ -140,7 +140,9 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return TaskSpec.from_plain({**spec.to_plain(), **spaces_of(spec)})
+    made = TaskSpec.from_plain({**spec.to_plain(), **spaces_of(spec)})
+    check_fit(made)
+    return made
 
 
 def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:

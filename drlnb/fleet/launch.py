@@ -138,13 +138,13 @@ def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[st
 
 
 def _unfit(task: Mapping[str, Any]) -> str:
-    """Return why an algorithm cannot serve its task's spaces; PPO takes all that the probe lets through."""
-    from drlnb.rl.algorithms import make_actor
+    """Return why an algorithm or its policy cannot serve its task's spaces."""
+    from drlnb.rl.algorithms import check_fit
 
-    if task.get("action_space") is None or task["algo"] == "ppo":
+    if task.get("action_space") is None:
         return ""
     try:
-        make_actor(TaskSpec.from_plain(task))
+        check_fit(TaskSpec.from_plain(task))
     except (ConfigError, EnvError) as error:
         return str(error)
     return ""

@@ -97,7 +97,8 @@ class Model:
         Parameters
         ----------
         observation
-            Raw, as the environment returns it (statistics are applied here), shape ``(*obs)`` or ``(B, *obs)``.
+            Raw, as the environment returns it (statistics are applied here), shape ``(*obs)`` or ``(B, *obs)``; of a
+            ``Dict`` space a mapping of such arrays.
         state, episode_start
             Of recurrent policies, which there are none of; ignored, as Stable-Baselines3's other policies do.
         deterministic
@@ -118,11 +119,7 @@ class Model:
         if self._actor is None:
             self._actor = make_actor(self.spec)
             self._actor.load(published)
-        rows = np.asarray(observation)
-        wanted = tuple((self.spec.observation_space or {})["shape"])
-        if rows.shape != wanted and rows.shape[1:] != wanted:
-            raise ValueError(f"observation must have the shape {wanted} or (n, *{wanted}), got {rows.shape}")
-        return self._actor.predict(rows, deterministic=deterministic)
+        return self._actor.predict(observation, deterministic=deterministic)
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.

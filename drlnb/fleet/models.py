@@ -17,7 +17,8 @@ class PPO(Algorithm):
     Parameters
     ----------
     policy
-        ``"MlpPolicy"``.
+        ``"MlpPolicy"``, ``"CnnPolicy"`` (images), ``"MultiInputPolicy"`` (``Dict`` observations), or a function
+        ``(observation_space, action_space, **kwargs) -> nn.Module``.
     env
         Gymnasium id, ``module:Id-v0``, an environment made by ``gymnasium.make``, or a class or function that returns
         one.

@@ -16,10 +16,11 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit
 from drlnb.rl.activations import BY_HAND
 from drlnb.rl.kept import Kept
-from drlnb.rl.layout import Layout, is_module, layout_of
+from drlnb.rl.layout import Layout, check_policy, is_module, layout_of
 from drlnb.rl.modules import build, check, module_layout
 from drlnb.rl.networks import dense, initial, views
 from drlnb.rl.normalise import normalise
+from drlnb.rl.rows import form_of
 from drlnb.rl.seeding import INIT, generator
 
 __all__ = ["ActorCritic", "MlpTowers", "ModuleNetworks", "make_networks"]
@@ -136,12 +137,15 @@ class ModuleNetworks:
             self._log_std = places["log_std"].detach().requires_grad_()
             self._log_std.grad = grads["log_std"]
         self._obs_shape = tuple((spec.observation_space or {})["shape"])
+        self._form = form_of(spec.observation_space)
 
     def rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """Return observations of several arrays as rows ``(B, *obs)``: integers as they are, floats as float32."""
         rows = np.concatenate([np.asarray(part).reshape(-1, *self._obs_shape) for part in parts])
         if self.layout.norm_obs:
             moments = self.kept.obs_moments
+            if self._form is not None:
+                return self._form.normalised(rows, moments.mean, moments.var)
             rows = normalise(rows.reshape(len(rows), -1), moments.mean, moments.var).reshape(rows.shape)
         return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
@@ -171,4 +175,5 @@ def make_networks(spec: TaskSpec, device: torch.device) -> MlpTowers | ModuleNet
     """
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
-    return ModuleNetworks(spec, device) if is_module(spec.hyperparameters) else MlpTowers(spec, device)
+    check_policy(spec)
+    return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

@@ -12,11 +12,12 @@ import numpy as np
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.activations import numpy_function
 from drlnb.rl.heads import bounds
-from drlnb.rl.layout import HEADER_BYTES, Layout, is_module, layout_of
+from drlnb.rl.layout import HEADER_BYTES, Layout, check_policy, is_module, layout_of
 from drlnb.rl.normalise import Moments, normalise
+from drlnb.rl.rows import as_rows, form_of
 from drlnb.rl.seeding import EXPLORE, generator
 
-__all__ = ["Actor", "Network", "NumpyActor", "NumpyMlp"]
+__all__ = ["Actor", "Network", "NumpyMlp"]
 
 
 class Network(Protocol):
@@ -36,10 +37,12 @@ class NumpyMlp:
     ----------
     activation
         One of :data:`drlnb.rl.activations.NAMES`.
+    scaled
+        Observations are images and are divided by 255.
     """
 
-    def __init__(self, activation: str) -> None:
-        self._activate = numpy_function(activation)
+    def __init__(self, activation: str, *, scaled: bool = False) -> None:
+        self._activate, self._scaled = numpy_function(activation), scaled
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -53,6 +56,8 @@ class NumpyMlp:
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""
         x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+        if self._scaled:
+            x = x / np.float32(255.0)
         for weight, bias in self._layers[:-1]:
             x = x @ weight
             x += bias
@@ -80,25 +85,29 @@ class Actor:
     ------
     ValueError
         If the spec holds no spaces.
+    ConfigError
+        If the policy does not fit the observations.
     """
 
     def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
         network: Any = None
-        if layout is None and is_module(spec.hyperparameters):
+        check_policy(spec)
+        if layout is None and is_module(spec):
             from drlnb.rl.torch_actor import TorchNetwork  # torch, which an MLP's collector never loads
 
             network = TorchNetwork(spec)
             layout = network.layout
         self.layout = layout or layout_of(spec)
         self.head = self.layout.head
-        self._obs_shape = tuple((spec.observation_space or {})["shape"])
+        self._obs_space = dict(spec.observation_space or {})
+        self._form = form_of(spec.observation_space)
         space = dict(spec.action_space or {})
         self._start = np.asarray(space.get("start", 0))
         self._action_shape = tuple(space.get("shape", ()))
         self._action_dtype = np.dtype(space.get("dtype", "int64"))
         if self.head.kind == "box":
             self._low, self._high = bounds(space)
-        self._network: Network = network or NumpyMlp(self.layout.activation)
+        self._network: Network = network or NumpyMlp(self.layout.activation, scaled=self.layout.scaled)
         self._std = self._log_std = None
         self._rng = generator(spec.seed, EXPLORE)
 
@@ -142,7 +151,10 @@ class Actor:
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of raw observations ``(B, *obs)``."""
         if self.layout.norm_obs:
-            obs = normalise(obs.reshape(len(obs), -1), self._mean, self._var).reshape(obs.shape)
+            if self._form is not None:
+                obs = self._form.normalised(obs, self._mean, self._var)
+            else:
+                obs = normalise(obs.reshape(len(obs), -1), self._mean, self._var).reshape(obs.shape)
         return self._network.forward(obs)
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -187,7 +199,7 @@ class Actor:
         Parameters
         ----------
         obs
-            Raw observation, shape ``(*obs)``, or ``(B, *obs)``.
+            Raw observation as the environment returns it, shape ``(*obs)``, or ``(B, *obs)`` (of each key).
         deterministic
             The most likely action instead of a sample (of this actor's own stream).
 
@@ -195,14 +207,14 @@ class Actor:
         -------
         tuple
             The action as the environment takes it, or an array of them; and None, the missing recurrent state.
+
+        Raises
+        ------
+        ValueError
+            If the observation's shape is not that of the task.
         """
-        rows = np.asarray(obs)
-        single = rows.shape == self._obs_shape
-        outputs = self.forward(rows[None] if single else rows)
+        rows, single = as_rows(self._obs_space, obs)
+        outputs = self.forward(rows)
         noise = np.zeros(outputs.shape, np.float32) if deterministic else self.head.draw(self._rng, outputs.shape)
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
-
-
-#: The name of earlier versions.
-NumpyActor = Actor

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TABLE",
     "Algorithm",
+    "check_fit",
     "make_actor",
     "make_learner",
     "make_replay",
@@ -111,6 +112,26 @@ def round_steps(spec: TaskSpec) -> int:
         If a hyper-parameter is unknown or wrong.
     """
     return settings_of(spec).round_steps()
+
+
+def check_fit(spec: TaskSpec) -> None:
+    """Refuse a task whose algorithm or policy cannot serve its spaces.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ConfigError, UnsupportedSpace
+        With what would serve them.
+    """
+    from drlnb.rl.layout import check_policy
+
+    check_policy(spec)
+    if spec.algo != "ppo":  # PPO takes all that the probe lets through
+        make_actor(spec)
 
 
 def make_actor(spec: TaskSpec) -> "Actor":

@@ -102,8 +102,11 @@ def any_policy(value: Any) -> str | None:
     """Take the name of a policy, or a factory of modules that :func:`drlnb.rl.settings.resolve` packed."""
     return (
         None
-        if value in ("MlpPolicy", "CnnPolicy") or _packed(value)
-        else ("must be MlpPolicy, CnnPolicy, or a function (observation_space, action_space, **kwargs) -> nn.Module")
+        if value in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy") or _packed(value)
+        else (
+            "must be MlpPolicy, CnnPolicy, MultiInputPolicy, or a function (observation_space, action_space, **kwargs) "
+            "-> nn.Module"
+        )
     )
 
 

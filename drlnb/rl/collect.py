@@ -24,6 +24,7 @@ from drlnb.rl.envs import fitting, make_env
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments
+from drlnb.rl.rows import RowForm, form_of
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 from drlnb.rl.snapshots import freeze, restorable, thaw
@@ -79,6 +80,7 @@ class Collector:
         n = len(indices)
         self._rows: Any = slice(indices[0], indices[-1] + 1) if indices[-1] - indices[0] + 1 == n else list(indices)
         space = spec.observation_space or {}
+        self._form = form_of(space)
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
         self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
@@ -226,7 +228,7 @@ class Collector:
         }
         if self._norm_obs:
             flat = run.obs.reshape(n_steps, n, -1)
-            arrays["obs_moments"] = np.stack([_packed(Moments.of(flat[:, column])) for column in range(n)])
+            arrays["obs_moments"] = np.stack([_packed(_moments(flat[:, c], self._form)) for c in range(n)])
         if self._norm_reward:
             flat = np.array(run.discounted).reshape(n_steps, n, 1)
             arrays["return_moments"] = np.stack([_packed(Moments.of(flat[:, column])) for column in range(n)])
@@ -347,6 +349,15 @@ def _broken(answer: Any, error: Exception) -> str:
     if answer is not None and not (isinstance(answer, tuple) and len(answer) == 5):
         return f"step must return (observation, reward, terminated, truncated, info), got {answer!r:.200}"
     return f"{type(error).__name__}: {error}"
+
+
+def _moments(rows: np.ndarray, form: RowForm | None) -> Moments:
+    """Return the moments of observations; numbers that are not normalised (choices, 0 or 1) get mean 0, variance 1."""
+    if form is None:
+        return Moments.of(rows)
+    found, others = Moments.of(form.vector(rows)), ~form.normalised_columns
+    found.mean[others], found.m2[others] = 0.0, found.n
+    return found
 
 
 def _packed(moments: Moments) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.rl.rows import FLAT, FlatRows
 from drlnb.rl.suites import prepare
 from drlnb.rl.wrappers import make_options, wrap
 
@@ -26,6 +27,7 @@ _PROBE_STEPS = 5
 _LONG = 64
 #: An id that a notebook registered is known to its own process only.
 _ELSEWHERE = "an id registered in your own code is unknown to other processes: use module:Id-v0, or pass the factory"
+_BOX = gymnasium.spaces.Box
 _ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
 
 
@@ -71,10 +73,10 @@ def make_env(source: Source) -> gymnasium.Env:
     env, factory, kwargs, wrappers = _told_source(source)
     try:
         if factory is not None:
-            return wrap(_built(env, factory, kwargs), wrappers)
+            return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
         prepare(env)
         made = gymnasium.make(env, disable_env_checker=True, **{**make_options(env, wrappers), **kwargs})
-        return wrap(made, wrappers)
+        return _as_rows(wrap(made, wrappers))
     except (EnvError, MissingExtra, ConfigError):
         raise
     except gymnasium.error.DependencyNotInstalled as error:
@@ -90,6 +92,14 @@ def make_env(source: Source) -> gymnasium.Env:
         raise EnvError(f"environment {env!r} cannot be made: {error}") from error
     except Exception as error:  # a constructor is foreign code: whatever it raises is told as ours
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
+
+
+def _as_rows(made: gymnasium.Env) -> gymnasium.Env:
+    """Return an environment whose observations are arrays: keys and choices are laid out as rows."""
+    if isinstance(made.observation_space, gymnasium.spaces.Box):
+        return made
+    plain = describe(made.observation_space)
+    return FlatRows(made, plain) if FlatRows.serves(plain) else made  # what cannot be served is the probe's to tell
 
 
 def _built(env: str, factory: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
@@ -128,7 +138,8 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
         ``{"kind": "box", "shape", "dtype", "low", "high"}`` with flat bounds, None where unbounded, one number for
         all elements of a large space with equal bounds; ``{"kind": "discrete", "n"}`` with ``"start"`` unless 0;
         ``{"kind": "multidiscrete", "nvec", "shape", "dtype"}`` with a flat ``nvec``, and ``"start"`` unless 0;
-        ``{"kind": "multibinary", "shape", "dtype"}``; for other spaces ``{"kind": <class name>, "text"}``.
+        ``{"kind": "multibinary", "shape", "dtype"}``; ``{"kind": "dict", "spaces"}`` with pairs of a key and its
+        space, for dictionaries of these alone; for other spaces ``{"kind": <class name>, "text"}``.
 
     Examples
     --------
@@ -148,15 +159,25 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
         return {**plain, "dtype": space.dtype.name, **more}
     if isinstance(space, gymnasium.spaces.MultiBinary):
         return {"kind": "multibinary", "shape": list(space.shape), "dtype": space.dtype.name}
+    if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(s, (*_ACTIONS, _BOX)) for s in space.values()):
+        return {"kind": "dict", "spaces": [[str(name), describe(part)] for name, part in space.items()]}
     return {"kind": type(space).__name__.lower(), "text": str(space)}
+
+
+def _observed(made: gymnasium.Env) -> dict[str, Any]:
+    """Return the observation space as plain data; of rows with what they are made of."""
+    plain = describe(made.observation_space)
+    if not isinstance(made, FlatRows):
+        return plain
+    return {"kind": FLAT, "shape": plain["shape"], "dtype": plain["dtype"], "of": made.plain}
 
 
 def _check_spaces(env: str, made: gymnasium.Env) -> None:
     observation, action = made.observation_space, made.action_space
     if not isinstance(observation, gymnasium.spaces.Box):
         raise UnsupportedSpace(
-            f"{env}: observation space {observation} is not supported, policies take Box; "
-            "gymnasium.wrappers.FlattenObservation turns many spaces into one"
+            f"{env}: observation space {observation} is not supported, policies take Box, Discrete, MultiDiscrete, "
+            "MultiBinary, and Dict of these; gymnasium.wrappers.FlattenObservation turns many spaces into a Box"
         )
     if isinstance(action, gymnasium.spaces.Box):
         if not np.issubdtype(action.dtype, np.floating):
@@ -251,6 +272,6 @@ def probe(source: Source) -> dict[str, Any]:
     try:
         _check_spaces(env, made)
         _walk(env, made)
-        return {"observation_space": describe(made.observation_space), "action_space": describe(made.action_space)}
+        return {"observation_space": _observed(made), "action_space": describe(made.action_space)}
     finally:
         made.close()

@@ -109,7 +109,8 @@ class GpfSettings(Settings):
     ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
     LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "eps", "tau1", "tau2", "n_epochs", "target_kl"})
 
-    #: ``MlpPolicy``, ``CnnPolicy``, or a function ``(observation_space, action_space, **kwargs) -> nn.Module``.
+    #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
+    #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
     policy: str | Mapping[str, str] = "MlpPolicy"
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
     learning_rate: float | str | Mapping[str, Any] = "lin_0.001"

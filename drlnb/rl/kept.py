@@ -52,7 +52,8 @@ class Kept:
         rows = np.concatenate([part.reshape(len(part), self.layout.obs_width) for part in parts])
         if self.layout.norm_obs:
             rows = normalise(rows, self.obs_moments.mean, self.obs_moments.var)
-        return rows.astype(np.float32, copy=False)
+        rows = rows.astype(np.float32, copy=False)
+        return rows / np.float32(255.0) if self.layout.scaled else rows
 
     def rewards(self, raw: np.ndarray) -> np.ndarray:
         """Return rewards, scaled by the statistics if the task's are normalised."""

@@ -18,6 +18,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.activations import NAMES, named
 from drlnb.rl.heads import Head
+from drlnb.rl.rows import form_of, is_image, vector_width
 
 __all__ = [
     "HEADER_BYTES",
@@ -25,6 +26,8 @@ __all__ = [
     "Layout",
     "Shapes",
     "assemble",
+    "check_policy",
+    "images_scaled",
     "is_module",
     "layout_of",
     "mlp_tower",
@@ -69,7 +72,7 @@ class Layout:
     n_policy: int
     #: Length of the whole vector, padding included, in float32 numbers.
     n_total: int
-    #: Numbers per observation, after flattening.
+    #: Numbers per observation, after flattening; images beside other keys are not counted.
     obs_width: int
     #: What the policy's outputs mean.
     head: Head
@@ -79,6 +82,8 @@ class Layout:
     norm_reward: bool
     #: SHA-256 over all of the above.
     sha: bytes
+    #: The towers of an MLP get images divided by 255.
+    scaled: bool = False
 
     @property
     def n_statistics(self) -> int:
@@ -132,10 +137,44 @@ def normalised(value: bool | Mapping[str, Any] | None) -> tuple[bool, bool]:
     return bool(value), bool(value)
 
 
-def is_module(hyperparameters: Mapping[str, Any]) -> bool:
+def is_module(spec: TaskSpec) -> bool:
     """Say whether a task's network is a torch module instead of an MLP's towers."""
-    kwargs = hyperparameters.get("policy_kwargs") or {}
-    return hyperparameters.get("policy", "MlpPolicy") != "MlpPolicy" or "features_extractor_class" in kwargs
+    policy, form = spec.hyperparameters.get("policy", "MlpPolicy"), form_of(spec.observation_space)
+    if "features_extractor_class" in (spec.hyperparameters.get("policy_kwargs") or {}):
+        return True
+    if policy == "MultiInputPolicy":  # without images the keys' numbers side by side are all that an extractor gives
+        return form is None or form.images
+    return bool(policy != "MlpPolicy")
+
+
+def check_policy(spec: TaskSpec) -> None:
+    """Refuse a policy that does not fit a task's observations, as Stable-Baselines3 does.
+
+    Raises
+    ------
+    ConfigError
+        Naming the policy that fits.
+    """
+    policy, space = spec.hyperparameters.get("policy", "MlpPolicy"), spec.observation_space or {}
+    keyed = space.get("of", {}).get("kind") == "dict"
+    if keyed and policy in ("MlpPolicy", "CnnPolicy"):
+        raise ConfigError(f"{policy} takes arrays, {spec.env} has Dict observations: say policy='MultiInputPolicy'")
+    if space and not keyed and policy == "MultiInputPolicy":
+        raise ConfigError(f"MultiInputPolicy takes Dict observations, {spec.env} has {_kind(space)}: say MlpPolicy")
+
+
+def _kind(space: Mapping[str, Any]) -> str:
+    return str(space.get("of", space)["kind"])
+
+
+def images_scaled(spec: TaskSpec) -> bool:
+    """Say whether an MLP's towers get images (uint8, three axes, 0 to 255) divided by 255: unless they are normalised.
+
+    So does Stable-Baselines3's ``preprocess_obs``, whatever the policy, unless ``normalize_images`` is False.
+    """
+    kwargs, space = spec.hyperparameters.get("policy_kwargs") or {}, spec.observation_space or {}
+    wanted = kwargs.get("normalize_images", True) is True and not normalised(spec.hyperparameters.get("normalize"))[0]
+    return wanted and is_image(space)
 
 
 def network_shape(
@@ -179,7 +218,13 @@ def network_shape(
 
 
 def assemble(
-    spec: TaskSpec, policy: Shapes, rest: Shapes, *, activation: str = "tanh", head: Head | None = None
+    spec: TaskSpec,
+    policy: Shapes,
+    rest: Shapes,
+    *,
+    activation: str = "tanh",
+    head: Head | None = None,
+    scaled: bool = False,
 ) -> Layout:
     """Lay tensors out one after the other, the published ones first.
 
@@ -195,6 +240,8 @@ def assemble(
         Name of the towers' activation.
     head
         What the policy's outputs mean; None: the head of the action space.
+    scaled
+        The network gets images divided by 255, which a module does itself.
 
     Raises
     ------
@@ -212,16 +259,18 @@ def assemble(
         n_policy = start if len(entries) <= len(policy) else n_policy
     norm_obs, norm_reward = normalised(spec.hyperparameters.get("normalize"))
     told = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
+    told += ["scaled"] if scaled else []
     return Layout(
         entries=tuple(entries),
         n_policy=n_policy,
         n_total=start,
-        obs_width=prod(spec.observation_space["shape"]),
+        obs_width=vector_width(spec.observation_space),
         head=head,
         activation=activation,
         norm_obs=norm_obs,
         norm_reward=norm_reward,
         sha=hashlib.sha256(json.dumps(told).encode()).digest(),
+        scaled=scaled,
     )
 
 
@@ -244,14 +293,16 @@ def layout_of(spec: TaskSpec) -> Layout:
     """
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
-    if is_module(spec.hyperparameters):
+    check_policy(spec)
+    if is_module(spec):
         from drlnb.rl.modules import module_layout  # torch, which an MLP's collector never loads
 
         return module_layout(spec)
     head = Head.of(spec.action_space)
-    obs_width = prod(spec.observation_space["shape"])
+    obs_width = vector_width(spec.observation_space)
     pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))
     policy = [*mlp_tower("pi", "action", pi, obs_width, head.width)]
     if head.kind == "box":
         policy.append(("log_std", (head.width,)))
-    return assemble(spec, policy, mlp_tower("vf", "value", vf, obs_width, 1), activation=activation, head=head)
+    rest = mlp_tower("vf", "value", vf, obs_width, 1)
+    return assemble(spec, policy, rest, activation=activation, head=head, scaled=images_scaled(spec))

@@ -1,12 +1,12 @@
-"""Which networks are there beside the MLP?  Convolutions, feature extractors, and modules of the user's own.
+"""Which networks are there beside the MLP?  Policies on feature extractors, and modules of the user's own.
 
 All are torch modules behind one face: ``both(obs)`` returns the policy's outputs ``(B, width)`` and the values
-``(B,)``.  Their parameters become views of the learner's flat buffers.  Preprocessing is Stable-Baselines3's: images
-(uint8, three axes, 0 to 255) are divided by 255 and turned to channels first, the rest becomes float32.
+``(B,)``.  Their parameters become views of the learner's flat buffers.  What they see of raw observations says
+:mod:`drlnb.rl.preprocess`.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -15,12 +15,17 @@ from torch import Tensor, nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.heads import Head, bounds
-from drlnb.rl.layout import Layout, assemble, network_shape, normalised
+from drlnb.rl.extractors import CombinedExtractor, NatureCNN
+from drlnb.rl.heads import Head
+from drlnb.rl.layout import Layout, assemble, network_shape
 from drlnb.rl.pickled import unpack
+from drlnb.rl.preprocess import Seen, action_space, network_space
+from drlnb.rl.rows import is_image
 from drlnb.rl.seeding import INIT, reset_seed
 
-__all__ = ["ExtractorPolicy", "NatureCNN", "PolicyModule", "build", "check", "module_layout"]
+__all__ = ["ExtractorPolicy", "PolicyModule", "build", "check", "module_layout"]
+
+_Space = TypeVar("_Space", bound=gymnasium.Space[Any])
 
 _CLASSES = {
     "tanh": nn.Tanh,
@@ -34,42 +39,6 @@ _CLASSES = {
 }
 #: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
 OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
-
-
-class NatureCNN(nn.Module):
-    """The network of Mnih et al. 2015: convolutions 32 8/4, 64 4/2, 64 3/1, then `features_dim` units, all ReLU.
-
-    Parameters
-    ----------
-    observation_space
-        Channels first.
-    features_dim
-        Width of the last layer.
-    """
-
-    def __init__(self, observation_space: gymnasium.spaces.Box, features_dim: int = 512) -> None:
-        super().__init__()
-        self.features_dim = features_dim
-        channels, *size = observation_space.shape
-        self.cnn = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, 4),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2),
-            nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1),
-            nn.ReLU(),
-            nn.Flatten(),
-        )
-        if min(size) < 36:
-            raise ConfigError(f"CnnPolicy needs images of at least 36 x 36 pixels, got {size[0]} x {size[1]}")
-        with torch.no_grad():
-            width = self.cnn(torch.zeros(1, channels, *size)).shape[1]
-        self.linear = nn.Sequential(nn.Linear(width, features_dim), nn.ReLU())
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return features ``(B, features_dim)`` of images ``(B, C, H, W)``."""
-        features: Tensor = self.linear(self.cnn(obs))
-        return features
 
 
 class ExtractorPolicy(nn.Module):
@@ -137,20 +106,14 @@ class PolicyModule(nn.Module):
     ----------
     net
         Has ``actor(obs) -> (B, width)`` and ``critic(obs) -> (B,)``, perhaps ``both``.
-    image
-        Observations are divided by 255.
-    last
-        Channels come last and are moved to the front.
+    seen
+        What the module sees of raw observations.
     """
 
-    def __init__(self, net: nn.Module, *, image: bool, last: bool) -> None:
+    def __init__(self, net: nn.Module, seen: Seen) -> None:
         super().__init__()
         self.net = net
-        self._image, self._last = image, last
-
-    def _seen(self, obs: Tensor) -> Tensor:
-        x = obs.permute(0, 3, 1, 2) if self._last else obs
-        return x.float() / 255.0 if self._image else x.float()
+        self._seen = seen
 
     def actor(self, obs: Tensor) -> Tensor:
         """Return the policy's outputs ``(B, width)`` for raw observations ``(B, *obs)``."""
@@ -171,34 +134,6 @@ class PolicyModule(nn.Module):
         return self.net.actor(seen), self.net.critic(seen)  # type: ignore[operator]
 
 
-def _is_image(space: Mapping[str, Any]) -> bool:
-    low, high = set(space["low"]), set(space["high"])
-    return len(space["shape"]) == 3 and space["dtype"] == "uint8" and low == {0.0} and high == {255.0}
-
-
-def _space(plain: Mapping[str, Any], *, last: bool) -> gymnasium.spaces.Box:
-    """Return the observation space that networks see: channels first."""
-    shape = tuple(plain["shape"])
-    low, high = (side.reshape(shape) for side in bounds(plain))
-    if last:
-        low, high = low.transpose(2, 0, 1), high.transpose(2, 0, 1)
-    dtype = np.dtype(plain["dtype"])
-    return gymnasium.spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)
-
-
-def _action_space(plain: Mapping[str, Any]) -> gymnasium.Space[Any]:
-    kind = plain["kind"]
-    if kind == "discrete":
-        return gymnasium.spaces.Discrete(int(plain["n"]), start=int(plain.get("start", 0)))
-    shape = tuple(plain["shape"])
-    if kind == "multidiscrete":
-        return gymnasium.spaces.MultiDiscrete(np.array(plain["nvec"]).reshape(shape))
-    if kind == "multibinary":
-        return gymnasium.spaces.MultiBinary(shape)
-    low, high = (side.reshape(shape).astype(plain["dtype"]) for side in bounds(plain))
-    return gymnasium.spaces.Box(low, high, shape, np.dtype(plain["dtype"]).type)
-
-
 def _own(told: Mapping[str, Any], what: str) -> Any:
     try:
         return unpack(told["pickled"])
@@ -206,20 +141,29 @@ def _own(told: Mapping[str, Any], what: str) -> Any:
         raise ConfigError(f"{what} {told.get('name')} {error}") from error
 
 
-def _features(kwargs: Mapping[str, Any], space: gymnasium.spaces.Box, image: bool, env: str) -> nn.Module:
-    chosen = kwargs.get("features_extractor_class", "NatureCNN")
+def _features(kwargs: Mapping[str, Any], spec: TaskSpec, space: gymnasium.Space[Any]) -> nn.Module:
+    keyed = spec.hyperparameters.get("policy") == "MultiInputPolicy"
+    chosen = kwargs.get("features_extractor_class", "CombinedExtractor" if keyed else "NatureCNN")
     more = dict(kwargs.get("features_extractor_kwargs") or {})
-    if chosen != "NatureCNN":
+    if isinstance(chosen, Mapping):
         made = _own(chosen, "policy_kwargs features_extractor_class")(space, **more)
         if not isinstance(made, nn.Module) or not isinstance(getattr(made, "features_dim", None), int):
             raise ConfigError(f"features_extractor_class {chosen['name']} must make an nn.Module with features_dim")
         return made
-    if not image:
+    if keyed:
+        return CombinedExtractor(_basic(space, gymnasium.spaces.Dict), **more)
+    if not is_image(spec.observation_space or {}):
         raise ConfigError(
-            f"{env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
+            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
             "a wrapper that makes images, or a network of your own"
         )
-    return NatureCNN(space, **more)
+    return NatureCNN(_basic(space, gymnasium.spaces.Box), **more)
+
+
+def _basic(space: gymnasium.Space[Any], kind: type[_Space]) -> _Space:
+    if not isinstance(space, kind):
+        raise ConfigError(f"this policy's network takes {kind.__name__} observations, got {space}")
+    return space
 
 
 def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
@@ -238,30 +182,24 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
         If the observations are no images where convolutions need them, or a user's factory cannot be rebuilt or
         returns something else.
     """
-    plain, kwargs = dict(spec.observation_space or {}), dict(spec.hyperparameters.get("policy_kwargs") or {})
+    kwargs = dict(spec.hyperparameters.get("policy_kwargs") or {})
     policy = spec.hyperparameters.get("policy", "MlpPolicy")
-    image = _is_image(plain) and kwargs.get("normalize_images", True) is True
-    shape = plain["shape"]
-    last = len(shape) == 3 and int(np.argmin(shape)) == 2
-    space = _space(plain, last=last)
+    seen, space = Seen.of(spec), network_space(spec.observation_space or {})
     head = Head.of(spec.action_space or {})
     seed = reset_seed(spec.seed, INIT)
     with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
         torch.manual_seed(seed)
         if isinstance(policy, Mapping):
             more = {key: value for key, value in kwargs.items() if key not in OURS}
-            net = _own(policy, "policy")(space, _action_space(spec.action_space or {}), **more)
+            net = _own(policy, "policy")(space, action_space(spec.action_space or {}), **more)
             if not isinstance(net, nn.Module) or not all(callable(getattr(net, n, None)) for n in ("actor", "critic")):
                 raise ConfigError(f"policy {policy['name']} must make an nn.Module with actor(obs) and critic(obs)")
         else:
             pi, vf, activation = network_shape(kwargs, default=() if policy == "CnnPolicy" else None)
-            features = _features(kwargs, space, _is_image(plain), spec.env)
-            net = ExtractorPolicy(features, pi, vf, activation, head.width)
+            net = ExtractorPolicy(_features(kwargs, spec, space), pi, vf, activation, head.width)
             if kwargs.get("ortho_init", True):
                 net.initialise(torch.Generator().manual_seed(seed))
-    return PolicyModule(net, image=image and not normalised(spec.hyperparameters.get("normalize"))[0], last=last).to(
-        device
-    )
+    return PolicyModule(net, seen).to(device)
 
 
 def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:

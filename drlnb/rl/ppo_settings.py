@@ -56,7 +56,8 @@ class PpoSettings(Settings):
     }
     LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "ent_coef", "clip_range", "target_kl", "n_epochs"})
 
-    #: ``MlpPolicy``, ``CnnPolicy``, or a function ``(observation_space, action_space, **kwargs) -> nn.Module``.
+    #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
+    #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
     policy: str | Mapping[str, str] = "MlpPolicy"
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
     learning_rate: float | str | Mapping[str, Any] = 3e-4

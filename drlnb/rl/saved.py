@@ -109,7 +109,7 @@ def unpack(
         algo = facts["spec"]["algo"]
         if algo != spec.algo:
             raise CheckpointError(f"{where}: it was trained by {algo}, this task is {spec.algo}")
-        if is_module(spec.hyperparameters):
+        if is_module(spec):
             layout = layout_from(spec, facts["layout"])  # what the module itself says is compared when it is built
         else:
             layout = make_actor(spec).layout

@@ -352,3 +352,43 @@ def test_evaluate_takes_a_model(learnt):
     assert learnt.parameters.tobytes() == before
     with pytest.raises(ValueError, match=r"Pendulum-v1 has the observation space .* the model was trained on"):
         evaluate(learnt, "Pendulum-v1")
+
+
+class Lamps(gymnasium.Env):
+    """Shows a picture and a choice by key; cut after 6 steps."""
+
+    observation_space = gymnasium.spaces.Dict({
+        "lamp": gymnasium.spaces.Discrete(3),
+        "picture": gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8),
+    })
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self._t = 0
+
+    def _seen(self):
+        return {"lamp": self._t % 3, "picture": self.np_random.integers(0, 256, (36, 36, 1), np.uint8)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self._t += 1
+        return self._seen(), float(action), False, self._t == 6, {}
+
+
+def test_a_model_of_keyed_observations_learns_evaluates_and_comes_back(tmp_path):
+    """Dict observations go through learn, evaluate, save, load and predict; MlpPolicy is refused at once."""
+    with pytest.raises(ConfigError, match=r"MlpPolicy takes arrays, .*Lamps has Dict observations: say policy"):
+        drlnb.PPO("MlpPolicy", Lamps)
+    given = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "seed": 1, "normalize": True}
+    kwargs = {"features_extractor_kwargs": {"cnn_output_dim": 4}, "net_arch": [8]}
+    model = drlnb.PPO("MultiInputPolicy", Lamps, policy_kwargs=kwargs, **given).learn(16, local=True)
+    assert evaluate(model, n_episodes=2).lengths == (6, 6)
+    model.save(tmp_path / "m")
+    again = drlnb.PPO.load(tmp_path / "m", trust=True)
+    rng = np.random.default_rng(0)
+    obs = {"lamp": rng.integers(0, 3, 20), "picture": rng.integers(0, 256, (20, 36, 36, 1), np.uint8)}
+    assert np.array_equal(again.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])

@@ -58,10 +58,10 @@ class Broken(Clock):
         raise RuntimeError("no licence for 42 seats")
 
 
-class Images(Clock):
-    """Has a dictionary as observation space."""
+class Texts(Clock):
+    """Has texts as observations."""
 
-    observation_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+    observation_space = gymnasium.spaces.Text(3)
 
 
 ENVS = {
@@ -71,7 +71,7 @@ ENVS = {
     "rl/Forgetful-v0": Forgetful,
     "rl/BadReward-v0": BadReward,
     "rl/Broken-v0": Broken,
-    "rl/Images-v0": Images,
+    "rl/Texts-v0": Texts,
 }
 
 

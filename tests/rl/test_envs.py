@@ -56,9 +56,9 @@ def test_a_module_in_front_is_imported(tmp_path, monkeypatch):
 
 
 def test_unsupported_spaces_say_what_works():
-    """A dictionary observation is refused by name, with what works."""
-    with pytest.raises(UnsupportedSpace, match=r"rl/Images-v0: observation space Dict.* policies take Box"):
-        probe("rl/Images-v0")
+    """A text as observation is refused by name, with what works."""
+    with pytest.raises(UnsupportedSpace, match=r"rl/Texts-v0: observation space Text.* policies take Box"):
+        probe("rl/Texts-v0")
 
 
 def test_a_nan_reward_is_found_by_the_probe():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drlnb.rl.actors import NumpyActor
+from drlnb.rl.actors import Actor
 from drlnb.rl.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.learner import make_learner
 from drlnb.rl.local import train_local
@@ -45,7 +45,7 @@ def test_no_episode_is_refused(make_spec):
 def test_predict_takes_one_observation_or_many(make_spec):
     """A single observation gives a single action, a batch a batch; deterministic ones are the most likely."""
     spec = make_spec()
-    actor = NumpyActor(spec)
+    actor = Actor(spec)
     actor.load(make_learner(spec).published())
     rows = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
     batch, state = actor.predict(rows, deterministic=True)
@@ -59,7 +59,7 @@ def test_predict_takes_one_observation_or_many(make_spec):
 def test_predicted_box_actions_stay_in_their_bounds(make_spec):
     """With deviation e^3 the sampled torques are cut at +-2, of the space's shape and dtype."""
     spec = make_spec("Pendulum-v1", policy_kwargs={"net_arch": [4], "log_std_init": 3.0})
-    actor = NumpyActor(spec)
+    actor = Actor(spec)
     actor.load(make_learner(spec).published())
     found, _ = actor.predict(np.zeros((50, 3), np.float32))
     assert (found.shape, found.dtype, np.abs(found).max()) == ((50, 1), np.float32, 2.0)
@@ -67,7 +67,7 @@ def test_predicted_box_actions_stay_in_their_bounds(make_spec):
 
 def test_sampled_actions_follow_the_softmax(make_spec):
     """100 000 Gumbel draws for logits log(.7), log(.3) choose action 0 in 70 % (+- 1 %); log-probs are the logs."""
-    actor = NumpyActor(make_spec())
+    actor = Actor(make_spec())
     outputs = np.log(np.full((100_000, 2), (0.7, 0.3), np.float32))
     actions = actor.choose(outputs, np.random.default_rng(0).gumbel(size=outputs.shape).astype(np.float32))
     assert abs((actions == 0).mean() - 0.7) < 0.01
@@ -78,7 +78,7 @@ def test_sampled_actions_follow_the_softmax(make_spec):
 def test_gaussian_log_probs_by_hand(make_spec):
     """One dimension, mean 0, deviation 1: the log-density at 2 is -2 - log(2 pi) / 2 = -2.918939."""
     spec = make_spec("Pendulum-v1")
-    actor = NumpyActor(spec)
+    actor = Actor(spec)
     actor.load(make_learner(spec).published())
     found = actor.log_prob(np.zeros((1, 1), np.float32), np.full((1, 1), 2.0, np.float32))
     assert found[0] == pytest.approx(-2.918939, abs=1e-6)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from drlnb.records.errors import NonFinite
-from drlnb.rl.actors import NumpyActor
+from drlnb.rl.actors import Actor
 from drlnb.rl.collect import Collector, split_envs
 from drlnb.rl.flat import FlatAdam
 from drlnb.rl.fragments import Fragment
@@ -104,7 +104,7 @@ def test_numpy_forward_equals_torch(env, activation, make_spec, play):
     """Policy outputs of the numpy actor and of torch differ by less than 1e-5 after some training."""
     spec = make_spec(env, learning_rate=0.05, policy_kwargs={"net_arch": [16, 16], "activation_fn": activation})
     learner, _, _ = play(spec)
-    actor = NumpyActor(spec)
+    actor = Actor(spec)
     actor.load(learner.published())
     obs = np.random.default_rng(0).standard_normal((9, actor.layout.obs_width)).astype(np.float32)
     tensors = views(learner.adam.flat, actor.layout)
@@ -275,7 +275,7 @@ def test_the_normaliser_is_published_after_the_rounds_last_gradient(make_spec, p
     spec = make_spec(normalize=True)
     fragment = sample(spec)
     learner, _, _ = play(spec, rounds=1)
-    actor = NumpyActor(spec)
+    actor = Actor(spec)
     actor.load(learner.published())
     rows = fragment.arrays["obs"].reshape(64, 4).astype(float)
     np.testing.assert_allclose(actor._mean, rows.sum(axis=0) / (64 + 1e-4), rtol=1e-9)

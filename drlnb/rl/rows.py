@@ -1,0 +1,297 @@
+"""How does an observation that is no single array become one row?  Every key at its place, the same place always.
+
+Collectors, rings and checkpoints know arrays only.  So a ``Dict`` (or a ``Discrete``) observation is laid out as one
+row as soon as the environment returns it, and a network takes the row apart again.  What goes where is told by the
+space alone.
+
+* **No images**: float32, the keys one after the other in the order of the space, as Stable-Baselines3's
+  ``CombinedExtractor`` joins them: boxes flattened, ``Discrete`` and ``MultiDiscrete`` one-hot, ``MultiBinary`` as it
+  is.  An MLP takes such a row as any other.
+* **With images** (uint8, three axes, 0 to 255): bytes.  First the float32 numbers of all other keys, then each image as
+  the environment returns it, then padding to a multiple of 4.  So images are sent and kept as bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from drlnb.records.errors import EnvError
+from drlnb.rl.normalise import normalise
+
+__all__ = ["FLAT", "FlatRows", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_spaces", "vector_width"]
+
+#: Kind of the plain description of an observation space whose observations become rows.
+FLAT = "flat"
+_BASIC = ("box", "discrete", "multidiscrete", "multibinary")
+
+
+def is_image(space: Mapping[str, Any]) -> bool:
+    """Say whether a plain space holds images: uint8, three axes, bounds 0 and 255."""
+    if space["kind"] != "box" or len(space["shape"]) != 3 or space["dtype"] != "uint8":
+        return False
+    return set(space["low"]) == {0.0} and set(space["high"]) == {255.0}
+
+
+def part_spaces(of: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the plain spaces of a row's keys; a space without keys has one, named by the empty text."""
+    return dict(of["spaces"]) if of["kind"] == "dict" else {"": of}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One key of an observation."""
+
+    #: Empty: the observation has no keys.
+    name: str
+    #: ``box``, ``image``, ``discrete``, ``multidiscrete`` or ``multibinary``.
+    kind: str
+    #: Of one observation as the environment returns it.
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    #: First place and width: in numbers of the vector, for images in bytes of the row.
+    start: int
+    width: int
+    #: Discrete and multidiscrete: choices of each decision, and the first one's number.
+    sizes: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+
+    @property
+    def stop(self) -> int:
+        """First place after the key."""
+        return self.start + self.width
+
+    def numbers(self, values: np.ndarray) -> np.ndarray:
+        """Return observations ``(B, *shape)`` of this key as numbers ``(B, width)``.
+
+        Raises
+        ------
+        EnvError
+            If a choice is none of the space's.
+        """
+        flat = values.reshape(len(values), -1)
+        if not self.sizes:
+            return flat
+        choices = flat.astype(np.int64) - np.array(self.first)
+        if (choices < 0).any() or (choices >= np.array(self.sizes)).any():
+            raise EnvError(f"returned an observation{self.told} that is none of its space's choices: {values[0]!r}")
+        numbers = np.zeros((len(flat), self.width), np.float32)
+        offsets = np.cumsum((0, *self.sizes[:-1]))
+        np.put_along_axis(numbers, choices + offsets, 1.0, axis=1)
+        return numbers
+
+    @property
+    def told(self) -> str:
+        """The key, in the words of a message."""
+        return f" {self.name!r}" if self.name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """Where each key of an observation lies in its row."""
+
+    parts: tuple[Part, ...]
+    #: Numbers of the keys that are no images.
+    n_vector: int
+    #: Length of a row, in numbers of :attr:`dtype`.
+    width: int
+
+    @classmethod
+    def of(cls, of: Mapping[str, Any]) -> "RowForm":
+        """Return the form of a plain space, see :func:`drlnb.rl.envs.describe`."""
+        spaces = part_spaces(of)
+        n_vector = sum(_width(space) for space in spaces.values() if not is_image(space))
+        place, byte, parts = 0, 4 * n_vector, []
+        for name, space in spaces.items():
+            image, width = is_image(space), _width(space)
+            start = byte if image else place
+            parts.append(_part(name, space, start, width))
+            byte, place = (byte + width, place) if image else (byte, place + width)
+        images = any(part.kind == "image" for part in parts)
+        return cls(tuple(parts), n_vector, -(-byte // 4) * 4 if images else n_vector)
+
+    @property
+    def images(self) -> bool:
+        """Whether a key holds images: then rows are bytes."""
+        return any(part.kind == "image" for part in self.parts)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        return np.dtype(np.uint8 if self.images else np.float32)
+
+    @property
+    def normalised_columns(self) -> np.ndarray:
+        """Which numbers running statistics are kept of: those of boxes; bool, shape ``(n_vector,)``."""
+        columns = np.zeros(self.n_vector, np.bool_)
+        for part in self.parts:
+            if part.kind == "box":
+                columns[part.start : part.stop] = True
+        return columns
+
+    def vector(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows ``(..., width)`` as a view, float32, shape ``(..., n_vector)``."""
+        return rows[..., : 4 * self.n_vector].view(np.float32) if self.images else rows
+
+    def normalised(self, rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        """Return rows whose numbers are normalised; images stay as they are."""
+        found = normalise(self.vector(rows), mean, var)
+        if not self.images:
+            return found
+        result = np.array(rows)
+        self.vector(result)[...] = found
+        return result
+
+    def pack(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        """Return rows ``(n, width)`` of observations by key, each ``(n, *shape)``."""
+        rows = np.zeros((n, self.width), self.dtype)
+        vector = self.vector(rows)
+        for part in self.parts:
+            target = rows if part.kind == "image" else vector
+            target[:, part.start : part.stop] = part.numbers(values[part.name])
+        return rows
+
+    def keyed(self, obs: Any) -> dict[str, Any]:
+        """Return an observation by key.
+
+        Raises
+        ------
+        EnvError
+            If it is no mapping, or a key is missing.
+        """
+        if len(self.parts) == 1 and not self.parts[0].name:
+            return {"": obs}
+        if not isinstance(obs, Mapping):
+            raise EnvError(f"returned an observation of type {type(obs).__name__}, its space says Dict")
+        missing = [part.name for part in self.parts if part.name not in obs]
+        if missing:
+            raise EnvError(f"returned an observation without the key {missing[0]!r} of its space")
+        return {part.name: obs[part.name] for part in self.parts}
+
+    def row(self, obs: Any) -> np.ndarray:
+        """Return the row of one observation of an environment, shape ``(width,)``.
+
+        Raises
+        ------
+        EnvError
+            If a key is missing, has another shape or type, or holds what is not finite or none of the choices.
+        """
+        values = self.keyed(obs)
+        arrays = {part.name: _fitting(part, values[part.name])[None] for part in self.parts}
+        found: np.ndarray = self.pack(arrays, 1)[0]
+        if self.images and not np.isfinite(self.vector(found)).all():  # nobody can see that in bytes
+            bad = next(name for name, array in arrays.items() if not np.isfinite(array).all())
+            raise EnvError(f"the observation is not finite: {bad!r} is {arrays[bad][0]!r:.200}")
+        return found
+
+
+def _width(space: Mapping[str, Any]) -> int:
+    if space["kind"] == "discrete":
+        return int(space["n"])
+    return sum(space["nvec"]) if space["kind"] == "multidiscrete" else prod(space["shape"])
+
+
+def _part(name: str, space: Mapping[str, Any], start: int, width: int) -> Part:
+    kind, shape = space["kind"], tuple(space.get("shape", ()))
+    dtype = np.dtype(space.get("dtype", "int64"))
+    if kind == "discrete":
+        return Part(name, kind, (), dtype, start, width, (width,), (int(space.get("start", 0)),))
+    if kind == "multidiscrete":
+        sizes = tuple(int(n) for n in space["nvec"])
+        return Part(name, kind, shape, dtype, start, width, sizes, tuple(space.get("start", [0] * len(sizes))))
+    return Part(name, "image" if is_image(space) else kind, shape, dtype, start, width)
+
+
+def _fitting(part: Part, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.shape != part.shape:
+        raise EnvError(f"returned an observation{part.told} of shape {array.shape}, its space says {part.shape}")
+    if not np.can_cast(array.dtype, part.dtype, "same_kind") and not (part.sizes and array.dtype.kind in "iu"):
+        raise EnvError(f"returned an observation{part.told} of type {array.dtype}, its space says {part.dtype}")
+    return array
+
+
+def form_of(space: Mapping[str, Any] | None) -> RowForm | None:
+    """Return the form of a task's observations; None: they are arrays and stay as they are."""
+    return RowForm.of(space["of"]) if space is not None and space["kind"] == FLAT else None
+
+
+def vector_width(space: Mapping[str, Any]) -> int:
+    """Return how many numbers of an observation statistics are kept of: all, but for images beside other keys."""
+    form = form_of(space)
+    return prod(space["shape"]) if form is None else form.n_vector
+
+
+def as_rows(space: Mapping[str, Any], obs: Any) -> tuple[np.ndarray, bool]:
+    """Return one observation, or a batch of them, as a batch of rows, and whether it was one.
+
+    Parameters
+    ----------
+    space
+        The task's plain observation space.
+    obs
+        As the environment returns it, or with a first axis ``(B, ...)`` (of each key); rows are taken, too.
+
+    Raises
+    ------
+    ValueError
+        If the shape is neither.
+    """
+    form, wanted = form_of(space), tuple(space["shape"])
+    if form is None or (isinstance(obs, np.ndarray) and obs.dtype == form.dtype and obs.shape[-1:] == wanted):
+        rows = np.asarray(obs)
+        if rows.shape != wanted and rows.shape[1:] != wanted:
+            raise ValueError(f"observation must have the shape {wanted} or (n, *{wanted}), got {rows.shape}")
+        return (rows[None], True) if rows.shape == wanted else (rows, False)
+    try:
+        values = {name: np.asarray(value) for name, value in form.keyed(obs).items()}
+    except EnvError as error:
+        raise ValueError(str(error).replace("returned an", "must be given an", 1)) from None
+    singles = {part.name: values[part.name].shape == part.shape for part in form.parts}
+    for part in form.parts:
+        if not singles[part.name] and values[part.name].shape[1:] != part.shape:
+            told = f"observation{part.told} must have the shape {part.shape} or (n, *{part.shape})"
+            raise ValueError(f"{told}, got {values[part.name].shape}")
+    lengths = {1 if singles[name] else len(value) for name, value in values.items()}
+    if len(set(singles.values())) > 1 or len(lengths) > 1:
+        raise ValueError("the keys of an observation must have the same number of rows")
+    single = all(singles.values())
+    arrays = {name: value[None] if single else value for name, value in values.items()}
+    try:
+        return form.pack(arrays, lengths.pop()), single
+    except EnvError as error:
+        raise ValueError(str(error).replace("returned an observation", "observation", 1)) from None
+
+
+class FlatRows(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment whose observations are rows.
+
+    Parameters
+    ----------
+    env
+        With a space that :meth:`serves` takes.
+    plain
+        The plain description of that space.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], plain: Mapping[str, Any]) -> None:
+        super().__init__(env)
+        #: The plain description of what the environment itself returns.
+        self.plain = dict(plain)
+        self.form = form = RowForm.of(plain)
+        low, high = (0, 255) if form.images else (-np.inf, np.inf)
+        self.observation_space = gymnasium.spaces.Box(low, high, (form.width,), form.dtype.type)
+
+    @staticmethod
+    def serves(plain: Mapping[str, Any]) -> bool:
+        """Say whether a plain space can be laid out: basic spaces, or a dictionary of at least one of them."""
+        if plain["kind"] == "dict":
+            return bool(plain.get("spaces")) and all(space["kind"] in _BASIC for _, space in plain["spaces"])
+        return plain["kind"] in _BASIC and plain["kind"] != "box"
+
+    def observation(self, observation: Any) -> np.ndarray:
+        """Return the row of an observation."""
+        return self.form.row(observation)
