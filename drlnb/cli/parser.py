@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
-            name = "command" if isinstance(action, argparse._SubParsersAction) else _option(action)
+            name = "command" if action.dest == "command" else _option(action)
             raise UsageError(f"unknown {name} {str(value)!r}{nearest(str(value), known)}")
 
 

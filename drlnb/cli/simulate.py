@@ -1,17 +1,29 @@
-"""``drlnb simulate train``: the same machines on a virtual clock."""
+"""``drlnb simulate WHAT``: the same machines on a virtual clock."""
 
 import argparse
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from drlnb.cli.parser import at_least
+from drlnb.cli.parser import Parser, at_least, seed_list
 
 __all__ = ["add_parser"]
 
 
 def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
+    """Add the command; each kind of simulation has options of its own."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help="run the machines on a virtual clock")
-    parser.add_argument("what", choices=["train"], metavar="WHAT", help="train: whole runs")
+    kinds = parser.add_subparsers(metavar="WHAT", dest="what", required=True, parser_class=Parser)
+    for what, (words, add_options, module) in _KINDS.items():
+        kind = kinds.add_parser(what, help=words)
+        add_options(kind)
+        kind.add_argument("--json", action="store_true", help="last line of standard output: the summary as JSON")
+        kind.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        kind.set_defaults(run=run, parser=kind, module=module)
+    return parser
+
+
+def _train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=at_least(1), default=4, metavar="T", help="tasks (default 4)")
     parser.add_argument("--gpus", type=at_least(1), default=1, metavar="K", help="slots (default 1)")
     parser.add_argument("--rounds", type=at_least(1), default=100, metavar="N", help="rounds per task (default 100)")
@@ -27,14 +39,32 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         help="hold planner: round (default) or last",
     )
     parser.add_argument("--out", metavar="DIR", help="write the journal there")
-    parser.add_argument("--json", action="store_true", help="last line of standard output: the summary as JSON")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
+
+
+def _warmup_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--planners", default="all", metavar="LIST", help="warm-up planners by comma, or all (default)")
+    add("--shape", default="jitter", metavar="NAME", help="of the rounds: jitter (default), outliers, shifts")
+    add("--start-mode", default="spawn", metavar="MODE", help="spawn (default) or zygote")
+    add("--rho", type=float, default=1.0, metavar="X", help="price of a second's wait (default 1)")
+    add("--kappa", type=float, default=1.0, metavar="X", help="price of a second of starting (default 1)")
+    add("--workers", type=at_least(1), default=8, metavar="N", help="collectors of the task (default 8)")
+    add("--rounds", type=at_least(1), default=400, metavar="N", help="rounds of the task (default 400)")
+    add("--gap", type=float, default=6.0, metavar="S", help="seconds from sending to new parameters (default 6)")
+    add("--jitter", type=float, default=0.1, metavar="X", help="spread of the gap, relative to it (default 0.1)")
+    add("--start-p95", type=float, metavar="S", help="95%% quantile of a start (default: measured for the mode)")
+    add("--seeds", type=seed_list, default=[0], metavar="LIST", help="of the durations: 0-4 or 1,5 (default 0)")
+    add("--out", metavar="DIR", help="write the journals there")
+
+
+#: What can be simulated -> words of ``--help``, its options, the module whose ``main`` runs it.
+_KINDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], str]] = {
+    "train": ("whole runs", _train_options, "drlnb.sim.train"),
+    "warmup": ("when collectors start", _warmup_options, "drlnb.sim.warmup_report"),
+}
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the simulator."""
-    from drlnb.sim import train
-
-    code: int | None = train.main(args)
+    code: int | None = import_module(args.module).main(args)
     return code or 0

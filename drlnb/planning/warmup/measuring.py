@@ -20,6 +20,7 @@ class Measuring(WarmupState):
 
     def _placement_received(self, event: words.PlacementReceived) -> None:
         for i, (member, node) in enumerate(zip(self.members, event.collector_nodes, strict=True)):
+            self._unsee()
             if member.node != node:
                 self._revoke(i, f"its place is {node} now")
                 self._gone(i)
@@ -34,6 +35,7 @@ class Measuring(WarmupState):
 
     def _drop(self, node: str) -> None:
         self.warm_t.pop(node, None)
+        self._unsee()
         for i, member in enumerate(self.members):
             if member.node == node:
                 self._gone(i)
@@ -59,6 +61,7 @@ class Measuring(WarmupState):
         if member.node != event.node:
             return
         is_guide = self._is_guide(event)
+        self._unsee()
         started = member.planned_t is not None and member.status in {"resting", "starting"}
         member.status, member.planned_t, member.due, member.mode = "up", None, False, event.start_mode
         trace = self.trace

@@ -1,7 +1,6 @@
 """What becomes of a collector that has sent, and what do progress and a person change about it?"""
 
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,7 @@ class Planning(WarmupState):
         start_t = self.version_t if self.version == round_ else None
         self.trace = RoundTrace(round=round_, n_workers=len(self.members), start_t=start_t)
         self.plan = None
+        self._unsee()
         for member in self.members:
             if member.status != "absent":
                 member.status, member.planned_t, member.due = "up", None, False
@@ -78,14 +78,17 @@ class Planning(WarmupState):
 
     # ------------------------------------------------------------------ plan
     def _view(self) -> WarmupView:
+        if self.seen is not None:
+            return self.seen
         rows = self.history.latest
-        return WarmupView(
+        self.seen = WarmupView(
             settings=self.settings,
             gap_s=[row.gap_s for row in rows],
             start_s=self.history.starts(),
             round_s=[row.round_s for row in rows],
             pools_s=[self._pool(i) for i in range(len(self.members))],
         )
+        return self.seen
 
     def _pool(self, i: int) -> tuple[float, ...]:
         """Return the starts that are a guide to one collector's: as many at once as the task has on its node."""
@@ -177,11 +180,14 @@ class Planning(WarmupState):
         view = self._view()
         if view.lack():
             return
-        pool = [value for samples in view.pools_s for value in samples]
-        lead_s = float(np.quantile(pool, critical_quantile(len(self.members), self.settings.rho)))
-        left_s = trace.remaining_s(self.history.pace(), t)
+        if self.paced is None:
+            pool = [value for samples in view.pools_s for value in samples]
+            quantile = critical_quantile(len(self.members), self.settings.rho)
+            self.paced = self.history.pace(), float(np.quantile(pool, quantile))
+        pace, lead_s = self.paced
+        left_s = trace.remaining_s(pace, t)
         after_s = max(0.0, left_s - lead_s)
-        done = f"{len(trace.gradient_s)} gradients done, {left_s:.3g} s left, starts of {fmean(pool):.3g} s"
+        done = f"{len(trace.gradient_s)} of {pace.n_gradients} gradients done, {left_s:.3g} s left"
         revised = WarmupPlan(action="start", reason=done, lead_s=lead_s)
         for i in waiting:
             planned_t = self.members[i].planned_t

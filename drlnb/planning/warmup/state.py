@@ -6,6 +6,8 @@ from typing import Any
 
 from drlnb.planning.warmup.history import History, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.planner import WarmupView
+from drlnb.planning.warmup.progress import Pace
 from drlnb.planning.warmup.settings import WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
@@ -62,6 +64,9 @@ class WarmupState:
         self.resting = False
         self.ended = ""
         self.last_t = 0.0
+        #: What the planner has seen, pace and lead of ``progress``: functions of the rest, kept within a round.
+        self.seen: WarmupView | None = None
+        self.paced: tuple[Pace, float] | None = None
         self._out: list[Record] = []
 
     @property
@@ -88,6 +93,10 @@ class WarmupState:
         return History(window=settings.window, filter_window=settings.filter_window, min_rounds=settings.min_rounds)
 
     # ------------------------------------------------------------------ small moves that the parts share
+    def _unsee(self) -> None:
+        """Let the next plan look again: something that it rests on has changed."""
+        self.seen = self.paced = None
+
     def _start(self, i: int, after_s: float, t: float) -> None:
         """Command a start for the next round; it replaces one that has not happened."""
         member = self.members[i]
@@ -136,6 +145,7 @@ class WarmupState:
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._unsee()
         for name in ("hold", "version", "version_t", "resting", "ended", "last_t"):
             setattr(self, name, state[name])
         self.settings = WarmupSettings(**state["settings"])
