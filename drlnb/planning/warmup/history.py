@@ -51,7 +51,7 @@ class RoundRow:
     @property
     def whole(self) -> bool:
         """Whether every worker's start was measured."""
-        return all(value is not None for value in self.start_s)
+        return None not in self.start_s
 
 
 class StartBook:

@@ -133,7 +133,7 @@ class Measuring(WarmupState):
         row = None if trace.broken else trace.row(self._key())
         if row is not None:
             reason = self.history.append(row)
-            if reason:
+            if reason and self.plans_starts:
                 n_kept = len(self.history.rows)
                 self._out.append(WarmupRegimeEnded(round=trace.round, n_kept=n_kept, reason=reason))
         self._measure()

@@ -74,7 +74,8 @@ class Planning(WarmupState):
             reasons.append(f"hold changed from {history.rows[-1].key['hold']} to {self.hold}")
         if reasons and history.rows:
             history.end()
-            self._out.append(WarmupRegimeEnded(round=round_, n_kept=0, reason="; ".join(reasons)))
+            if self.plans_starts:
+                self._out.append(WarmupRegimeEnded(round=round_, n_kept=0, reason="; ".join(reasons)))
 
     # ------------------------------------------------------------------ plan
     def _view(self) -> WarmupView:
@@ -101,8 +102,8 @@ class Planning(WarmupState):
         settings = self.settings
         if settings.collector_mode == "keep":
             return WarmupPlan(action="keep", reason="collector mode keep: not stopped")
-        if settings.planner == "keep":
-            return planner_named("keep")(self._view())
+        if settings.planner in ("cold", "keep"):  # they look at nothing
+            return planner_named(settings.planner)(WarmupView(settings=settings))
         if not self.starts_needed:
             return WarmupPlan(action="cold", reason="parked collectors wake with the parameters: nothing to start")
         if self.resting:
@@ -123,8 +124,9 @@ class Planning(WarmupState):
         if plan.action == "keep":
             self.trace.kept.append(i)
             return
-        kind = StopCollector if self.settings.collector_mode == "respawn" else ParkCollector
-        self._out.append(kind(collector=i, node=member.node, round=self.trace.round))
+        if self.starts_needed:  # else it waits for the next parameters as it is, and nothing has to be done
+            kind = StopCollector if self.settings.collector_mode == "respawn" else ParkCollector
+            self._out.append(kind(collector=i, node=member.node, round=self.trace.round))
         member.status, member.planned_t = "resting", None
         if after_s is not None:
             self._start(i, after_s, t)

@@ -80,6 +80,11 @@ class WarmupState:
         mode = self.settings.collector_mode
         return mode == "respawn" or (mode == "park" and bool(self.config["queued"]))
 
+    @property
+    def plans_starts(self) -> bool:
+        """Whether former rounds have a say: only then is it told that they are no guide any more."""
+        return self.starts_needed and self.settings.planner not in {"cold", "keep"}
+
     def _mode_problem(self, settings: WarmupSettings) -> str:
         if settings.collector_mode == "respawn" and not self.config["can_respawn"]:
             return (
