@@ -33,10 +33,10 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="of the durations (default 0)")
     parser.add_argument(
         "--hold",
-        choices=["round", "last"],
-        default="round",
+        choices=["round", "yield", "last"],
+        default="yield",
         metavar="NAME",
-        help="hold planner: round (default) or last",
+        help="hold planner: yield (default), round (the seed's) or last",
     )
     parser.add_argument("--out", metavar="DIR", help="write the journal there")
 

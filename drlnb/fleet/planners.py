@@ -15,7 +15,7 @@ from drlnb.records.errors import ConfigError
 __all__ = ["CHOICES", "planner_names"]
 
 #: Setting -> values that it can be given while tasks run.
-CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round")}
+CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yield")}
 
 #: The six decisions, and what builds a planner for each (raises ValueError naming the known ones).
 _BUILDERS: Mapping[str, Callable[[str], object]] = {

@@ -5,15 +5,15 @@ count of collectors per node, and routes between them; it decides nothing else.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from drlnb.planning.leasing.machine import LeaseTable
-from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
 from drlnb.planning.placement.planner import PlacementView, placement_planner
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, InvalidTransition
-from drlnb.records.leasing import RequestRefused
+from drlnb.records.leasing import RequestRefused, SlotRequested
 from drlnb.records.placement import (
     NodeAdded,
     NodeLost,
@@ -36,6 +36,8 @@ class _Placed:
     node: str
     home: str | None
     collector_nodes: tuple[str, ...]
+    #: Slots that may serve it; empty: any, those that come later too.
+    allowed: tuple[str, ...] = ()
 
 
 class PoolMachine:
@@ -85,7 +87,10 @@ class PoolMachine:
         problems += [f"pool has unknown key {key!r}" for key in sorted(config.keys() - wanted)]
         if problems:
             raise ConfigError(problems)
-        return cls(LeasingSettings.from_mapping(config["settings"]), config["epoch"], config["placement"])
+        settings = config["settings"]
+        # A journal from before a setting was there means what happened without it.
+        missing = {} if "queue" in settings else BEFORE
+        return cls(LeasingSettings.from_mapping({**missing, **settings}), config["epoch"], config["placement"])
 
     @property
     def config(self) -> dict[str, Any]:
@@ -116,7 +121,7 @@ class PoolMachine:
         self._t = event.t
         own = _HANDLERS.get(type(event))
         if own is None:
-            return self._table.handle(event)
+            return self._table.handle(self._placed_request(event) if isinstance(event, SlotRequested) else event)
         out = own(self, event)
         return out + self._table.handle(event) if LeaseTable.takes(event) else out
 
@@ -146,7 +151,8 @@ class PoolMachine:
             "t": self._t,
             "nodes": dict(self._nodes),
             "placed": {
-                task: asdict(placed) | {"collector_nodes": list(placed.collector_nodes)}
+                task: asdict(placed)
+                | {"collector_nodes": list(placed.collector_nodes), "allowed": list(placed.allowed)}
                 for task, placed in self._placed.items()
             },
             "floors": dict(self._floors),
@@ -165,12 +171,23 @@ class PoolMachine:
         self._t = snapshot["t"]
         self._nodes = dict(snapshot["nodes"])
         self._placed = {
-            task: _Placed(**{**plain, "collector_nodes": tuple(plain["collector_nodes"])})
+            task: _Placed(**{
+                **plain,
+                "collector_nodes": tuple(plain["collector_nodes"]),
+                "allowed": tuple(plain.get("allowed", ())),
+            })
             for task, plain in snapshot["placed"].items()
         }
         self._floors = dict(snapshot["floors"])
         asked = [PlacementAsked.from_row(row) for row in snapshot["asked"]]
         self._asked = {each.task: each for each in asked}
+
+    def _placed_request(self, event: SlotRequested) -> SlotRequested:
+        """Return a request with the home and the allowed slots that placement gave to its task."""
+        placed = self._placed.get(event.task)
+        if placed is None or not self.settings.residency:
+            return event
+        return replace(event, home=event.home or placed.home, allowed=event.allowed or placed.allowed)
 
     # -------------------------------------------------------------- rules
     def _on_node_added(self, event: NodeAdded) -> tuple[Record, ...]:
@@ -230,7 +247,11 @@ class PoolMachine:
             )
         )
         self._placed[asked.task] = _Placed(
-            attempt=asked.attempt, node=asked.node, home=plan.home, collector_nodes=plan.collector_nodes
+            attempt=asked.attempt,
+            node=asked.node,
+            home=plan.home,
+            collector_nodes=plan.collector_nodes,
+            allowed=() if set(plan.allowed) >= set(self._table.live_slots) else plan.allowed,
         )
         return (
             PlacementPlanned(

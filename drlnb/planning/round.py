@@ -16,7 +16,7 @@ from drlnb.planning.round_collect import Collecting
 from drlnb.planning.round_compute import Computing
 from drlnb.planning.round_replay import Replaying
 from drlnb.planning.round_state import ROUND_DEFAULTS
-from drlnb.records import distribution, placement, replay, warmup
+from drlnb.records import distribution, leasing, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.common import DeadlinePassed, SettingChanged
@@ -47,7 +47,9 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
             words.LeaseLost: self._lease_lost,
             words.LeaseClosed: self._nothing,
             words.ExecutorDied: self._executor_died,
+            leasing.YieldAsked: self._yield_asked,
             words.GradientComputed: self._gradient_computed,
+            leasing.GradientsRestored: self._gradients_restored,
             words.ParametersReady: self._parameters_ready,
             words.ParametersCommitted: self._parameters_committed,
             distribution.HostCompleted: self._host_completed,
@@ -97,6 +99,8 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
         hold, crew, version = self.hold, self.crew, self.progress.version
         _assert(hold.fence is None or hold.request_id is None, "a lease is held and asked for at once")
         _assert(hold.staged <= hold.sent <= set(hold.batches), "a batch was staged before it was sent")
+        _assert(hold.done.keys() <= set(hold.batches), "a gradient is kept of a batch of this round")
+        _assert(not hold.finishing or hold.held, "a round is finished under a lease")
         _assert((hold.fence is None) == (hold.slot is None), "fence and slot come and go together")
         _assert(all(held <= version for held in crew.hosts.values()), "a host is ahead of the task")
         acting = [m.node or "" for m in crew.members.values() if m.status == "acting"]

@@ -107,6 +107,9 @@ class Boundary(RoundState):
         if event.key.startswith("rl."):
             self.settings[event.key], self.unsaved = event.value, True
             return
+        if event.key == "leasing.switch_limit_frac":
+            self.hold.switch_limit_frac = float(event.value)
+            return
         if event.key != "leasing.hold":
             return
         try:

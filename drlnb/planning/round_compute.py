@@ -4,6 +4,7 @@ from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round_state import RoundState
 from drlnb.records import leasing, swapping
 from drlnb.records import round as words
+from drlnb.records.ids import Fence
 
 __all__ = ["Computing"]
 
@@ -18,8 +19,27 @@ class Computing(RoundState):
             self._send_batches()
         elif plan.action == "request":
             self._ask_for_slot(plan.reason)
+        elif plan.action == "return":
+            self._give_way(plan.reason)
         else:
             self._say_hold(plan.action, plan.reason)
+
+    def _yield_asked(self, event: leasing.YieldAsked) -> None:
+        if event.fence != self.hold.fence:
+            return  # it has been returned meanwhile
+        self.hold.wanted()
+        self._consider()
+
+    def _consider(self) -> None:
+        """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
+        if self.hold.held and self.n_bytes and self.hold.planner.yields and not self.hold.finishing:
+            self._plan_hold()
+
+    def _give_way(self, reason: str) -> None:
+        """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
+        self._say_hold("return", reason)
+        fence, computed_s = self.hold.yielded()
+        self._out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
 
     def _say_hold(self, action: str, reason: str) -> None:
         self._out.append(
@@ -29,7 +49,8 @@ class Computing(RoundState):
     def _ask_for_slot(self, reason: str) -> None:
         self._say_hold("request", reason)
         request_id = self.hold.request(f"{self.task}/{self.attempt}/{self.round}")
-        self._out.append(words.RequestSlot(request_id=request_id, round=self.round))
+        yields = self.hold.planner.yields and self.n_bytes > 0
+        self._out.append(words.RequestSlot(request_id=request_id, round=self.round, yields=yields))
         if self.is_complete or not self.n_bytes:
             self._enter("waiting")
 
@@ -39,8 +60,9 @@ class Computing(RoundState):
         if event.request_id != self.hold.request_id:
             self._refuse_lease(event)
             return
-        self.hold.granted(event.fence, event.slots[0], event.waited_s)
+        self.hold.granted(event.fence, event.slots[0], event.waited_s, demand=event.demand, t=event.t)
         if self.n_bytes:
+            self._restore_gradients(event.fence, event.slots[0])
             self._send_batches()
         else:
             self._enter("computing")
@@ -50,12 +72,34 @@ class Computing(RoundState):
         self._out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=0.0))
 
     # ------------------------------------------------------------------ compute
+    def _restore_gradients(self, fence: Fence, slot: str) -> None:
+        """Let the executor have what was computed in this round under former leases."""
+        if self.hold.done:
+            self._out.append(
+                leasing.RestoreGradients(
+                    round=self.round,
+                    fence=fence,
+                    slot=slot,
+                    version=self.progress.version,
+                    n_timesteps=self.progress.n_timesteps,
+                    collectors=tuple(self.hold.done),
+                    keys=tuple(self.hold.done.values()),
+                    settings=self.in_force,
+                )
+            )
+
+    def _gradients_restored(self, event: leasing.GradientsRestored) -> None:
+        if event.fence == self.hold.fence and not self.hold.finishing:
+            self.hold.restored(event.t)
+            self._finish_if_all_in(event.fence)
+            self._consider()
+
     def _send_batches(self) -> None:
         fresh = self.hold.to_send()
         if not fresh or self.hold.fence is None or self.hold.slot is None:
             return
         plan_key = self.swapping.plan_key(round=self.round)
-        if len(self.hold.sent) == len(fresh):
+        if len(self.hold.sent) == len(fresh):  # the round's first
             self._out.append(swapping.SwapPlanned(round=self.round, planner=self.swapping.name, plan_key=plan_key))
         for batch in fresh:
             self._out.append(
@@ -69,6 +113,7 @@ class Computing(RoundState):
                     n_timesteps=self.progress.n_timesteps,
                     swap_plan_key=plan_key,
                     settings=self.in_force,
+                    keep=self.hold.keeps,
                 )
             )
         if self.is_complete:
@@ -77,13 +122,18 @@ class Computing(RoundState):
     def _gradient_computed(self, event: words.GradientComputed) -> None:
         if event.fence != self.hold.fence or self.hold.slot is None or event.collector in self.hold.staged:
             return  # made under a lease that was lost: void; or told twice
-        self.hold.computed(event.collector, event.elapsed_s)
+        self.hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
         self.progress.update_s += event.elapsed_s
-        if len(self.hold.staged) < self.n_batches:
+        self._finish_if_all_in(event.fence)
+        self._consider()
+
+    def _finish_if_all_in(self, fence: Fence) -> None:
+        if len(self.hold.staged) < self.n_batches or self.hold.slot is None:
             return
+        self.hold.finishing = True
         n_samples = sum(batch.n_samples for batch in self.hold.batches.values())
         weights = {str(c): b.n_samples / n_samples for c, b in sorted(self.hold.batches.items())}
-        self._out.append(words.FinishRound(round=event.round, fence=event.fence, slot=self.hold.slot, weights=weights))
+        self._out.append(words.FinishRound(round=self.round, fence=fence, slot=self.hold.slot, weights=weights))
 
     # ------------------------------------------------------------------ faults
     def _lease_lost(self, event: words.LeaseLost) -> None:
@@ -103,7 +153,8 @@ class Computing(RoundState):
 
     def _void(self, reason: str) -> None:
         self.hold.lost()
-        self.progress.update_s = 0.0
+        if not self.hold.done:
+            self.progress.update_s = 0.0
         self._ask_for_slot(reason)
 
     # ------------------------------------------------------------------ commit

@@ -25,7 +25,7 @@ RING = -1
 #: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
 ROUND_DEFAULTS: Mapping[str, Any] = {
     "planners": {
-        "hold": "round",
+        "hold": "yield",
         "warmup": "cold",
         "batching": "equal",
         "swapping": "none",
@@ -44,6 +44,8 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "env_timeout_s": 60.0,  # for one step of a collector's environments, or for making them; None: all time
     "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
+    "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
+    "switch_limit_frac": 0.2,  # of a batch's compute: what a switch may cost for that
     "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot
     "max_replay_losses": 5,  # of the ring, under one master
     "n_replay_losses": 0,  # so far
@@ -58,7 +60,8 @@ class RoundState:
         self.config["planners"] = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
         names = self.config["planners"]
         self.task: str = config["task"]
-        self.hold = HoldMachine(hold_planner(names["hold"]))
+        self.hold = HoldMachine(hold_planner(names["hold"]), streams=self.config["streams"])
+        self.hold.switch_limit_frac = self.config["switch_limit_frac"]
         self.warmup = warmup_planner(names["warmup"])
         self.batching = batching_planner(names["batching"])
         self.swapping = swap_planner(names["swapping"])

@@ -1,28 +1,39 @@
 """Words of leasing: who holds which slot now (seed 000).  Spoken by the pool (lease table) and by each round (hold)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
 from drlnb.records.ids import Fence
 
 __all__ = [
+    "AskYield",
     "ExecutorIdled",
     "ExecutorStarted",
+    "GradientsRestored",
     "HoldPlanned",
     "LeaseExpired",
     "LeaseGranted",
     "LeaseReleased",
     "LeaseRenewed",
     "LeaseReturned",
+    "LoadEstimated",
     "RequestCancelled",
+    "RequestPolled",
     "RequestRefused",
+    "RequestUnmet",
+    "RestoreGradients",
     "RevokeLease",
     "SendGrant",
     "SlotAdded",
+    "SlotClosed",
     "SlotDrained",
     "SlotFailed",
     "SlotFreed",
     "SlotRequested",
+    "SlotsReserved",
+    "YieldAsked",
 ]
 
 
@@ -56,6 +67,23 @@ class SlotRequested(Event):
     round: int
     #: Node of the master that asks; when it is lost, so are the request and the lease.
     node: str
+    #: Slots wanted: all of them or none.
+    n_slots: int = 1
+    #: Steps ahead of the others; each is worth ``age_quantum_s`` of waiting.
+    priority: int = 0
+    #: Slots that may serve it; empty: any.
+    allowed: tuple[str, ...] = ()
+    #: The slot that placement gave to the task.
+    home: str | None = None
+    #: The holder gives way when somebody waits: tell it.
+    yields: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPolled(Event):
+    """The requester still waits for its answer."""
+
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +111,8 @@ class LeaseReturned(Event):
     clean: bool
     #: Seconds that the executor computed under this lease.
     computed_s: float
+    #: The round is not done: its holder gave way to somebody who waits.
+    yielded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +120,8 @@ class ExecutorIdled(Event):
     """The executor of a draining slot has nothing running any more."""
 
     slot: str
+    #: The lease whose work has ended there; None if the executor was not asked about one.
+    fence: Fence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +144,8 @@ class LeaseGranted(Decision):
     round: int
     slots: tuple[str, ...]
     waited_s: float
+    #: Every slot of it holds the parameters that the round begins with.
+    resident: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +187,52 @@ class SlotFreed(Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsReserved(Decision):
+    """Free slots are kept for a gang that has waited for too long; others use them only while it could not."""
+
+    request_id: str
+    task: str
+    #: All slots that are kept for it now.
+    slots: tuple[str, ...]
+    #: Seconds from now at which the gang is expected to start; None if nothing can be said.
+    starts_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotClosed(Decision):
+    """A slot is lent no more, though its executor may live: a person drained it, or executors die on it."""
+
+    slot: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUnmet(Decision):
+    """A request cannot be satisfied by the slots that exist now; it waits."""
+
+    request_id: str
+    task: str
+    n_slots: int
+    #: Slots that exist and may serve it.
+    n_allowed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadEstimated(Decision):
+    """What queueing theory expects of the load as it is now: the "expected" beside every measured value."""
+
+    n_tasks: int
+    n_slots: int
+    #: Mean over the tasks of slot compute / (round time - waiting for slots), dimensionless.
+    d_mean: float
+    #: The most that utilisation can be, dimensionless.
+    bound_frac: float
+    expected_utilisation_frac: float
+    #: Round time relative to that of a task alone, dimensionless.
+    expected_inflation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRefused(Decision):
     """A stale, unknown or foreign fence or request: nothing was changed."""
 
@@ -171,6 +251,18 @@ class SendGrant(Command):
     slots: tuple[str, ...]
     ttl_s: float
     waited_s: float
+    #: Somebody waits for such a slot already.
+    demand: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskYield(Command):
+    """Tell a holder that somebody waits for a slot like its own: it may give way at a batch boundary."""
+
+    fence: Fence
+    task: str
+    #: Node of the holder's master.
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +274,7 @@ class RevokeLease(Command):
     reason: str
 
 
-# ------------------------------------------------------------------ hold planner (in a task's stream)
+# ------------------------------------------------------------------ hold machine (in a task's stream)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldPlanned(Decision):
     """The hold planner's answer: ask for a slot, keep waiting, keep or return the lease."""
@@ -192,3 +284,35 @@ class HoldPlanned(Decision):
     action: str
     planner: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YieldAsked(Event):
+    """Somebody waits for a slot like the one that we hold."""
+
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsRestored(Event):
+    """The executor has the gradients that were kept at the master."""
+
+    round: int
+    fence: Fence
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreGradients(Command):
+    """Give the executor of the leased slot the gradients of this round that were computed under former leases."""
+
+    round: int
+    fence: Fence
+    slot: str
+    #: Version that the executor must start from; it loads the training state if it does not hold it.
+    version: int
+    n_timesteps: int
+    #: Collectors, in the order in which their gradients were computed, and the key of each one's.
+    collectors: tuple[int, ...]
+    keys: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)

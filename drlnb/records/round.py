@@ -98,6 +98,8 @@ class LeaseReceived(Event):
     fence: Fence
     slots: tuple[str, ...]
     waited_s: float
+    #: Somebody waits for such a slot already.
+    demand: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,8 @@ class GradientComputed(Event):
     round: int
     fence: Fence
     elapsed_s: float
+    #: Its gradient lies at the master, too; empty if it does not.
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +259,8 @@ class RequestSlot(Command):
 
     request_id: str
     round: int
+    #: The lease will be given away on demand.
+    yields: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +293,8 @@ class ComputeGradient(Command):
     swap_plan_key: str | None
     #: Settings of the algorithm that a person changed, as this round has them: ``rl.NAME`` -> value.
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: Send the gradient back: it must outlive the lease.
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +325,8 @@ class ReturnLease(Command):
     fence: Fence
     clean: bool
     computed_s: float
+    #: The round is not done: somebody else waits for the slot.
+    yielded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

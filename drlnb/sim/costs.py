@@ -42,6 +42,8 @@ class Costs:
     start_s: float = 0.04
     #: One small message.
     rpc_s: float = 0.001
+    #: Making a slot ready for a task that was not the last one on it: its parameters, its gradients so far.
+    switch_s: float = 0.0
     #: Copying the state that a checkpoint needs.
     gather_s: float = 0.002
     #: Writing a checkpoint.

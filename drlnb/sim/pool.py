@@ -8,6 +8,7 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.records.ids import Fence
 from drlnb.records.leasing import (
+    AskYield,
     ExecutorIdled,
     ExecutorStarted,
     LeaseRenewed,
@@ -38,6 +39,9 @@ class Master(Protocol):
     def placed(self, command: SendPlacement) -> None:
         """Answer its question."""
 
+    def yield_asked(self, fence: Fence) -> None:
+        """Tell it that somebody waits for a slot like its own."""
+
     def lease_lost(self, fence: Fence, reason: str) -> None:
         """Tell it that a lease has ended."""
 
@@ -58,16 +62,23 @@ class Executor:
         self.up = True
         #: The lease under which work was sent last.
         self.fence: Fence | None = None
+        #: The task that computed here last.
+        self.tenant = ""
         self._clock = clock
         #: Ends of the jobs that run or wait.
         self._ends: deque[float] = deque()
         #: Changes when all jobs are thrown away.
         self._life = 0
 
-    def submit(self, fence: Fence, duration_s: float, done: Callable[[], None]) -> None:
-        """Queue a job; `done` is called at its end, unless it is thrown away."""
+    def submit(
+        self, fence: Fence, duration_s: float, done: Callable[[], None], *, tenant: str = "", switch_s: float = 0.0
+    ) -> None:
+        """Queue a job; `done` is called at its end, unless it is thrown away; another tenant first costs a switch."""
         if not self.up:
             return
+        if tenant != self.tenant:
+            self.tenant = tenant
+            duration_s += switch_s
         self.fence = fence
         end = max(self._clock.now, self._ends[-1] if self._ends else 0.0) + duration_s
         self._ends.append(end)
@@ -84,6 +95,7 @@ class Executor:
     def die(self) -> None:
         """Lose the process with all jobs."""
         self.clear()
+        self.tenant = ""
         self.epoch += 1
         self.up = False
 
@@ -129,7 +141,12 @@ class Pool:
             kind="pool",
             config=machine.config,
             stream="broker-e1",
-            effects={SendGrant: self._grant, SendPlacement: self._place, RevokeLease: self._revoke},
+            effects={
+                SendGrant: self._grant,
+                SendPlacement: self._place,
+                AskYield: self._ask_yield,
+                RevokeLease: self._revoke,
+            },
             validate=validate,
         )
         for node in nodes:
@@ -199,6 +216,9 @@ class Pool:
     def _place(self, command: SendPlacement) -> None:
         self.masters[command.task].placed(command)
 
+    def _ask_yield(self, command: AskYield) -> None:
+        self.masters[command.task].yield_asked(command.fence)
+
     def _revoke(self, command: RevokeLease) -> None:
         """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
         task, _ = self._held.pop(command.fence, (None, None))
@@ -207,8 +227,8 @@ class Pool:
         executor = self.executors[command.slot]
         rest_s = executor.clear() if executor.fence == command.fence else 0.0
         if executor.node in self.live_nodes:
-            self._clock.after(_NOTICE_S + rest_s, self._idle, executor, executor.epoch)
+            self._clock.after(_NOTICE_S + rest_s, self._idle, executor, executor.epoch, command.fence)
 
-    def _idle(self, executor: Executor, epoch: int) -> None:
+    def _idle(self, executor: Executor, epoch: int, fence: Fence) -> None:
         if executor.epoch == epoch and executor.up:
-            self.host.feed(ExecutorIdled, slot=executor.slot)
+            self.host.feed(ExecutorIdled, slot=executor.slot, fence=fence)

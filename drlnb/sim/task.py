@@ -1,6 +1,6 @@
 """What the pretended side of one task does: its master's messages, collectors, host stores, checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from drlnb.planning.leasing.fence import StoreGate
@@ -8,7 +8,15 @@ from drlnb.planning.round import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.distribution import HostCompleted, HostUnreachable, SendChunk
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import LeaseReturned, SendGrant, SlotRequested
+from drlnb.records.leasing import (
+    GradientsRestored,
+    LeaseReturned,
+    RequestPolled,
+    RestoreGradients,
+    SendGrant,
+    SlotRequested,
+    YieldAsked,
+)
 from drlnb.records.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
 from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 from drlnb.sim.costs import Durations
@@ -74,6 +82,7 @@ class Task:
             words.AskPlacement: self._ask_placement,
             words.InitialiseParameters: self._initialise,
             words.ComputeGradient: self._compute,
+            RestoreGradients: self._restore,
             words.FinishRound: self._finish,
             words.CommitParameters: self._commit,
             words.ReturnLease: self._return,
@@ -117,7 +126,12 @@ class Task:
             fence=command.fence,
             slots=command.slots,
             waited_s=command.waited_s,
+            demand=command.demand,
         )
+
+    def yield_asked(self, fence: Fence) -> None:
+        """Tell the master that somebody waits for a slot like its own."""
+        self.host.feed_after(self._rpc_s, YieldAsked, fence=fence)
 
     def placed(self, command: SendPlacement) -> None:
         """Take the pool's answer to the master."""
@@ -155,7 +169,14 @@ class Task:
             attempt=self.attempt,
             round=command.round,
             node=self._node,
+            yields=command.yields,
         )
+        self._clock.after(self._pool.settings.poll_s, self._poll, command.request_id)
+
+    def _poll(self, request_id: str) -> None:
+        if self.machine.hold.request_id == request_id and self.end is None:
+            self._pool.host.feed(RequestPolled, request_id=request_id)
+            self._clock.after(self._pool.settings.poll_s, self._poll, request_id)
 
     def _ask_placement(self, command: words.AskPlacement) -> None:
         self._pool.host.feed_after(
@@ -173,7 +194,11 @@ class Task:
 
     def _returned(self, command: words.ReturnLease) -> None:
         self._pool.host.feed(
-            LeaseReturned, fence=command.fence, clean=command.clean, computed_s=round(command.computed_s, 6)
+            LeaseReturned,
+            fence=command.fence,
+            clean=command.clean,
+            computed_s=round(command.computed_s, 6),
+            yielded=command.yielded,
         )
         self.host.feed_after(self._rpc_s, words.LeaseClosed, fence=command.fence)
 
@@ -182,12 +207,14 @@ class Task:
         self._pool.host.feed_after(self._rpc_s, TaskStopped, task=self.name, attempt=self.attempt, reason=command.state)
 
     # ------------------------------------------------------------------ the executor
+    def _submit(self, slot: str, fence: Fence, duration_s: float, done: Callable[[], None]) -> None:
+        switch_s = self._workload.costs.switch_s
+        self._pool.executors[slot].submit(fence, duration_s, done, tenant=self.name, switch_s=switch_s)
+
     def _initialise(self, command: words.InitialiseParameters) -> None:
         self._store.learn(command.fence, self.attempt)
         finish_s = self._workload.round(0).finish_s
-        self._pool.executors[command.slot].submit(
-            command.fence, finish_s, lambda: self._ready(0, command.fence, finish_s)
-        )
+        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(0, command.fence, finish_s))
 
     def _compute(self, command: words.ComputeGradient) -> None:
         # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
@@ -201,15 +228,22 @@ class Task:
                 round=command.round,
                 fence=command.fence,
                 elapsed_s=stage_s,
+                key=f"g/{command.key}" if command.keep else "",
             )
 
-        self._pool.executors[command.slot].submit(command.fence, stage_s, done)
+        self._submit(command.slot, command.fence, stage_s, done)
+
+    def _restore(self, command: RestoreGradients) -> None:
+        self._store.learn(command.fence, self.attempt)
+
+        def done() -> None:
+            self.host.feed(GradientsRestored, round=command.round, fence=command.fence, elapsed_s=0.0)
+
+        self._submit(command.slot, command.fence, 0.0, done)
 
     def _finish(self, command: words.FinishRound) -> None:
         finish_s = self._workload.round(command.round).finish_s
-        self._pool.executors[command.slot].submit(
-            command.fence, finish_s, lambda: self._ready(command.round, command.fence, finish_s)
-        )
+        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(command.round, command.fence, finish_s))
 
     def _ready(self, k: int, fence: Fence, elapsed_s: float) -> None:
         self.host.feed(

@@ -15,22 +15,20 @@ from typing import Any
 import numpy as np
 
 import drlnb
-from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
+from drlnb.planning.leasing.settings import HOLD_PLANNERS
 from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream, line_of
 from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.round import MetricsRecorded
-from drlnb.sim.costs import Costs, Workload
-from drlnb.sim.driver import Clock
+from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
 from drlnb.sim.pool import Pool
+from drlnb.sim.runs import run_tasks
 from drlnb.sim.task import Task
 
 __all__ = ["Result", "main", "run_tasks", "simulate_train", "write_journal"]
 
-#: Steps per environment and round, one environment per collector: Stable-Baselines3's PPO default is 2048 in one.
-_N_STEPS = 256
 #: Largest numbers that are accepted: above, a slip of the finger is likelier than a wish.
 _LIMITS = {"tasks": 1000, "gpus": 1000, "rounds": 100_000, "collectors": 256}
 
@@ -81,7 +79,7 @@ def simulate_train(
     n_slots: int,
     n_rounds: int,
     n_collectors: int = 2,
-    hold: str = "round",
+    hold: str = "yield",
     seed: int = 0,
     *,
     n_nodes: int = 1,
@@ -154,69 +152,6 @@ def _result(pool: Pool, tasks: Sequence[Any], *, n_slots: int, shape: Mapping[st
         n_grants=load.n_grants,
         makespan_s=load.last_t,
     )
-
-
-def run_tasks(
-    indices: Sequence[int],
-    *,
-    n_slots: int,
-    n_rounds: int,
-    n_collectors: int,
-    hold: str,
-    seed: int,
-    costs: Costs,
-    n_nodes: int = 1,
-    faults: Sequence[Fault] = (),
-    validate: bool = False,
-) -> tuple[Pool, tuple[Task, ...]]:
-    """Run the tasks with these indices to their ends; an index names a task's durations."""
-    clock = Clock()
-    nodes = tuple(f"n{k}" for k in range(n_nodes))
-    slots = {f"n{k % n_nodes}/slot{k // n_nodes}": f"n{k % n_nodes}" for k in range(n_slots)}
-    pool = Pool(clock, slots=slots, nodes=nodes, settings=LeasingSettings(hold=hold), validate=validate)
-    tasks = tuple(
-        Task(
-            clock,
-            pool,
-            Workload(costs, seed=seed, task=i, n_collectors=n_collectors),
-            config={
-                "task": f"sim{i}",
-                "n_envs": n_collectors,
-                "n_collectors": n_collectors,
-                "n_steps": _N_STEPS,
-                "total_timesteps": n_rounds * n_collectors * _N_STEPS,
-                "planners": {"hold": hold},
-            },
-            node=nodes[0],
-            validate=validate,
-        )
-        for i in indices
-    )
-    for fault in faults:
-        clock.after(fault.t, _kill, clock, pool, tasks, fault)
-    for task in tasks:
-        task.open()
-    clock.run()
-    return pool, tasks
-
-
-def _kill(clock: Clock, pool: Pool, tasks: Sequence[Task], fault: Fault) -> None:
-    """Carry a death out, while anything is left to be disturbed."""
-    if all(task.end for task in tasks):
-        return
-    if fault.kind == "collector":
-        members = [(task, i) for task in tasks for i in task.machine.crew.members]
-        task, i = members[fault.index % len(members)]
-        task.kill_collector(i, "killed")
-    elif fault.kind == "executor":
-        pool.kill_executor(sorted(pool.executors)[fault.index % len(pool.executors)], "killed")
-    else:
-        # The first node, the masters' home, is spared.
-        candidates = sorted(pool.live_nodes)[1:]
-        if candidates:
-            node = candidates[fault.index % len(candidates)]
-            pool.kill_node(node, "killed")
-            clock.after(fault.down_s, pool.add_node, node)
 
 
 def _load(stream: Stream) -> _Load:

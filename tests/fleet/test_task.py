@@ -79,9 +79,9 @@ def test_no_task_and_no_such_thing_are_refused():
 
 
 def test_planners_default_to_those_that_exist():
-    """What nobody chose is the plainest planner of each decision."""
+    """What nobody chose is the default planner of each decision."""
     assert planner_names() == {
-        "hold": "round",
+        "hold": "yield",
         "warmup": "cold",
         "batching": "equal",
         "swapping": "none",
@@ -103,7 +103,7 @@ def test_an_unknown_decision_is_refused_with_the_nearest():
     with pytest.raises(ConfigError) as error:
         planner_names({"holds": "last", "hold": "clever"})
     assert str(error.value) == (
-        "unknown kind of planner 'holds'; did you mean 'hold'?; hold planner must be one of round, last, got 'clever'"
+        "unknown kind of planner 'holds'; did you mean 'hold'?; hold planner must be one of round, yield, last, got 'clever'"
     )
 
 

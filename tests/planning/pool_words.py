@@ -1,6 +1,6 @@
 """Short words for the events of the pool, and for picking records out of an answer."""
 
-from drlnb.records.common import DeadlinePassed
+from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.leasing import (
     ExecutorIdled,
     ExecutorStarted,
@@ -8,6 +8,7 @@ from drlnb.records.leasing import (
     LeaseRenewed,
     LeaseReturned,
     RequestCancelled,
+    RequestPolled,
     SlotAdded,
     SlotFailed,
     SlotRequested,
@@ -15,19 +16,27 @@ from drlnb.records.leasing import (
 from drlnb.records.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
 
 
-def requested(task, *, t, attempt=1, round=1, node="m", request_id=None):
+def requested(task, *, t, attempt=1, round=1, node="m", request_id=None, **more):
     """Ask for a slot; the request id is ``a-1`` for round 1 of task ``a`` unless it is given."""
     return SlotRequested(
-        t=t, request_id=request_id or f"{task}-{round}", task=task, attempt=attempt, round=round, node=node
+        t=t, request_id=request_id or f"{task}-{round}", task=task, attempt=attempt, round=round, node=node, **more
     )
+
+
+def polled(request_id, *, t):
+    return RequestPolled(t=t, request_id=request_id)
+
+
+def setting(key, value, *, t, task=None):
+    return SettingChanged(t=t, key=key, value=value, task=task)
 
 
 def cancelled(request_id, *, t):
     return RequestCancelled(t=t, request_id=request_id, reason="test")
 
 
-def returned(fence, *, t, clean=True, computed_s=0.5):
-    return LeaseReturned(t=t, fence=fence, clean=clean, computed_s=computed_s)
+def returned(fence, *, t, clean=True, computed_s=0.5, yielded=False):
+    return LeaseReturned(t=t, fence=fence, clean=clean, computed_s=computed_s, yielded=yielded)
 
 
 def renewed(fence, *, t):
@@ -42,8 +51,8 @@ def slot_failed(slot, *, t):
     return SlotFailed(t=t, slot=slot, reason="test")
 
 
-def idled(slot, *, t):
-    return ExecutorIdled(t=t, slot=slot)
+def idled(slot, *, t, fence=None):
+    return ExecutorIdled(t=t, slot=slot, fence=fence)
 
 
 def started(slot, *, t, epoch):

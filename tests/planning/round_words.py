@@ -8,6 +8,7 @@ from drlnb.records.base import from_plain
 from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.distribution import HostCompleted, HostUnreachable
 from drlnb.records.ids import Fence
+from drlnb.records.leasing import GradientsRestored, YieldAsked
 from drlnb.records.placement import NodeLost
 from drlnb.records.warmup import CollectorLost, CollectorReady
 
@@ -105,7 +106,7 @@ class Master:
     def lost(self, i, node="n0", reason="killed", detail=""):
         return self.feed(CollectorLost, collector=i, node=node, reason=reason, detail=detail)
 
-    def granted(self, *, token=None, request_id=None, waited_s=0.0):
+    def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False):
         self.token = token or self.token + 1
         return self.feed(
             words.LeaseReceived,
@@ -113,7 +114,14 @@ class Master:
             fence=fence(self.token),
             slots=("n0/cpu0",),
             waited_s=waited_s,
+            demand=demand,
         )
+
+    def yield_asked(self, token=None):
+        return self.feed(YieldAsked, fence=fence(token or self.token))
+
+    def restored(self, *, token=None, elapsed_s=0.01):
+        return self.feed(GradientsRestored, round=self.version, fence=fence(token or self.token), elapsed_s=elapsed_s)
 
     def lease_lost(self, token=None, reason="expired"):
         return self.feed(words.LeaseLost, fence=fence(token or self.token), reason=reason)
@@ -136,13 +144,14 @@ class Master:
             episodes=episodes,
         )
 
-    def computed(self, i, *, token=None, elapsed_s=0.5):
+    def computed(self, i, *, token=None, elapsed_s=0.5, key=""):
         return self.feed(
             words.GradientComputed,
             collector=i,
             round=self.version,
             fence=fence(token or self.token),
             elapsed_s=elapsed_s,
+            key=key,
         )
 
     def made(self, *, token=None, elapsed_s=0.25, n_bytes=100, metrics=None):

@@ -34,7 +34,7 @@ def test_a_slot_is_asked_for_once(name, has):
 
 def test_an_unknown_planner():
     """The message lists the names."""
-    with pytest.raises(ValueError, match="one of round, last, got 'best'"):
+    with pytest.raises(ValueError, match="one of round, yield, last, got 'best'"):
         hold_planner("best")
 
 

@@ -264,7 +264,7 @@ def test_an_unknown_hold_planner_is_refused():
     master = Master()
     master.at_version_1()
     assert master.set("leasing.hold", "never") == (
-        RequestRefused(subject="leasing.hold", reason="hold planner must be one of round, last, got 'never'"),
+        RequestRefused(subject="leasing.hold", reason="hold planner must be one of round, yield, last, got 'never'"),
     )
     assert master.set("leasing.ttl_s", 5.0) == ()
     master.to_commit()
@@ -319,7 +319,7 @@ def test_defaults():
     """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
-            "hold": "round", "warmup": "cold", "batching": "equal", "swapping": "none", "distribution": "star",
+            "hold": "yield", "warmup": "cold", "batching": "equal", "swapping": "none", "distribution": "star",
             "placement": "first",
         },
         "checkpoint_every": 10,
@@ -334,9 +334,11 @@ def test_defaults():
         "env_timeout_s": 60.0,
         "max_collector_errors": 3,
         "max_executor_deaths": 3,
+        "streams": False,
+        "switch_limit_frac": 0.2,
         "replay": False,
         "max_replay_losses": 5,
         "n_replay_losses": 0,
     }  # fmt: skip
     machine = RoundMachine({"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 1, "total_timesteps": 1})
-    assert machine.hold.planner.name == "round"
+    assert machine.hold.planner.name == "yield"

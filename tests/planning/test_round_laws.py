@@ -13,6 +13,7 @@ from drlnb.planning.round import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.distribution import HostCompleted, HostUnreachable, SendChunk
+from drlnb.records.leasing import GradientsRestored, YieldAsked
 from drlnb.records.placement import NodeLost
 from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 
@@ -38,6 +39,7 @@ class Peer:
                 max_executor_deaths=10_000,
                 eval_freq=n_collectors * self.rng.choice([0, 8, 12]),
                 eval_keep_best=True,
+                streams=self.rng.random() < 0.5,
             )
         )
         self.kind = False
@@ -56,6 +58,9 @@ class Peer:
         self.used = set()
         self.freed = set()
         self.settings = {}
+        self.staged = {}
+        self.kept = {}
+        self.n_yields = 0
         self.alive = {}
         self.version = 0
 
@@ -84,7 +89,13 @@ class Peer:
 
     def fault(self):
         """Do one unkind thing."""
-        self.rng.choice([self.kill_collector, self.kill_node, self.lose_lease, self.kill_executor, self.wish])()
+        faults = [self.kill_collector, self.kill_node, self.lose_lease, self.kill_executor, self.wish, self.demand]
+        self.rng.choice(faults)()
+
+    def demand(self):
+        """Somebody else waits: whoever holds is asked, and so is one that has returned its lease already."""
+        for token in [*self.live_fences, self.token]:
+            self.send(YieldAsked, fence=fence(token))
 
     def kill_collector(self):
         i = self.rng.choice(list(self.machine.crew.members))
@@ -112,7 +123,7 @@ class Peer:
     def wish(self):
         kind = self.rng.choice([words.PauseAsked, words.ResumeAsked, words.CheckpointAsked, SettingChanged])
         if kind is SettingChanged:
-            self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "last", "never"]), task="a")
+            self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "yield", "last", "never"]), task="a")
             self.send(kind, key="rl.ent_coef", value=self.rng.random(), task="a")
         else:
             self.send(kind)
@@ -126,11 +137,21 @@ class Peer:
     def grant(self, request_id):
         self.token += 1
         self.live_fences.add(self.token)
-        self.send(words.LeaseReceived, request_id=request_id, fence=fence(self.token), slots=("s",), waited_s=0.1)
+        self.send(
+            words.LeaseReceived,
+            request_id=request_id,
+            fence=fence(self.token),
+            slots=("s",),
+            waited_s=self.rng.choice([0.0, 0.1]),
+            demand=self.rng.random() < 0.5,
+        )
 
     def on_ReturnLease(self, command):
         self.live_fences.discard(command.fence.token)
         self.returned.add(command.fence)
+        self.n_yields += command.yielded
+        if command.yielded:
+            assert command.fence not in self.finished, "nothing is given away while it is being finished"
 
     def under(self, command):
         """Check that the machine has not given this lease away."""
@@ -180,11 +201,28 @@ class Peer:
         assert command.version == self.version, "gradients start from the committed version"
         settings = self.settings.setdefault(command.round, dict(command.settings))
         assert settings == command.settings, "a round has one set of settings, whoever computes it"
+        self.stage(command.fence, command.collector)
+        key = f"g/{command.key}/{command.fence}" if command.keep else ""
+        self.kept[key] = (command.round, command.collector)
         self.computing(
             command,
             words.GradientComputed,
-            collector=command.collector, round=command.round, fence=command.fence, elapsed_s=0.1,
+            collector=command.collector, round=command.round, fence=command.fence, elapsed_s=0.1, key=key,
         )  # fmt: skip
+
+    def stage(self, under, collector):
+        there = self.staged.setdefault(under, set())
+        assert collector not in there, "I11: a collector's gradient enters a round once"
+        there.add(collector)
+
+    def on_RestoreGradients(self, command):
+        self.under(command)
+        self.store.learn(command.fence, 1)
+        assert command.version == self.version, "gradients belong to the committed version"
+        for collector, key in zip(command.collectors, command.keys, strict=True):
+            assert self.kept[key] == (command.round, collector), "a gradient is that of its batch"
+            self.stage(command.fence, collector)
+        self.computing(command, GradientsRestored, round=command.round, fence=command.fence, elapsed_s=0.1)
 
     def on_InitialiseParameters(self, command):
         self.store.learn(command.fence, 1)
@@ -196,6 +234,7 @@ class Peer:
         self.finished.add(command.fence)
         assert sum(command.weights.values()) == pytest.approx(1.0)
         assert len(command.weights) == len(self.machine.crew.members)
+        assert self.staged[command.fence] == set(self.machine.crew.members), "S5: all gradients make the update"
         self.ready(command, command.round)
 
     def ready(self, command, k):
@@ -294,7 +333,7 @@ def keep_the_laws(seed, n_unkind, hold, n_collectors):
     assert not peer.live_fences, "every lease has come back"
 
 
-LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "last"]), st.integers(1, 3))
+LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "yield", "last"]), st.integers(1, 3))
 
 
 @settings(max_examples=120)

@@ -39,8 +39,8 @@ def arguments(**changes):
 
 
 def test_two_tasks_on_one_slot_both_finish():
-    """Each makes all its rounds; there is one grant per task and round, and one for version 1."""
-    result = simulate_train(2, 1, 5, 2, validate=True)
+    """S1, S3: each makes all its rounds; `round` has one grant per task and round, and one for version 1."""
+    result = simulate_train(2, 1, 5, 2, "round", validate=True)
     assert result.ends == {"sim0": "done", "sim1": "done"}
     for name in result.ends:
         rows = result.streams[f"task-{name}-a1"].of(MetricsRecorded)
@@ -49,7 +49,7 @@ def test_two_tasks_on_one_slot_both_finish():
     assert {stream.header.origin for stream in result.streams.values()} == {"simulated"}
 
 
-@pytest.mark.parametrize("hold", ["round", "last"])
+@pytest.mark.parametrize("hold", ["round", "yield", "last"])
 def test_utilisation_is_below_its_bound(hold):
     """No rule of holding can compute more than the tasks have to compute; what is held covers what is computed."""
     for seed in range(3):
@@ -183,7 +183,7 @@ def test_the_commands_last_line_is_json(capsys, tmp_path):
     """One object with rows; the numbers are those of the run; the journal lies where it was asked for."""
     assert main(arguments(json=True, out=str(tmp_path))) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    result = simulate_train(2, 1, 3, 2)
+    result = simulate_train(2, 1, 3, 2, "round")
     assert report["utilisation_frac"] == result.utilisation_frac
     assert report["inflation"] == result.inflation
     assert report["bench"] == "simulate-train"
@@ -204,7 +204,7 @@ def test_wrong_numbers_are_refused_together():
         "--rounds must be in 1..100000, got 0",
         "--collectors must be in 1..256, got 257",
         "--seed must be >= 0, got -1",
-        "--hold must be one of round, last, got 'best'",
+        "--hold must be one of round, yield, last, got 'best'",
     )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Self
 
-from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, SLOT_STATES, Lease, Slot, TaskBook
-from drlnb.planning.leasing.queueing import FifoQueue, FreeSlots, Ranking
+from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot, TaskBook
+from drlnb.planning.leasing.load import LoadBook
+from drlnb.planning.leasing.queueing import FreeSlots, Kind, Ranking, Waiting
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
@@ -24,7 +25,7 @@ from drlnb.records.leasing import (
     SlotDrained,
 )
 
-__all__ = ["Ledger", "Records"]
+__all__ = ["Ledger", "Records", "kind_of"]
 
 #: What a machine answers, in its order.
 Records = list[Record]
@@ -45,12 +46,26 @@ class Ledger:
         self.tasks: dict[str, TaskBook] = {}
         #: Requests and leases that have not ended, by request id.
         self.open: dict[str, Lease] = {}
-        self.queue = FifoQueue()
+        self.queue = Waiting()
+        #: Requests so far: the number of an arrival.
+        self.n_asked = 0
+        #: The gang that slots are reserved for, and those slots.
+        self.gang: str | None = None
+        self.reserved: set[str] = set()
+        #: Live leases by token whose holders would give way and have not been asked to.
+        self.deaf: dict[int, Lease] = {}
+        self.load = LoadBook()
+        #: Slots that have not failed, and how many slots serve each set that requests are restricted to.
+        self.n_live = 0
         #: Leases by token, so in the order of their grants.
         self.live: OrderedDict[int, Lease] = OrderedDict()
         self.free = FreeSlots()
         #: Tokens by the second, on the clock less its lag, at which silence will have lasted too long.
         self.silent: Ranking[int] = Ranking()
+        #: Tokens by the second at which they will have been held for too long.
+        self.longest: Ranking[int] = Ranking()
+        #: Numbers of waiting requests by the last word of their requesters.
+        self.polls: Ranking[str] = Ranking()
         self._event: Event | None = None
         self._task: str | None = None
 
@@ -112,12 +127,21 @@ class Ledger:
             slots=lease.slots,
             ttl_s=lease.ttl_s,
             waited_s=lease.granted_t - lease.asked_t,
+            demand=lease.asked,
         )
+
+    def usable(self, lease: Lease) -> Iterator[Slot]:
+        """Yield the slots that exist and may serve a request."""
+        for name in lease.allowed or self.slots:
+            slot = self.slots.get(name)
+            if slot is not None and slot.state != "failed" and not slot.closed:
+                yield slot
 
     # -------------------------------------------------------------- steps of a slot
     def add(self, slot: Slot) -> None:
         """Enter a new slot, free."""
         self.slots[slot.name] = slot
+        self.n_live += 1
         self.free.put(slot.name, slot.node, slot.used_t)
 
     def move(self, slot: Slot, cause: str, token: int = 0) -> None:
@@ -127,7 +151,13 @@ class Ledger:
             raise self.forbidden(f"slot {slot.name} {slot.state}, {cause}")
         if slot.state == "granted":
             slot.used_t = self.t
+        slot.drains = slot.token if after == "draining" else 0
+        self.n_live += (slot.state == "failed") - (after == "failed")
         slot.state, slot.token = after, token
+        if after == "reserved":
+            self.reserved.add(slot.name)
+        else:
+            self.reserved.discard(slot.name)
         if after == "free":
             self.free.put(slot.name, slot.node, slot.used_t)
         else:
@@ -145,19 +175,52 @@ class Ledger:
 
     # -------------------------------------------------------------- steps of a request and its lease
     def ask(self, lease: Lease) -> None:
-        """Enter a new request at the end of the queue."""
+        """Enter a new request."""
+        self.n_asked += 1
+        lease.number = self.n_asked
         self.open[lease.request_id] = self.tasks[lease.task].open[lease.request_id] = lease
-        self.queue.put(lease.request_id)
+        self.load.asked(lease.task, self.tasks[lease.task], lease)
+        self.hear(lease)
 
-    def grant(self, lease: Lease, slot: str, ttl_s: float) -> Records:
-        """Lend a free slot to a request."""
-        self._advance(lease, "grant")
+    def hear(self, lease: Lease) -> None:
+        """Note that a requester still waits."""
+        lease.polled_s = self.t - self.lag_s
+        self.polls.put(lease.request_id, lease.polled_s)
+
+    def line_up(self, lease: Lease, rank: float, turn: float) -> None:
+        """Give a waiting request its place."""
+        lease.rank, lease.turn = rank, turn
+        self.free.watch(lease.allowed)
+        self.queue.put(lease.request_id, kind_of(lease), rank, lease.number)
+
+    def _step_out(self, lease: Lease) -> None:
+        """Take a request out of the queue, if it is there."""
         self.queue.drop(lease.request_id)
+        self.polls.drop(lease.request_id)
+        if all(allowed != lease.allowed for allowed, _ in self.queue.kinds):
+            self.free.forget(lease.allowed)
+        if self.gang == lease.request_id:
+            self.gang = None
+
+    def grant(
+        self, lease: Lease, slots: tuple[str, ...], *, ttl_s: float, max_hold_s: float, demand: bool, resident: bool
+    ) -> Records:
+        """Lend free or reserved slots to a request; `demand`: somebody else waits for one of them."""
+        self._advance(lease, "grant")
+        self._step_out(lease)
         self.token += 1
-        lease.token, lease.slots, lease.granted_t, lease.ttl_s = self.token, (slot,), self.t, ttl_s
+        lease.token, lease.slots, lease.granted_t = self.token, slots, self.t
+        lease.ttl_s, lease.max_hold_s = ttl_s, max_hold_s
+        lease.resident = resident
+        self.load.turn = max(self.load.turn, lease.turn)
         self.live[lease.token] = lease
-        self.move(self.slots[slot], "grant", lease.token)
+        for name in slots:
+            self.move(self.slots[name], "grant", lease.token)
         self.see(lease)
+        self.longest.put(lease.token, self.t + max_hold_s)
+        lease.asked = demand and lease.yields
+        if lease.yields and not demand:
+            self.deaf[lease.token] = lease
         granted = LeaseGranted(
             fence=self.fence(lease),
             request_id=lease.request_id,
@@ -166,8 +229,23 @@ class Ledger:
             round=lease.round,
             slots=lease.slots,
             waited_s=lease.granted_t - lease.asked_t,
+            resident=lease.resident,
         )
         return [granted, self.grant_command(lease)]
+
+    def holds_version(self, lease: Lease, slot: str) -> bool:
+        """Return whether a slot holds the parameters that a request's round begins with."""
+        version, epoch = self.tasks[lease.task].resident.get(slot, (-1, -1))
+        return version == lease.round and epoch == self.slots[slot].executor_epoch
+
+    def settle(self, lease: Lease, *, yielded: bool) -> None:
+        """Note what the slots of a lease hold that ended in good order."""
+        book = self.tasks[lease.task]
+        kept = book.resident if yielded else {}
+        version = lease.round if yielded else lease.round + 1
+        book.resident = kept | {name: (version, self.slots[name].executor_epoch) for name in lease.slots}
+        for name in lease.slots:
+            self.slots[name].deaths = ()
 
     def see(self, lease: Lease) -> None:
         """Note a sign of life."""
@@ -181,6 +259,7 @@ class Ledger:
     def release(self, lease: Lease, reason: str, computed_s: float = 0.0) -> Records:
         """End a lease; its slots are still to be moved."""
         self._close(lease, "release")
+        self.load.ended(self.tasks[lease.task], lease, self.t - lease.granted_t, computed_s)
         released = LeaseReleased(
             fence=self.fence(lease),
             task=lease.task,
@@ -194,6 +273,7 @@ class Ledger:
     def expire(self, lease: Lease, reason: str) -> Records:
         """Take a lease away and drain its slots."""
         self._close(lease, "expire")
+        self.load.ended(self.tasks[lease.task], lease, self.t - lease.granted_t, 0.0)
         expired = LeaseExpired(
             fence=self.fence(lease),
             task=lease.task,
@@ -226,35 +306,13 @@ class Ledger:
         book = self.tasks[lease.task]
         del self.open[lease.request_id], book.open[lease.request_id]
         book.ended.append(lease.request_id)
-        self.queue.drop(lease.request_id)
+        self._step_out(lease)
         self.live.pop(lease.token, None)
+        self.deaf.pop(lease.token, None)
         self.silent.drop(lease.token)
+        self.longest.drop(lease.token)
 
     # -------------------------------------------------------------- the whole
-    def laws(self) -> Iterator[tuple[bool, str]]:
-        """Yield whether each law of the state holds, and the law in words."""
-        live, slots = self.live, self.slots.values()
-        yield all(slot.state in SLOT_STATES for slot in slots), "a slot is in one of the known states"
-        held = [(name, token) for token, lease in live.items() for name in lease.slots]
-        yield len({name for name, _ in held}) == len(held), "no slot has two live leases"
-        granted = {(slot.name, slot.token) for slot in slots if slot.state == "granted"}
-        yield granted == set(held), "the granted slots are those of the live leases"
-        free = {slot.name for slot in slots if slot.state == "free"}
-        yield len(free) == len(self.free) and all(name in self.free for name in free), "the free slots are on offer"
-        yield not (self.free and self.queue), "nobody waits while a slot is free"
-        pending = {name for name, lease in self.open.items() if lease.state == "pending"}
-        yield pending == set(self.queue), "the pending requests are those in the queue"
-        yield all(not self.open[name].slots for name in pending), "a waiting request holds nothing"
-        granted_ids = {name for name, lease in self.open.items() if lease.state == "granted"}
-        yield granted_ids == {lease.request_id for lease in live.values()}, "the granted requests are the live leases"
-        yield all(0 < token <= self.token for token in live), "no fence is above the last one granted"
-        yield list(live) == sorted(live), "leases are in the order of their fences"
-        yield len(self.silent) == len(live) and all(token in self.silent for token in live), "each silence is watched"
-        floors = {name: book.floor for name, book in self.tasks.items()}
-        yield all(one.attempt >= floors[one.task] for one in self.open.values()), "no attempt that is over is open"
-        keys = {(one.task, one.attempt, one.round) for one in self.open.values()}
-        yield len(keys) == len(self.open), "one open request per task, attempt and round"
-
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data, fit for JSON."""
         return {
@@ -262,40 +320,67 @@ class Ledger:
             "t": self.t,
             "lag_s": self.lag_s,
             "token": self.token,
-            "slots": [asdict(slot) for slot in self.slots.values()],
+            "n_asked": self.n_asked,
+            "gang": self.gang,
+            "slots": [asdict(slot) | {"deaths": list(slot.deaths)} for slot in self.slots.values()],
             # In the order of asking, which is the order in which a lost node's or a stopped task's are ended.
-            "open": [asdict(lease) | {"slots": list(lease.slots)} for lease in self.open.values()],
+            "open": [
+                asdict(lease) | {"slots": list(lease.slots), "allowed": list(lease.allowed)}
+                for lease in self.open.values()
+            ],
             "waiting": list(self.queue),
             "live": [lease.request_id for lease in self.live.values()],
-            "tasks": {
-                name: {
-                    "floor": book.floor,
-                    "ended": list(book.ended),
-                    "story": [record.to_row() for record in book.story],
-                }
-                for name, book in self.tasks.items()
-            },
+            "tasks": {name: book.snapshot() for name, book in self.tasks.items()},
+            "load": self.load.snapshot(),
         }
 
     @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Rebuild the state of :meth:`snapshot`."""
+    def from_snapshot(cls, snapshot: Mapping[str, Any], max_hold_s: float) -> Self:
+        """Rebuild the state of :meth:`snapshot`; `max_hold_s` is for leases of a version that did not keep theirs."""
         ledger = cls(snapshot["epoch"])
         ledger.t, ledger.lag_s, ledger.token = snapshot["t"], snapshot["lag_s"], snapshot["token"]
-        for name, plain in snapshot["tasks"].items():
-            book = ledger.tasks[name] = TaskBook(floor=plain["floor"])
-            book.ended.extend(plain["ended"])
-            book.story.extend(Record.from_row(row) for row in plain["story"])
+        ledger.n_asked, ledger.gang = snapshot.get("n_asked", 0), snapshot.get("gang")
+        ledger.tasks = {name: TaskBook.from_snapshot(plain) for name, plain in snapshot["tasks"].items()}
+        if "load" in snapshot:
+            ledger.load.restore(snapshot["load"])
         for plain in snapshot["slots"]:
-            slot = ledger.slots[plain["name"]] = Slot(**plain)
-            if slot.state == "free":
-                ledger.free.put(slot.name, slot.node, slot.used_t)
+            ledger._take_slot(
+                Slot(**{"gone": plain["state"] == "failed", **plain, "deaths": tuple(plain.get("deaths", ()))})
+            )
         for plain in snapshot["open"]:
-            lease = Lease(**{**plain, "slots": tuple(plain["slots"])})
+            shape = {"slots": tuple(plain["slots"]), "allowed": tuple(plain.get("allowed", ()))}
+            lease = Lease(**{**plain, **shape})
             ledger.open[lease.request_id] = ledger.tasks[lease.task].open[lease.request_id] = lease
         for request_id in snapshot["waiting"]:
-            ledger.queue.put(request_id)
+            ledger._take_waiting(ledger.open[request_id])
         for lease in (ledger.open[request_id] for request_id in snapshot["live"]):
-            ledger.live[lease.token] = lease
-            ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
+            lease.max_hold_s = lease.max_hold_s or max_hold_s
+            ledger._take_live(lease)
         return ledger
+
+    def _take_slot(self, slot: Slot) -> None:
+        self.slots[slot.name] = slot
+        self.n_live += slot.state != "failed"
+        if slot.state == "free":
+            self.free.put(slot.name, slot.node, slot.used_t)
+        elif slot.state == "reserved":
+            self.reserved.add(slot.name)
+
+    def _take_waiting(self, lease: Lease) -> None:
+        if lease.number == 0:  # of a version that kept no numbers: they are in their order
+            self.n_asked += 1
+            lease.number, lease.rank = self.n_asked, lease.asked_t
+        self.line_up(lease, lease.rank, lease.turn)
+        self.polls.put(lease.request_id, lease.polled_s)
+
+    def _take_live(self, lease: Lease) -> None:
+        self.live[lease.token] = lease
+        self.silent.put(lease.token, lease.seen_s + lease.ttl_s)
+        self.longest.put(lease.token, lease.granted_t + lease.max_hold_s)
+        if lease.yields and not lease.asked:
+            self.deaf[lease.token] = lease
+
+
+def kind_of(lease: Lease) -> Kind:
+    """Return the kind of a request: what may serve it, and how much of it."""
+    return lease.allowed, lease.n_slots

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from drlnb.records.base import Record
 
@@ -16,13 +17,16 @@ LEASE_LIFE: Mapping[tuple[str, str], str] = {
     ("granted", "expire"): "expired",
 }
 
-#: The states of a slot; reservations will add a fifth.
-SLOT_STATES = ("free", "granted", "draining", "failed")
+#: The states of a slot.
+SLOT_STATES = ("free", "reserved", "granted", "draining", "failed")
 
 #: (state, cause) -> next state of a slot; what is not here is forbidden.  No cause is a timer: a kernel that runs
 #: cannot be taken away, so only its executor's word (``idle``) or a new executor (``restart``) frees a slot.
 SLOT_LIFE: Mapping[tuple[str, str], str] = {
     ("free", "grant"): "granted",
+    ("free", "reserve"): "reserved",
+    ("reserved", "unreserve"): "free",
+    ("reserved", "grant"): "granted",
     ("granted", "return"): "free",
     ("granted", "drain"): "draining",
     ("granted", "restart"): "free",
@@ -30,6 +34,7 @@ SLOT_LIFE: Mapping[tuple[str, str], str] = {
     ("draining", "restart"): "free",
     ("failed", "restart"): "free",
     ("free", "fail"): "failed",
+    ("reserved", "fail"): "failed",
     ("granted", "fail"): "failed",
     ("draining", "fail"): "failed",
 }
@@ -39,6 +44,9 @@ _STORY = 10
 
 #: Ended request ids kept per task, so that a late repeat is not taken for a new request.
 _ENDED = 16
+
+#: Holds and rounds kept per task, for what is expected of its next one.
+_HOLDS, _DUTIES = 32, 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +62,14 @@ class Slot:
     used_t: float = -1.0
     #: Token of the live lease that holds it; 0 if none does.
     token: int = 0
+    #: Token of the lease that drains from it; 0 if none does.
+    drains: int = 0
+    #: Holders under which its executors died in a row ("" for none), since its last lease that ended well.
+    deaths: tuple[str, ...] = ()
+    #: Why it is lent no more; empty if it may be.
+    closed: str = ""
+    #: Its executor is gone: only a new one brings the slot back.
+    gone: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +83,22 @@ class Lease:
     #: Node of the master that asked.
     node: str
     asked_t: float
+    n_slots: int = 1
+    #: Priority that the request names; a person's word for the task goes before it.
+    priority: int = 0
+    #: Slots that may serve it; empty: any.
+    allowed: tuple[str, ...] = ()
+    home: str | None = None
+    #: Its holder gives way when asked to.
+    yields: bool = False
+    #: Number of its arrival.
+    number: int = 0
+    #: Its place in the queue: smallest first, equal ones by arrival.
+    rank: float = 0.0
+    #: Turn of the round robin in which it is served (queue ``drr``).
+    turn: float = 0.0
+    #: Last word of the requester while it waits, in seconds of event time less the lag known by then.
+    polled_s: float = 0.0
     state: str = "pending"
     #: 0 until granted.
     token: int = 0
@@ -75,6 +107,11 @@ class Lease:
     #: Last sign of life, in seconds of event time less the lag known by then.
     seen_s: float = 0.0
     ttl_s: float = 0.0
+    #: Longest hold in seconds.
+    max_hold_s: float = 0.0
+    #: Its holder has been told that somebody waits.
+    asked: bool = False
+    resident: bool = False
 
 
 @dataclass(slots=True)
@@ -85,5 +122,48 @@ class TaskBook:
     floor: int = 0
     #: Open requests and leases, by request id.
     open: dict[str, Lease] = field(default_factory=dict)
+    #: Priority that a person gave to the task; None: that of its requests.
+    priority: int | None = None
+    #: Slot -> (version of the parameters that it holds, its executor epoch).
+    resident: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Latest holds, in slot seconds per slot.
+    holds: deque[float] = field(default_factory=lambda: deque(maxlen=_HOLDS))
+    #: Their 95th percentile, None before the first.
+    hold_p95_s: float | None = None
+    #: Turn at which the slot seconds of its latest lease are paid off (queue ``drr``).
+    turn: float = 0.0
+    #: Round of its latest request, and the event time of the round's first one.
+    round: int = -1
+    round_t: float = 0.0
+    #: Seconds computed in it, and waited for slots.
+    computed_s: float = 0.0
+    waited_s: float = 0.0
+    #: Slot compute / (round time - waiting) of the latest rounds.
+    duties: deque[float] = field(default_factory=lambda: deque(maxlen=_DUTIES))
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=_ENDED))
     story: deque[Record] = field(default_factory=lambda: deque(maxlen=_STORY))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state beside the open requests as plain data."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return plain | {
+            "resident": {slot: list(held) for slot, held in self.resident.items()},
+            "holds": list(self.holds),
+            "duties": list(self.duties),
+            "ended": list(self.ended),
+            "story": [record.to_row() for record in self.story],
+        }
+
+    @classmethod
+    def from_snapshot(cls, plain: Mapping[str, Any]) -> Self:
+        """Rebuild the state of :meth:`snapshot`; one of an earlier version lacks what was not kept then."""
+        book = cls(**{name: plain[name] for name in _PLAIN if name in plain})
+        book.resident = {slot: (held[0], held[1]) for slot, held in plain.get("resident", {}).items()}
+        for name in ("holds", "duties", "ended"):
+            getattr(book, name).extend(plain.get(name, ()))
+        book.story.extend(Record.from_row(row) for row in plain["story"])
+        return book
+
+
+#: Fields of a task's book that are plain data as they are.
+_PLAIN = ("floor", "priority", "hold_p95_s", "turn", "round", "round_t", "computed_s", "waited_s")

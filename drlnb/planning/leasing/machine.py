@@ -1,19 +1,22 @@
 """What follows from each event for the leases?  The pure machine of seed 000, paragraphs 6 and 8.
 
-A lease is a right to enqueue work on the executor of a slot.  Requests wait in order of arrival; each grant carries a
-higher fence (queue and fence are ours).  A holder that is silent for its time to live loses the lease, and its slot
+A lease is a right to enqueue work on the executor of a slot.  Requests wait by rank (:mod:`.pump`); each grant carries
+a higher fence (queue and fence are ours).  A holder that is silent for its time to live loses the lease, and its slot
 *drains*: no timer ever frees a slot, only the word of its executor (:class:`ExecutorIdled`) or a new executor does,
-because a kernel that runs cannot be taken away.  Every event costs O(log n), except the loss of a node, which looks at
-all slots and open requests.
+because a kernel that runs cannot be taken away.  An event about single slots costs O(log n) in the requests that wait;
+the loss of a node looks at all slots and open requests, and so does a gang that slots are kept for.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
+from drlnb.planning.leasing.laws import laws
 from drlnb.planning.leasing.ledger import Ledger, Records
-from drlnb.planning.leasing.life import Lease, Slot, TaskBook
+from drlnb.planning.leasing.life import Lease, TaskBook
+from drlnb.planning.leasing.pump import ask_holders, line_up, pump
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.slots import SlotRules, refused
 from drlnb.records.base import Event, Record
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
 from drlnb.records.errors import ConfigError
@@ -23,18 +26,23 @@ from drlnb.records.leasing import (
     LeaseRenewed,
     LeaseReturned,
     RequestCancelled,
-    RequestRefused,
+    RequestPolled,
+    RequestUnmet,
     SlotAdded,
     SlotFailed,
-    SlotFreed,
     SlotRequested,
 )
 from drlnb.records.placement import NodeLost, TaskStopped
 
-__all__ = ["LeaseTable"]
+__all__ = ["LeaseTable", "priority_problem"]
+
+#: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
+_PRIORITIES = range(-100, 101)
+#: Name of the deadline after which a gang is due for a reservation; the request's id follows.
+_RESERVE = "reserve/"
 
 
-class LeaseTable:
+class LeaseTable(SlotRules):
     """The leases of one pool.
 
     Parameters
@@ -80,7 +88,11 @@ class LeaseTable:
         if handler is None:
             raise ledger.forbidden("without a rule for it")
         out = handler(self, event)
-        out += self._pump()
+        out += pump(ledger, self.settings)
+        if isinstance(event, SlotRequested):
+            out += self._waits(event.request_id)
+        if self.settings.estimates and (load := ledger.load.estimate(ledger.t, ledger.n_live)) is not None:
+            out.append(load)
         if ledger.live and not self._reaping:
             self._reaping = True
             out.append(SetDeadline(name="reap", after_s=self.settings.reap_s))
@@ -95,7 +107,7 @@ class LeaseTable:
         AssertionError
             If something does not; the message lists all of it.
         """
-        broken = [law for holds, law in self._ledger.laws() if not holds]
+        broken = [law for holds, law in laws(self._ledger) if not holds]
         if not (self._reaping or not self._ledger.live):
             broken.append("a reap deadline is set while a lease is held")
         if broken:
@@ -103,7 +115,7 @@ class LeaseTable:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data, fit for JSON."""
-        return {**self._ledger.snapshot(), "ttl_s": self.settings.ttl_s, "reaping": self._reaping}
+        return {**self._ledger.snapshot(), "settings": asdict(self.settings), "reaping": self._reaping}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take on the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
@@ -115,76 +127,27 @@ class LeaseTable:
         """
         if snapshot["epoch"] != self.epoch:
             raise ValueError(f"snapshot must be of epoch {self.epoch}, got {snapshot['epoch']}")
-        self._ledger = Ledger.from_snapshot(snapshot)
-        self.settings = replace(self.settings, ttl_s=snapshot["ttl_s"])
+        settings = snapshot.get("settings") or {"ttl_s": snapshot["ttl_s"]}  # an earlier version kept this one
+        self.settings = replace(self.settings, **settings)
+        self._ledger = Ledger.from_snapshot(snapshot, self.settings.max_hold_s)
         self._reaping = snapshot["reaping"]
 
-    def _pump(self) -> Records:
-        """Grant free slots to those who wait, in their order."""
-        ledger, out = self._ledger, Records()
-        while (request_id := ledger.queue.first()) is not None:
-            lease = ledger.open[request_id]
-            slot = ledger.free.best(lease.node)
-            if slot is None:
-                break
-            out += ledger.grant(lease, slot, self.settings.ttl_s)
+    def _waits(self, request_id: str) -> Records:
+        """Say what follows from a request that was not granted at once."""
+        ledger = self._ledger
+        lease = ledger.open.get(request_id)
+        if lease is None or lease.state != "pending" or lease.asked_t != ledger.t:
+            return []
+        out = ask_holders(ledger, lease)
+        if lease.n_slots > 1 or lease.allowed:
+            n_allowed = sum(1 for _ in ledger.usable(lease))
+            if n_allowed < lease.n_slots:
+                out.append(
+                    RequestUnmet(request_id=request_id, task=lease.task, n_slots=lease.n_slots, n_allowed=n_allowed)
+                )
+        if lease.n_slots > 1:
+            out.append(SetDeadline(name=_RESERVE + request_id, after_s=self.settings.reserve_after_s))
         return out
-
-    # -------------------------------------------------------------- slots
-    def _on_slot_added(self, event: SlotAdded) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None:
-            self._ledger.add(
-                Slot(name=event.slot, node=event.node, device=event.device, executor_epoch=event.executor_epoch)
-            )
-            return []
-        if slot.node != event.node:
-            raise self._ledger.forbidden(f"slot {slot.name} on node {slot.node}")
-        if event.executor_epoch > slot.executor_epoch:
-            slot.device = event.device
-            return self._restarted(slot, event.executor_epoch)
-        if event.executor_epoch == slot.executor_epoch and slot.state != "failed":
-            return []
-        return [
-            _refused(slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
-        ]
-
-    def _on_executor_started(self, event: ExecutorStarted) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None or slot.state == "failed":
-            return [_refused(event.slot, "must be added first")]
-        if event.executor_epoch <= slot.executor_epoch:
-            return [_refused(slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")]
-        return self._restarted(slot, event.executor_epoch)
-
-    def _restarted(self, slot: Slot, executor_epoch: int) -> Records:
-        """Note a new executor: the work of the former one is gone, and with it a lease that was held."""
-        ledger, lease = self._ledger, self._ledger.live.get(slot.token)
-        slot.executor_epoch = executor_epoch
-        if slot.state == "free":
-            return []
-        ledger.move(slot, "restart")
-        if lease is None:
-            return [SlotFreed(slot=slot.name)]
-        return ledger.release(lease, "executor-died") + ledger.drain(lease, "executor-died")
-
-    def _on_slot_failed(self, event: SlotFailed) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        return [_refused(event.slot, "is not in the pool")] if slot is None else self._fail(slot, "slot-failed")
-
-    def _fail(self, slot: Slot, reason: str) -> Records:
-        ledger, lease = self._ledger, self._ledger.live.get(slot.token)
-        if slot.state == "failed":
-            return []
-        ledger.move(slot, "fail")
-        return [] if lease is None else ledger.release(lease, reason) + ledger.drain(lease, reason)
-
-    def _on_executor_idled(self, event: ExecutorIdled) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None or slot.state != "draining":
-            return [_refused(event.slot, "is not draining")]
-        self._ledger.move(slot, "idle")
-        return [SlotFreed(slot=slot.name)]
 
     # -------------------------------------------------------------- requests and leases
     def _on_slot_requested(self, event: SlotRequested) -> Records:
@@ -195,29 +158,47 @@ class LeaseTable:
         if known is not None and (known.task, known.attempt, known.round) == wanted:
             return self._repeated(known)
         if known is not None:
-            return [_refused(event.request_id, f"is taken by task {known.task}, round {known.round}")]
+            return [refused(event.request_id, f"is taken by task {known.task}, round {known.round}")]
         if event.attempt < book.floor:
-            return [_refused(event.request_id, f"attempt {event.attempt} is over: {book.floor} or later may ask")]
+            return [refused(event.request_id, f"attempt {event.attempt} is over: {book.floor} or later may ask")]
         if event.request_id in book.ended:
-            return [_refused(event.request_id, "is over")]
+            return [refused(event.request_id, "is over")]
         if any((other.task, other.attempt, other.round) == wanted for other in book.open.values()):
-            return [_refused(event.request_id, f"another request of round {event.round} is open")]
+            return [refused(event.request_id, f"another request of round {event.round} is open")]
+        problem = _unfit(event)
+        if problem:
+            return [refused(event.request_id, problem)]
         out = self._raise_floor(book, event.attempt, f"superseded by attempt {event.attempt}")
-        ledger.ask(
-            Lease(
-                request_id=event.request_id,
-                task=event.task,
-                attempt=event.attempt,
-                round=event.round,
-                node=event.node,
-                asked_t=event.t,
-            )
+        lease = Lease(
+            request_id=event.request_id,
+            task=event.task,
+            attempt=event.attempt,
+            round=event.round,
+            node=event.node,
+            asked_t=event.t,
+            n_slots=event.n_slots,
+            priority=event.priority,
+            allowed=tuple(sorted(set(event.allowed))),
+            home=event.home,
+            yields=event.yields,
         )
+        ledger.ask(lease)
+        line_up(ledger, lease, self.settings)
         return out
+
+    def _on_request_polled(self, event: RequestPolled) -> Records:
+        lease = self._ledger.open.get(event.request_id)
+        if lease is None:
+            return [refused(event.request_id, "is not open")]
+        if lease.state == "pending":
+            self._ledger.hear(lease)
+            return []
+        return self._repeated(lease)
 
     def _repeated(self, lease: Lease) -> Records:
         """Answer a repeated request: nothing while it waits; while it is held the same grant, whose answer was lost."""
         if lease.state == "pending":
+            self._ledger.hear(lease)
             return []
         self._ledger.see(lease)
         return [self._ledger.grant_command(lease)]
@@ -225,7 +206,7 @@ class LeaseTable:
     def _on_request_cancelled(self, event: RequestCancelled) -> Records:
         lease = self._ledger.open.get(event.request_id)
         if lease is None:
-            return [_refused(event.request_id, "is not open")]
+            return [refused(event.request_id, "is not open")]
         if lease.state == "granted":
             # The grant crossed the cancellation: the requester may have used it, so the slot must drain.
             return self._ledger.end([lease], "cancelled")
@@ -243,11 +224,12 @@ class LeaseTable:
         ledger, lease = self._ledger, self._ledger.held(event.fence)
         if lease is None:
             return [ledger.stale(event.fence)]
-        out = ledger.release(lease, "returned", event.computed_s)
+        out = ledger.release(lease, "yielded" if event.yielded else "returned", event.computed_s)
         if not event.clean:
             return out + ledger.drain(lease, "returned with work in flight")
+        ledger.settle(lease, yielded=event.yielded)
         for name in lease.slots:
-            ledger.move(ledger.slots[name], "return")
+            out += self._freed(ledger.slots[name], "return")
         return out
 
     def _on_node_lost(self, event: NodeLost) -> Records:
@@ -256,11 +238,13 @@ class LeaseTable:
             if slot.node == event.node:
                 out += self._fail(slot, "node-lost")
                 # The node's next agent counts its executors anew: whichever it adds is later than this one.
-                slot.executor_epoch = -1
+                slot.executor_epoch, slot.deaths = -1, ()
         return out + ledger.end([lease for lease in ledger.open.values() if lease.node == event.node], "node-lost")
 
     def _on_task_stopped(self, event: TaskStopped) -> Records:
         book = self._ledger.tasks.setdefault(event.task, TaskBook())
+        self._ledger.load.gone(event.task)
+        book.resident.clear()
         return self._raise_floor(book, event.attempt + 1, "task-stopped")
 
     def _raise_floor(self, book: TaskBook, floor: int, reason: str) -> Records:
@@ -271,16 +255,20 @@ class LeaseTable:
     # -------------------------------------------------------------- time and settings
     def _on_deadline_passed(self, event: DeadlinePassed) -> Records:
         ledger, out = self._ledger, Records()
+        if event.name.startswith(_RESERVE):
+            return out  # the pump that follows sees which gang is due
         if event.name != "reap":
             raise ledger.forbidden("with no deadline but 'reap'")
         self._reaping = False
         while (first := ledger.silent.first()) is not None and first[0] < ledger.t - ledger.lag_s:
             out += ledger.expire(ledger.live[first[1]], "silent")
-        while ledger.live:
-            longest = next(iter(ledger.live.values()))
-            if ledger.t - longest.granted_t <= self.settings.max_hold_s:
-                break
-            out += ledger.expire(longest, "max-hold")
+        while (first := ledger.longest.first()) is not None and first[0] < ledger.t:
+            out += ledger.expire(ledger.live[first[1]], "max-hold")
+        if self.settings.lost_polls:
+            patience_s = self.settings.lost_polls * self.settings.poll_s
+            while (asked := ledger.polls.first()) is not None and asked[0] < ledger.t - ledger.lag_s - patience_s:
+                ledger.drop(ledger.open[asked[1]])
+                out.append(refused(asked[1], "place lost: its requester is silent"))
         return out
 
     def _on_loop_lagged(self, event: LoopLagged) -> Records:
@@ -290,17 +278,47 @@ class LeaseTable:
         return []
 
     def _on_setting_changed(self, event: SettingChanged) -> Records:
-        if event.key != "leasing.ttl_s":
-            return [_refused(event.key, "cannot be changed while tasks run")]
+        head, _, key = event.key.partition(".")
+        if event.key == "task.priority":
+            return self._prioritise(event)
+        if event.key in {"slot.drain", "slot.undrain"}:
+            return self._drain_slot(event)
+        if head != "leasing" or key not in {field.name for field in fields(LeasingSettings)}:
+            return [refused(event.key, "cannot be changed while tasks run")]
         try:
-            self.settings = replace(self.settings, ttl_s=event.value)
+            self.settings = replace(self.settings, **{key: event.value})
         except ConfigError as error:
-            return [_refused(event.key, str(error))]
+            return [refused(event.key, str(error))]
+        if key in {"queue", "age_quantum_s"}:
+            for request_id in tuple(self._ledger.queue):
+                line_up(self._ledger, self._ledger.open[request_id], self.settings)
+        return []
+
+    def _prioritise(self, event: SettingChanged) -> Records:
+        """Take a person's word on how urgent a task is; what waits of it changes its place."""
+        problem = priority_problem(event.value)
+        if problem or not event.task:
+            return [refused(event.key, problem or "names no task")]
+        book = self._ledger.tasks.setdefault(event.task, TaskBook())
+        book.priority = event.value
+        for lease in book.open.values():
+            if lease.state == "pending":
+                line_up(self._ledger, lease, self.settings)
         return []
 
 
-def _refused(subject: str, reason: str) -> RequestRefused:
-    return RequestRefused(subject=subject, reason=reason)
+def priority_problem(value: Any) -> str:
+    """Return what is wrong with a priority; empty if nothing is."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and value in _PRIORITIES
+    limits = f"{_PRIORITIES[0]}..{_PRIORITIES[-1]}"
+    return "" if fits else f"task.priority must be a whole number in {limits}, got {value!r}"
+
+
+def _unfit(event: SlotRequested) -> str:
+    """Return what is wrong with a request; empty if nothing is."""
+    if event.n_slots < 1:
+        return f"n_slots must be >= 1, got {event.n_slots}"
+    return priority_problem(event.priority)
 
 
 #: The rule for each kind of event.
@@ -310,6 +328,7 @@ _HANDLERS: Mapping[type[Event], Callable[[LeaseTable, Any], Records]] = {
     ExecutorIdled: LeaseTable._on_executor_idled,
     ExecutorStarted: LeaseTable._on_executor_started,
     SlotRequested: LeaseTable._on_slot_requested,
+    RequestPolled: LeaseTable._on_request_polled,
     RequestCancelled: LeaseTable._on_request_cancelled,
     LeaseRenewed: LeaseTable._on_lease_renewed,
     LeaseReturned: LeaseTable._on_lease_returned,

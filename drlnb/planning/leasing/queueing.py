@@ -3,12 +3,11 @@
 Every operation is O(log n) or better, amortised: the table answers inside a hook that must not block.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-__all__ = ["FifoQueue", "FreeSlots", "Ranking"]
+__all__ = ["FreeSlots", "Ranking", "Waiting"]
 
 Name = TypeVar("Name", int, str)
 
@@ -53,14 +52,20 @@ class Ranking(Generic[Name]):
 
 
 class FreeSlots:
-    """The free slots: the requester's node first, else the least recently used (ties by name)."""
+    """The free slots, by node and by the sets of slots that somebody waits for; the least recently used comes first."""
 
     def __init__(self) -> None:
         self._all: Ranking[str] = Ranking()
         self._on: dict[str, Ranking[str]] = {}
+        self._used: dict[str, tuple[str, float]] = {}
+        #: Set of slots that requests are restricted to -> the free ones of it.
+        self._groups: dict[tuple[str, ...], set[str]] = {}
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._all
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._used)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -69,44 +74,116 @@ class FreeSlots:
         """Enter a free slot of a node, last used at `used_t` seconds."""
         self._all.put(slot, used_t)
         self._on.setdefault(node, Ranking()).put(slot, used_t)
+        self._used[slot] = node, used_t
+        for allowed, free in self._groups.items():
+            if slot in allowed:
+                free.add(slot)
 
     def drop(self, slot: str, node: str) -> None:
         """Take a slot out, if it is there."""
         self._all.drop(slot)
+        self._used.pop(slot, None)
         if node in self._on:
             self._on[node].drop(slot)
+        for free in self._groups.values():
+            free.discard(slot)
 
-    def best(self, node: str) -> str | None:
-        """Return the slot that a requester on `node` should get, or None if no slot is free."""
+    def watch(self, allowed: tuple[str, ...]) -> None:
+        """Keep count of the free slots of a set from now on; the empty set stands for all slots."""
+        if allowed and allowed not in self._groups:
+            self._groups[allowed] = {slot for slot in allowed if slot in self._used}
+
+    def forget(self, allowed: tuple[str, ...]) -> None:
+        """Keep no count of a set any more."""
+        self._groups.pop(allowed, None)
+
+    def count(self, allowed: tuple[str, ...]) -> int:
+        """Return the number of free slots of a watched set."""
+        return len(self._groups[allowed]) if allowed else len(self._all)
+
+    def best(self, node: str, allowed: tuple[str, ...] = (), preferred: Sequence[str] = ()) -> str | None:
+        """Return the free slot for a requester: a preferred one, one of its node, the one that rested longest.
+
+        Parameters
+        ----------
+        node
+            Node of the requester.
+        allowed
+            Slots that may serve it; empty: any.
+        preferred
+            Slots that it would rather have, best first.
+
+        Returns
+        -------
+        str or None
+            None if no allowed slot is free.
+        """
+        for slot in preferred:
+            if slot in self._used and (not allowed or slot in allowed):
+                return slot
+        if allowed:
+            here = [slot for slot in allowed if slot in self._used]
+            return min(here, key=lambda slot: (self._used[slot][0] != node, self._used[slot][1], slot), default=None)
         near = self._on.get(node)
         found = (near.first() if near is not None else None) or self._all.first()
         return None if found is None else found[1]
 
 
-class FifoQueue:
-    """Request ids in the order of their arrival.  Priorities, gangs and quanta will be other queues with this face."""
+#: The set of slots that may serve a request, and how many it wants.
+Kind = tuple[tuple[str, ...], int]
+
+
+class Waiting:
+    """The requests that wait, by rank, equal ones by arrival.
+
+    Requests of one kind (the same allowed slots, the same number) fit or do not fit together, so that the first that
+    fits is found among the firsts of the kinds: O(kinds + log n).
+    """
 
     def __init__(self) -> None:
-        # OrderedDict, not dict: taking the first of a dict again and again rescans its emptied front.
-        self._order: OrderedDict[str, None] = OrderedDict()
+        self._kinds: dict[Kind, Ranking[int]] = {}
+        self._at: dict[str, tuple[Kind, int, float]] = {}
+        self._ids: dict[int, str] = {}
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._order
+        return request_id in self._at
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
+        return iter(sorted(self._at, key=lambda request_id: (self._at[request_id][2], self._at[request_id][1])))
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._at)
 
-    def put(self, request_id: str) -> None:
-        """Enter a request at the end."""
-        self._order[request_id] = None
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """The kinds of the requests that wait."""
+        return tuple(self._kinds)
+
+    def n(self, allowed: tuple[str, ...], n_slots: int) -> int:
+        """Return how many requests of a kind wait."""
+        return len(self._kinds.get((allowed, n_slots), ()))
+
+    def put(self, request_id: str, kind: Kind, rank: float, number: int) -> None:
+        """Enter a request, or move it to another rank; `number` is that of its arrival."""
+        self._at[request_id] = kind, number, rank
+        self._ids[number] = request_id
+        self._kinds.setdefault(kind, Ranking()).put(number, rank)
 
     def drop(self, request_id: str) -> None:
         """Take a request out, if it is there."""
-        self._order.pop(request_id, None)
+        kind, number, _ = self._at.pop(request_id, (None, 0, 0.0))
+        if kind is not None:
+            del self._ids[number]
+            ranking = self._kinds[kind]
+            ranking.drop(number)
+            if not ranking:
+                del self._kinds[kind]
 
-    def first(self) -> str | None:
-        """Return the request that is next, or None if nobody waits."""
-        return next(iter(self._order), None)
+    def heads(self, wanted: Callable[[Kind], bool]) -> list[str]:
+        """Return the first request of each kind that is wanted, in their order."""
+        found = [ranking.first() for kind, ranking in self._kinds.items() if wanted(kind)]
+        return [self._ids[head[1]] for head in sorted(head for head in found if head is not None)]
+
+    def first(self, fits: Callable[[Kind], bool]) -> str | None:
+        """Return the first request whose kind fits, or None if there is none."""
+        return next(iter(self.heads(fits)), None)

@@ -8,10 +8,23 @@ from typing import Any, Self
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["HOLD_PLANNERS", "LeasingSettings"]
+__all__ = ["BEFORE", "HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 
 #: Hold planners of this version; ``round`` is the seed's rule (000, paragraph 8).
-HOLD_PLANNERS = ("round", "last")
+HOLD_PLANNERS = ("round", "yield", "last")
+#: Disciplines of the queue: ``fifo`` is first in, first out inside a priority; ``drr`` shares slot seconds out.
+QUEUES = ("fifo", "drr")
+
+#: What journals mean that were written before these settings were there: without them, nothing of it happened.
+BEFORE: Mapping[str, Any] = {
+    "hold": "round",
+    "queue": "fifo",
+    "lost_polls": 0,
+    "max_hold_factor": 0.0,
+    "residency": False,
+    "estimates": False,
+    "quarantine": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +38,15 @@ class LeasingSettings:
     """
 
     #: When a task asks for a slot and gives it back: one of :data:`HOLD_PLANNERS`.
-    hold: str = "round"
+    hold: str = "yield"
+    #: Who is next: one of :data:`QUEUES`.
+    queue: str = "fifo"
+    #: Seconds of waiting that weigh as much as one step of priority.
+    age_quantum_s: float = 30.0
+    #: Seconds after which freed slots are kept for a gang that waits.
+    reserve_after_s: float = 30.0
+    #: Share of a batch's compute above which a switch is too dear to yield for, dimensionless.
+    switch_limit_frac: float = 0.2
     #: Seconds of silence after which the table takes a lease away: above a loop's hiccups, below TCP's 30 s.
     ttl_s: float = 10.0
     #: Seconds since its last good renewal after which the holder kills its own job: before the table gives up.
@@ -34,18 +55,28 @@ class LeasingSettings:
     renew_s: float = 2.0
     #: Seconds that the pool keeps an unanswered request open before it says "pending".
     poll_s: float = 20.0
+    #: Long polls of a waiting request that may be missing before it loses its place; 0: it never does.
+    lost_polls: int = 3
     #: Seconds between looks for silent leases.
     reap_s: float = 0.25
     #: Seconds by which such a look may come late before the pool blames its own loop.
     lag_threshold_s: float = 0.5
     #: Longest hold in seconds: bounds the progress of work, as `ttl_s` bounds silence.
     max_hold_s: float = 120.0
+    #: A task may hold for so many times its own 95th percentile, if that is longer; 0: never longer.
+    max_hold_factor: float = 8.0
     #: Seconds without progress after which a node kills its executor.
     compute_timeout_s: float = 60.0
     #: Seconds between asking an executor to stop and killing it.
     kill_grace_s: float = 3.0
-    #: Executor deaths after which a slot is failed.
+    #: Executor deaths in a row, under more than one task, after which a slot is failed for good.
     strikes: int = 3
+    #: Whether strikes count at all.
+    quarantine: bool = True
+    #: Prefer the slot that holds the task's parameters, then its home.
+    residency: bool = True
+    #: Say what queueing theory expects of the load (:class:`~drlnb.records.leasing.LoadEstimated`).
+    estimates: bool = True
 
     def __post_init__(self) -> None:
         problems = _problems(asdict(self))
@@ -81,9 +112,21 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     if values["hold"] not in HOLD_PLANNERS:
         problems.append(f"hold must be one of {', '.join(HOLD_PLANNERS)}, got {values['hold']!r}")
-    strikes = values["strikes"]
-    if not isinstance(strikes, int) or isinstance(strikes, bool) or strikes < 1:
-        problems.append(f"strikes must be a whole number >= 1, got {strikes!r}")
+    if values["queue"] not in QUEUES:
+        problems.append(f"queue must be one of {', '.join(QUEUES)}, got {values['queue']!r}")
+    for key, least in (("strikes", 1), ("lost_polls", 0)):
+        count = values[key]
+        if not isinstance(count, int) or isinstance(count, bool) or count < least:
+            problems.append(f"{key} must be a whole number >= {least}, got {count!r}")
+    numbers = [key for key in ("max_hold_factor", "switch_limit_frac") if values[key] != 0]
+    problems += [
+        f"{key} must be a finite number >= 0, got {values[key]!r}" for key in numbers if not _is_duration(values[key])
+    ]
+    problems += [
+        f"{key} must be true or false, got {values[key]!r}"
+        for key in ("quarantine", "residency", "estimates")
+        if not isinstance(values[key], bool)
+    ]
     seconds = [key for key in values if key.endswith("_s")]
     wrong = [key for key in seconds if not _is_duration(values[key])]
     problems += [f"{key} must be a finite number > 0 s, got {values[key]!r}" for key in wrong]

@@ -9,6 +9,7 @@ from pool_words import (
     node_lost,
     of,
     only,
+    polled,
     reap,
     renewed,
     requested,
@@ -49,6 +50,7 @@ def test_a_silent_lease_expires_and_its_slot_drains(make_table):
         SlotDrained(slot="n0/cpu0", reason="silent"),
         RevokeLease(fence=lease.fence, slot="n0/cpu0", reason="silent"),
     )
+    table.handle(polled("b-1", t=990.0))
     assert table.handle(reap(t=1000.0)) == ()  # no timer frees a slot
     assert table.handle(returned(lease.fence, t=1000.0)) == (RequestRefused(subject="#1", reason="is over"),)
     assert table.handle(idled("n0/cpu0", t=1001.0))[:2] == (
@@ -323,7 +325,11 @@ def test_a_new_time_to_live_holds_from_the_next_grant(make_table):
     ("key", "value", "reason"),
     [
         ("leasing.ttl_s", 5.0, "renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 8 s, 5 s: "),
-        ("leasing.hold", "last", "cannot be changed while tasks run"),
+        ("leasing.hold", "best", "hold must be one of round, yield, last, got 'best'"),
+        ("leasing.colour", "red", "cannot be changed while tasks run"),
+        ("rl.gamma", 0.9, "cannot be changed while tasks run"),
+        ("task.priority", 1, "names no task"),
+        ("slot.drain", "n9/cpu0", "slot 'n9/cpu0' is not in the pool"),
     ],
 )
 def test_a_setting_that_cannot_be_taken_is_refused(make_table, key, value, reason):

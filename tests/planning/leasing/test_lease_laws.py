@@ -18,26 +18,29 @@ from pool_words import (
     idled,
     node_lost,
     of,
+    polled,
     reap,
     renewed,
     requested,
     returned,
+    setting,
     slot_added,
     slot_failed,
     started,
     stopped,
 )
 
-from drlnb.planning.leasing.fence import FenceGate
+from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.common import LoopLagged, SettingChanged
+from drlnb.records.common import LoopLagged
 from drlnb.records.ids import Fence
 from drlnb.records.leasing import (
     LeaseExpired,
     LeaseGranted,
     LeaseReleased,
     RequestRefused,
+    SlotClosed,
     SlotDrained,
     SlotFreed,
 )
@@ -47,56 +50,120 @@ NODES = ("n0", "n1", "n2")
 TASKS = ("t0", "t1", "t2", "t3")
 
 
+STATES = ("free", "reserved", "granted", "draining", "failed")
+
+
 class Witness:
     """What an onlooker knows of the pool from events and decisions alone: a second, slower bookkeeping."""
 
     def __init__(self):
         self.state = {}  # slot -> free, draining, failed, or the fence that holds it
-        self.queue = []  # request ids in order of arrival
+        self.queue = {}  # request id -> (rank, arrival)
+        self.asked = {}  # request id -> its event
+        self.priority = {}  # task -> a person's word
         self.fences = []  # in order of their grants
         self.over = set()
+        self.closed = set()
+        self.quantum_s = LeasingSettings().age_quantum_s
+        self.n = 0
+
+    def rank(self, request_id):
+        asked = self.asked[request_id]
+        priority = self.priority.get(asked.task, asked.priority)
+        return asked.t - self.quantum_s * priority
+
+    def order(self):
+        return sorted(self.queue, key=lambda request_id: (self.rank(request_id), self.queue[request_id]))
 
     def see(self, event, out):
         name = type(event).__name__
-        if name == "SlotAdded" and event.slot not in self.state:
-            self.state[event.slot] = "free"
         refused = {record.subject for record in of(RequestRefused, out)}
-        if name == "SlotRequested" and event.request_id not in refused:
-            held = event.request_id in {fence_id for _, fence_id in self.fences if fence_id not in self.over}
-            if event.request_id not in self.queue and not held:
-                self.queue.append(event.request_id)
-        if name == "RequestCancelled" and event.request_id in self.queue:
-            self.queue.remove(event.request_id)
+        hear = getattr(self, f"on_{name}", None)
+        if hear is not None:
+            hear(event, refused)
         for record in out:
             self.decide(record, name, getattr(event, "request_id", None))
-        if name == "SlotFailed" and event.slot in self.state:
-            self.state[event.slot] = "failed"
-        if name == "NodeLost":
-            self.state |= {slot: "failed" for slot in self.state if slot.startswith(event.node)}
+        for slot in self.closed:
+            if self.state[slot] == "free":
+                self.state[slot] = "failed"
+
+    def on_SlotAdded(self, event, refused):
+        self.state.setdefault(event.slot, "free")
+
+    def on_SlotRequested(self, event, refused):
+        held = event.request_id in {fence_id for _, fence_id in self.fences if fence_id not in self.over}
+        if event.request_id not in refused and event.request_id not in self.queue and not held:
+            self.n += 1
+            self.queue[event.request_id], self.asked[event.request_id] = self.n, event
+
+    def on_SettingChanged(self, event, refused):
+        if event.key == "task.priority":
+            self.priority[event.task] = event.value
+        if event.key == "slot.undrain" and not refused:
+            self.closed.discard(event.value)
+
+    def on_RequestCancelled(self, event, refused):
+        self.queue.pop(event.request_id, None)
+
+    def on_SlotFailed(self, event, refused):
+        if event.slot in self.state:
+            self.fail(event.slot)
+
+    def on_NodeLost(self, event, refused):
+        for slot in self.state:
+            if slot.startswith(event.node):
+                self.fail(slot)
+
+    def fail(self, slot):
+        self.state[slot] = "failed"
 
     def decide(self, record, cause, cause_id):
-        if isinstance(record, RequestRefused) and record.subject != cause_id and record.subject in self.queue:
-            self.queue.remove(record.subject)
+        if isinstance(record, RequestRefused) and record.subject != cause_id:
+            self.queue.pop(record.subject, None)
+        if isinstance(record, SlotClosed):
+            self.closed.add(record.slot)
+            if self.state[record.slot] == "free":
+                self.state[record.slot] = "failed"
         if isinstance(record, LeaseGranted):
-            assert self.queue[0] == record.request_id, "I5: the first in the queue is served first"
-            self.queue.pop(0)
-            (slot,) = record.slots
-            assert self.state[slot] == "free", "I2: only a free slot is lent"
-            self.state[slot] = record.fence
-            assert all(record.fence > fence for fence, _ in self.fences), "I3: fences rise"
-            self.fences.append((record.fence, record.request_id))
+            self.granted(record)
         if isinstance(record, LeaseReleased | LeaseExpired):
-            (slot,) = record.slots
-            assert self.state[slot] == record.fence, "I9: a lease ends once, and only by its own fence"
-            self.state[slot] = "free"
+            for slot in record.slots:
+                if self.state[slot] == record.fence:
+                    self.state[slot] = "failed" if slot in self.closed else "free"
+            assert record.fence in [fence for fence, request_id in self.fences if request_id not in self.over], "I9"
             self.over |= {request_id for fence, request_id in self.fences if fence == record.fence}
         if isinstance(record, SlotDrained):
-            assert self.state[record.slot] == "free", "only a lease that ended a moment ago drains"
+            assert self.state[record.slot] in {"free", "failed"}, "only a lease that ended a moment ago drains"
             self.state[record.slot] = "draining"
         if isinstance(record, SlotFreed):
             assert self.state[record.slot] in {"draining", "failed"}
-            assert cause in {"ExecutorIdled", "ExecutorStarted", "SlotAdded"}, "no timer frees a slot"
+            assert cause in {"ExecutorIdled", "ExecutorStarted", "SlotAdded", "SettingChanged"}, "no timer frees a slot"
             self.state[record.slot] = "free"
+
+    def granted(self, record):
+        asked = self.asked[record.request_id]
+        assert len(record.slots) == len(set(record.slots)) == asked.n_slots, "I6: all of its slots or none"
+        assert not asked.allowed or set(record.slots) <= set(asked.allowed), "only allowed slots"
+        assert all(self.state[slot] == "free" for slot in record.slots), "I2: only a free slot is lent"
+        if asked.n_slots == 1:
+            mine = (self.rank(record.request_id), self.queue[record.request_id])
+            for other in self.queue:
+                theirs = self.asked[other]
+                alike = theirs.n_slots == 1 and (theirs.allowed, theirs.n_slots) == (asked.allowed, 1)
+                ahead = (self.rank(other), self.queue[other]) < mine
+                assert other == record.request_id or not (alike and ahead) or self.gangs_due, (
+                    "I5: in the order of ranks"
+                )
+        assert all(record.fence > fence for fence, _ in self.fences), "I3: fences rise"
+        del self.queue[record.request_id]
+        for slot in record.slots:
+            self.state[slot] = record.fence
+        self.fences.append((record.fence, record.request_id))
+
+    @property
+    def gangs_due(self):
+        """A gang may have slots kept for it: then what is back in time goes before what is first."""
+        return any(self.asked[request_id].n_slots > 1 for request_id in self.queue)
 
 
 class TableRules(RuleBasedStateMachine):
@@ -107,6 +174,10 @@ class TableRules(RuleBasedStateMachine):
         self.table = LeaseTable(LeasingSettings(), epoch=1)
         self.witness = Witness()
         self.gates = {slot: FenceGate() for slot in SLOTS}
+        self.stores = {}
+        self.began = {}
+        self.seconds = dict.fromkeys(STATES, 0.0)
+        self.last_t = 0.0
         self.t = 0.0
         self.epochs = dict.fromkeys(SLOTS, 0)
         self.history = []
@@ -114,14 +185,24 @@ class TableRules(RuleBasedStateMachine):
 
     def tell(self, event):
         before = self.table.snapshot()
+        self.spend(event.t, before)
         stale = type(event).__name__.startswith("Lease") and event.fence not in self.witness.state.values()
         out = self.table.handle(event)
         self.history.append((event, out))
         self.witness.see(event, out)
         if stale:
             assert out == (RequestRefused.match(subject=str(event.fence)),), "I9: what is over stays over"
-            assert without_story(self.table.snapshot()) == without_story(before) | {"t": event.t}
+            assert frozen(self.table.snapshot()) == frozen(before) | {"t": event.t}
         return [record.fence for record in of(LeaseGranted, out)]
+
+    def spend(self, t, snapshot):
+        """I10: note in which state each slot was until now."""
+        for slot in snapshot["slots"]:
+            self.seconds[slot["state"]] += t - self.last_t
+            self.began.setdefault(slot["name"], self.last_t)
+        self.last_t = t
+        elapsed_s = sum(t - began for began in self.began.values())
+        assert abs(sum(self.seconds.values()) - elapsed_s) < 1e-6 * max(1.0, elapsed_s)
 
     @initialize(n=st.integers(1, 3))
     def open(self, n):
@@ -134,9 +215,27 @@ class TableRules(RuleBasedStateMachine):
         for task in tasks:
             attempt, round = data.draw(st.sampled_from([1, 1, 1, 1, 2, 3])), data.draw(st.integers(1, 9))
             name = f"{task}-{attempt}-{round}" + data.draw(st.sampled_from(["", "", "", "-again"]))
-            node = data.draw(st.sampled_from(NODES))
-            grants += self.tell(requested(task, t=self.t, attempt=attempt, round=round, node=node, request_id=name))
+            grants += self.tell(
+                requested(
+                    task,
+                    t=self.t,
+                    attempt=attempt,
+                    round=round,
+                    node=data.draw(st.sampled_from(NODES)),
+                    request_id=name,
+                    n_slots=data.draw(st.sampled_from([1, 1, 1, 1, 2, 3])),
+                    priority=data.draw(st.sampled_from([0, 0, 0, 1, -2])),
+                    allowed=data.draw(st.sampled_from([(), (), (), SLOTS[:1], SLOTS[1:], ("n9/x", SLOTS[0])])),
+                    home=data.draw(st.sampled_from([None, *SLOTS])),
+                    yields=data.draw(st.booleans()),
+                )
+            )
         return grants[-1]
+
+    @rule(data=st.data())
+    def poll(self, data):
+        known = sorted(self.witness.queue) or ["unknown"]
+        self.tell(polled(data.draw(st.sampled_from(known)), t=self.t))
 
     @rule(fence=leases)
     def renew(self, fence):
@@ -160,11 +259,31 @@ class TableRules(RuleBasedStateMachine):
         """Let a holder, live or not, work on its slot: the executor's gate admits none but the newest (I4)."""
         granted = {record.fence: record.slots for _, out in self.history for record in of(LeaseGranted, out)}
         if fence is not None:
-            (slot,) = granted[fence]
-            later = [other for other, slots in granted.items() if slots == (slot,) and other > fence]
-            for other in later:
-                self.gates[slot].admit(other)
-            assert (self.gates[slot].admit(fence) is None) == (not later)
+            for slot in granted[fence]:
+                later = [other for other, slots in granted.items() if slot in slots and other > fence]
+                for other in later:
+                    self.gates[slot].admit(other)
+                assert (self.gates[slot].admit(fence) is None) == (not later)
+
+    @rule(fence=leases)
+    def publish(self, fence):
+        """Let a holder, live or not, commit: only under the task's newest grant, and by exactly one version (I4)."""
+        grants = {record.fence: record for _, out in self.history for record in of(LeaseGranted, out)}
+        if fence is None:
+            return
+        mine = grants[fence]
+        store = self.stores.setdefault(mine.task, StoreGate())
+        newest = None
+        for other in grants.values():
+            if other.task == mine.task and store.learn(other.fence, other.attempt) is None:
+                newest = other.fence
+        before = store.version
+        refused = store.admit(fence, mine.attempt, before + 1) is not None
+        assert store.admit(fence, mine.attempt, before + 3) is not None, "a gap"
+        assert refused == (newest is not None and fence < newest) or mine.attempt < max(
+            one.attempt for one in grants.values() if one.task == mine.task
+        )
+        assert store.version == before + (not refused)
 
     @rule(dt=st.sampled_from([0.25, 1.0, 4.0, 9.0, 60.0]), ticks=st.booleans())
     def wait(self, dt, ticks):
@@ -193,7 +312,9 @@ class TableRules(RuleBasedStateMachine):
             *[node_lost(node, t=self.t) for node in NODES],
             *[stopped(task, t=self.t) for task in TASKS],
             *[LoopLagged(t=self.t, lag_s=lag_s) for lag_s in (0.0, 0.5, 5.0)],
-            *[SettingChanged(t=self.t, key="leasing.ttl_s", value=ttl_s, task=None) for ttl_s in (9.0, 12.0, 3.0)],
+            *[setting("leasing.ttl_s", ttl_s, t=self.t) for ttl_s in (9.0, 12.0, 3.0)],
+            *[setting("task.priority", value, t=self.t, task=task) for task in TASKS[:2] for value in (-1, 2)],
+            *[setting(f"slot.{how}", slot, t=self.t) for how in ("drain", "undrain") for slot in SLOTS[:2]],
         ]
         self.tell(data.draw(st.sampled_from(words)))
 
@@ -204,12 +325,18 @@ class TableRules(RuleBasedStateMachine):
     @invariant()
     def holds(self):
         self.table.check()
-        slots = {slot["name"]: slot for slot in self.table.snapshot()["slots"]}
+        snapshot = self.table.snapshot()
+        slots = {slot["name"]: slot for slot in snapshot["slots"]}
         ours = {name: slot["token"] if slot["state"] == "granted" else slot["state"] for name, slot in slots.items()}
+        ours = {name: "free" if state == "reserved" else state for name, state in ours.items()}
         theirs = {slot: getattr(state, "token", state) for slot, state in self.witness.state.items()}
         assert ours == theirs, "I1: every slot is in the one state that the records tell"
-        assert self.table.snapshot()["waiting"] == self.witness.queue, "I5"
-        assert not (self.witness.queue and "free" in theirs.values()), "I7: nobody waits while a slot is free"
+        assert snapshot["waiting"] == self.witness.order(), "I5"
+        free = {name for name, slot in slots.items() if slot["state"] == "free"}
+        for request_id in self.witness.queue:
+            asked = self.witness.asked[request_id]
+            usable = free & set(asked.allowed) if asked.allowed else free
+            assert len(usable) < asked.n_slots, "I7: nobody waits while slots are free that would do"
 
     def teardown(self):
         """I10: the events alone, or the rest of them after any snapshot, give the same records again."""
@@ -221,9 +348,10 @@ class TableRules(RuleBasedStateMachine):
             assert table.snapshot() == self.table.snapshot()
 
 
-def without_story(snapshot):
+def frozen(snapshot):
+    """Return a snapshot without what every event leaves: stories, and when the load was last estimated."""
     tasks = {name: book | {"story": None} for name, book in snapshot["tasks"].items()}
-    return snapshot | {"tasks": tasks}
+    return snapshot | {"tasks": tasks, "load": None}
 
 
 SHORT = hypothesis_settings(max_examples=15, stateful_step_count=25, deadline=None)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.leasing.queueing import FifoQueue, FreeSlots, Ranking
+from drlnb.planning.leasing.queueing import FreeSlots, Ranking, Waiting
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)), max_size=200))
@@ -43,15 +43,48 @@ def test_free_slots_on_the_node_come_first():
     assert len(free) == 1
 
 
-def test_a_queue_keeps_the_order_of_arrival():
-    """First in, first out; the dropped leave; who comes twice keeps the first place."""
-    queue = FifoQueue()
-    assert queue.first() is None
-    for name in ("b", "a", "c", "b"):
-        queue.put(name)
+def test_free_slots_of_a_set_are_counted():
+    """Only the allowed slots count and serve; a preferred one goes before the node's own."""
+    free = FreeSlots()
+    free.put("n0/a", "n0", 5.0)
+    free.put("n1/a", "n1", 1.0)
+    free.watch(("n0/a", "n2/a"))
+    free.watch(())
+    free.put("n2/a", "n2", 0.0)
+    assert (free.count(("n0/a", "n2/a")), free.count(())) == (2, 3)
+    assert free.best("n1", ("n0/a", "n2/a")) == "n2/a"
+    assert free.best("n0", ("n0/a", "n2/a")) == "n0/a"
+    assert free.best("n0", ("n0/a", "n2/a"), ["n1/a", "n2/a"]) == "n2/a"
+    assert free.best("n0", (), ["n1/a"]) == "n1/a"
+    free.drop("n2/a", "n2")
+    assert free.count(("n0/a", "n2/a")) == 1
+    assert free.best("n0", ("n2/a",)) is None
+    free.forget(("n0/a", "n2/a"))
+    assert sorted(free) == ["n0/a", "n1/a"]
+
+
+ANY = ((), 1)
+PAIR = ((), 2)
+ONE = (("n0/a",), 1)
+
+
+def test_requests_wait_by_rank_and_by_arrival():
+    """Smaller ranks first, equal ones by arrival; whose kind does not fit is passed over; the dropped leave."""
+    queue = Waiting()
+    assert queue.first(lambda kind: True) is None
+    for number, (name, kind, rank) in enumerate([("a", ANY, 2.0), ("b", PAIR, 1.0), ("c", ANY, 2.0), ("d", ONE, 9.0)]):
+        queue.put(name, kind, rank, number)
+    assert list(queue) == ["b", "a", "c", "d"]
+    assert queue.first(lambda kind: True) == "b"
+    assert queue.first(lambda kind: kind != PAIR) == "a"
+    assert queue.first(lambda kind: kind == ONE) == "d"
+    assert queue.heads(lambda kind: kind != PAIR) == ["a", "d"]
+    assert (queue.n(*ANY), queue.n(*PAIR), queue.n((), 7)) == (2, 1, 0)
     queue.drop("a")
     queue.drop("never")
-    assert list(queue) == ["b", "c"]
-    assert queue.first() == "b"
-    assert len(queue) == 2
+    queue.put("d", ONE, 0.5, 3)
+    assert list(queue) == ["d", "b", "c"]
+    queue.drop("b")
+    assert set(queue.kinds) == {ANY, ONE}
     assert "a" not in queue
+    assert len(queue) == 2

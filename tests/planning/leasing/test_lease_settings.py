@@ -10,17 +10,26 @@ from drlnb.records.errors import ConfigError
 def test_defaults():
     """Defaults are behaviour."""
     assert asdict(LeasingSettings()) == {
-        "hold": "round",
+        "hold": "yield",
+        "queue": "fifo",
+        "age_quantum_s": 30.0,
+        "reserve_after_s": 30.0,
+        "switch_limit_frac": 0.2,
         "ttl_s": 10.0,
         "holder_ttl_s": 8.0,
         "renew_s": 2.0,
         "poll_s": 20.0,
+        "lost_polls": 3,
         "reap_s": 0.25,
         "lag_threshold_s": 0.5,
         "max_hold_s": 120.0,
+        "max_hold_factor": 8.0,
         "compute_timeout_s": 60.0,
         "kill_grace_s": 3.0,
         "strikes": 3,
+        "quarantine": True,
+        "residency": True,
+        "estimates": True,
     }
 
 
@@ -33,12 +42,28 @@ def test_from_mapping_keeps_the_other_defaults():
 def test_every_problem_is_reported_at_once():
     """One error lists the unknown keys with their nearest names, and all wrong values."""
     with pytest.raises(ConfigError) as caught:
-        LeasingSettings.from_mapping({"ttl": 5, "qqq": 1, "hold": "yield", "strikes": 0, "poll_s": float("inf")})
+        LeasingSettings.from_mapping({
+            "ttl": 5,
+            "qqq": 1,
+            "hold": "best",
+            "queue": "lifo",
+            "strikes": 0,
+            "lost_polls": -1,
+            "poll_s": float("inf"),
+            "max_hold_factor": -1,
+            "switch_limit_frac": None,
+            "estimates": 1,
+        })
     assert caught.value.problems == (
         "unknown key 'ttl'; did you mean 'ttl_s'?",
         "unknown key 'qqq'",
-        "hold must be one of round, last, got 'yield'",
+        "hold must be one of round, yield, last, got 'best'",
+        "queue must be one of fifo, drr, got 'lifo'",
         "strikes must be a whole number >= 1, got 0",
+        "lost_polls must be a whole number >= 0, got -1",
+        "max_hold_factor must be a finite number >= 0, got -1",
+        "switch_limit_frac must be a finite number >= 0, got None",
+        "estimates must be true or false, got 1",
         "poll_s must be a finite number > 0 s, got inf",
     )
 

@@ -1,0 +1,215 @@
+"""Who is next: priority and ageing, deficit round robin, gangs with their reservation, places that are lost (O1)."""
+
+import pytest
+from pool_words import cancelled, grant, of, only, polled, reap, requested, returned, setting, slot_added, slot_failed
+
+from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsReserved
+
+
+def served(table, holder, *, t=33.0, n=9, hold_s=1.0):
+    """Return the tasks in the order in which a slot goes from hand to hand."""
+    order = []
+    while holder is not None and len(order) < n:
+        t += hold_s
+        granted = of(LeaseGranted, table.handle(returned(holder.fence, t=t)))
+        holder = granted[0] if granted else None
+        order += [one.task for one in granted]
+    return order
+
+
+# ------------------------------------------------------------------ priority
+def test_a_step_of_priority_is_worth_its_quantum_of_waiting(make_table):
+    """With 30 s a step, who asks 29 s later one step higher goes first, who asks 31 s later does not."""
+    table = make_table(["n0/cpu0"])
+    holder = grant(table, requested("x", t=0.0))
+    table.handle(requested("low", t=1.0))
+    table.handle(requested("high", t=30.0, priority=1))
+    table.handle(requested("late", t=32.0, priority=1))
+    assert served(table, holder) == ["high", "low", "late"]
+
+
+def test_priority_changes_while_the_task_waits(make_table):
+    """A person's word counts at once and before that of the request; equal ones stay in the order of arrival."""
+    table = make_table(["n0/cpu0"])
+    holder = grant(table, requested("x", t=0.0))
+    for t, task in enumerate("abc", 1):
+        table.handle(requested(task, t=float(t)))
+    assert table.handle(setting("task.priority", 2, t=4.0, task="c")) == ()
+    assert table.handle(setting("task.priority", 2, t=4.0, task="b")) == ()
+    assert served(table, holder) == ["b", "c", "a"]
+    holder = grant(table, requested("x", t=200.0, round=2))
+    table.handle(requested("a", t=201.0, round=2))
+    table.handle(requested("c", t=202.0, round=2))
+    assert served(table, holder, t=202.0) == ["c", "a"]
+
+
+@pytest.mark.parametrize("value", [101, -101, 1.5, True, "high", None])
+def test_a_priority_out_of_range_is_refused(make_table, value):
+    """The range and the value are in the message, and nothing has changed."""
+    table = make_table()
+    refusal = only(RequestRefused, table.handle(setting("task.priority", value, t=0.0, task="a")))
+    assert refusal.reason == f"task.priority must be a whole number in -100..100, got {value!r}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        out = table.handle(requested("a", t=0.0, priority=value))
+        assert only(RequestRefused, out).reason.startswith("task.priority must be")
+
+
+def test_a_quantum_that_changes_moves_who_waits(make_table):
+    """With 1 s a step the same two steps are not enough any more."""
+    table = make_table(["n0/cpu0"])
+    holder = grant(table, requested("x", t=0.0))
+    table.handle(requested("a", t=1.0))
+    table.handle(requested("b", t=5.0, priority=2))
+    table.handle(setting("leasing.age_quantum_s", 1.0, t=6.0))
+    assert served(table, holder) == ["a", "b"]
+
+
+# ------------------------------------------------------------------ deficit round robin
+def test_drr_shares_slot_seconds_not_turns(make_table):
+    """One task holds 4 s and the others 1 s: in turns it gets 4 of 7 s, by deficit a third, as everybody."""
+    shares = {}
+    for queue in ("fifo", "drr"):
+        table, t = make_table(["n0/cpu0"], queue=queue), 0.0
+        held, rounds = dict.fromkeys("abc", 0.0), dict.fromkeys("abc", 1)
+        holder = grant(table, requested("a", t=t))
+        for task in "bc":
+            table.handle(requested(task, t=t))
+        for _ in range(300):
+            task, hold_s = holder.task, 4.0 if holder.task == "a" else 1.0
+            t += hold_s
+            held[task] += hold_s
+            holder = only(LeaseGranted, table.handle(returned(holder.fence, t=t)))
+            rounds[task] += 1
+            table.handle(requested(task, t=t, round=rounds[task]))
+        shares[queue] = held["a"] / sum(held.values())
+    assert shares["fifo"] == pytest.approx(4 / 6, abs=0.01)
+    assert shares["drr"] == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_the_discipline_changes_while_tasks_wait(make_table):
+    """From drr back to fifo the oldest request is first again."""
+    table = make_table(["n0/cpu0"], queue="drr")
+    long = grant(table, requested("a", t=0.0))
+    short = only(LeaseGranted, [*table.handle(requested("b", t=0.0)), *table.handle(returned(long.fence, t=9.0))])
+    table.handle(requested("a", t=9.0, round=2))
+    table.handle(requested("c", t=9.5))
+    table.handle(setting("leasing.queue", "fifo", t=9.6))
+    assert served(table, short, t=9.6) == ["a", "c"]
+
+
+# ------------------------------------------------------------------ gangs
+def test_a_gang_gets_all_of_its_slots_or_none(make_table):
+    """With one of two slots free it holds nothing, and single requests pass it until it is due."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    a = grant(table, requested("a", t=0.0))
+    out = table.handle(requested("gang", t=1.0, n_slots=2))
+    assert out == (SetDeadline(name="reserve/gang-1", after_s=30.0),)
+    b = grant(table, requested("b", t=2.0))
+    table.handle(returned(b.fence, t=3.0))
+    both = only(LeaseGranted, table.handle(returned(a.fence, t=4.0)))
+    assert (both.task, both.slots, both.waited_s) == ("gang", ("n0/cpu1", "n0/cpu0"), 3.0)
+
+
+def gang_that_is_due(make_table):
+    """Return a table of two slots, both held since 2 s, and a gang that has waited since 3 s; and the two holders."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    a = grant(table, requested("a", t=2.0))
+    b = grant(table, requested("b", t=2.0))
+    table.handle(requested("gang", t=3.0, n_slots=2))
+    return table, a, b
+
+
+def test_freed_slots_are_reserved_for_a_gang_that_has_waited_for_too_long(make_table):
+    """After 30 s the next slot that comes back is kept for it, though another waits; with the second it runs."""
+    table, a, b = gang_that_is_due(make_table)
+    table.handle(requested("c", t=4.0))
+    assert table.handle(DeadlinePassed(t=33.0, name="reserve/gang-1")) == ()
+    out = table.handle(returned(b.fence, t=34.0))
+    assert only(SlotsReserved, out).slots == ("n0/cpu1",)
+    assert not of(LeaseGranted, out)
+    assert only(LeaseGranted, table.handle(returned(a.fence, t=35.0))).task == "gang"
+
+
+def test_a_reserved_slot_is_lent_to_who_is_back_in_time(make_table):
+    """The gang starts when `a` is done, by its p95 in 7 s: `quick`, back in 1 s, gets the slot, `slow` does not."""
+    table, t = make_table(["n0/cpu0", "n0/cpu1"]), 0.0
+    for task, hold_s in (("a", 10.0), ("quick", 1.0), ("slow", 20.0)):
+        table.handle(returned(grant(table, requested(task, t=t)).fence, t=t + hold_s))
+        t += hold_s
+    b = grant(table, requested("b", t=40.0))
+    other = grant(table, requested("other", t=40.0))
+    table.handle(requested("gang", t=41.0, n_slots=2))
+    table.handle(returned(other.fence, t=42.0))
+    a = grant(table, requested("a", t=70.0, round=2))
+    table.handle(requested("slow", t=72.0, round=2))
+    table.handle(requested("quick", t=72.5, round=2))
+    out = table.handle(returned(b.fence, t=73.0))
+    assert only(SlotsReserved, out).starts_in_s == 7.0
+    quick = only(LeaseGranted, out)
+    assert quick.task == "quick"
+    assert not of(LeaseGranted, table.handle(returned(quick.fence, t=74.0)))
+    assert only(LeaseGranted, table.handle(returned(a.fence, t=80.0))).task == "gang"
+
+
+def test_what_was_reserved_is_free_again_when_the_gang_goes(make_table):
+    """A gang that is cancelled leaves its slots to who waits."""
+    table, _, b = gang_that_is_due(make_table)
+    table.handle(requested("c", t=4.0))
+    table.handle(returned(b.fence, t=34.0))
+    assert only(LeaseGranted, table.handle(cancelled("gang-1", t=35.0))).task == "c"
+
+
+def test_no_slot_is_kept_for_a_gang_that_the_pool_cannot_serve(make_table):
+    """Three slots are wanted and two exist: it is shown and waits, and idles nobody; with the third it runs."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    out = table.handle(requested("gang", t=0.0, n_slots=3))
+    assert only(RequestUnmet, out) == RequestUnmet(request_id="gang-1", task="gang", n_slots=3, n_allowed=2)
+    table.handle(polled("gang-1", t=50.0))
+    a = grant(table, requested("a", t=50.0))
+    table.handle(slot_added("n0/cpu2", t=51.0))
+    assert len(only(LeaseGranted, table.handle(returned(a.fence, t=52.0))).slots) == 3
+
+
+def test_a_gang_loses_all_of_its_slots_with_one(make_table):
+    """When the executor of one slot fails, the lease is over: the others drain."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    grant(table, requested("gang", t=0.0, n_slots=2))
+    table.handle(slot_failed("n0/cpu0", t=1.0))
+    assert {slot["name"]: slot["state"] for slot in table.snapshot()["slots"]} == {
+        "n0/cpu0": "failed",
+        "n0/cpu1": "draining",
+    }
+
+
+def test_a_request_for_no_slot_is_refused(make_table):
+    """Limit and value are named."""
+    assert only(RequestRefused, make_table().handle(requested("a", t=0.0, n_slots=0))).reason == (
+        "n_slots must be >= 1, got 0"
+    )
+
+
+# ------------------------------------------------------------------ places that are lost
+def test_who_stops_polling_loses_its_place(make_table):
+    """Three long polls of 20 s without a word; a poll just before keeps the place."""
+    table = make_table(["n0/cpu0"], ttl_s=1000.0)
+    grant(table, requested("x", t=0.0))
+    table.handle(requested("a", t=1.0))
+    table.handle(requested("b", t=1.0))
+    assert table.handle(polled("b-1", t=40.0)) == ()
+    assert not of(RequestRefused, table.handle(reap(t=61.0)))
+    assert only(RequestRefused, table.handle(reap(t=61.5))) == RequestRefused(
+        subject="a-1", reason="place lost: its requester is silent"
+    )
+    assert table.snapshot()["waiting"] == ["b-1"]
+    assert only(RequestRefused, table.handle(polled("a-1", t=62.0))).reason == "is not open"
+
+
+def test_a_silent_request_is_not_granted(make_table):
+    """Where no lease is held nothing ticks: the place is lost when the slot comes."""
+    table = make_table()
+    table.handle(requested("a", t=0.0))
+    table.handle(requested("b", t=30.0))
+    out = table.handle(slot_added("n0/cpu0", t=61.0))
+    assert only(RequestRefused, out).subject == "a-1"
+    assert only(LeaseGranted, out).task == "b"
