@@ -12,6 +12,7 @@ from drlnb.fleet import faces
 from drlnb.fleet.cluster import current_client, start_cluster, sweep
 from drlnb.fleet.existing import check
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
+from drlnb.fleet.lease import Lending
 from drlnb.fleet.link import connect
 from drlnb.fleet.notice import note, say
 from drlnb.fleet.planners import planner_names
@@ -27,7 +28,7 @@ __all__ = ["Fleet", "default_out", "launch", "resume", "run_spec"]
 _STOP_S = 60.0
 
 
-class Fleet:
+class Fleet(Lending):
     """A pool of slots on a Dask cluster, and the runs that share it.
 
     Parameters
@@ -316,6 +317,7 @@ class Fleet:
             training.settle(max(0.0, deadline - time.monotonic()))
 
     def _hang_up(self) -> None:
+        self._give_back()
         for training in self._trainings:
             training.close(timeout_s=0.0)
         with contextlib.suppress(OSError, TimeoutError):

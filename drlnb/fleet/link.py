@@ -140,6 +140,12 @@ class ClientLink:
             found: list[dict[str, Any]] = self._install.runs(self.client)
         return found
 
+    def pool_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the pool's own stream that the scheduler still has."""
+        with self._connected():
+            found: list[dict[str, Any]] = self._install.pool_rows(self.client)
+        return found
+
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
         """Say in one way that the scheduler is gone: Dask's client loses its parts one by one then."""

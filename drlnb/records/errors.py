@@ -86,7 +86,22 @@ class PeerError(ConnectionError):
 
 
 class LeaseLost(RuntimeError):
-    """A lease ended before its holder returned it."""
+    """A lease ended before its holder returned it.
+
+    Parameters
+    ----------
+    fence
+        Its fence, as people are shown it.
+    reason
+        Why it ended, in words.
+    """
+
+    def __init__(self, fence: object, reason: str) -> None:
+        self.fence, self.reason = fence, reason
+        super().__init__(f"lease {fence} is lost: {reason}")
+
+    def __reduce__(self) -> tuple[type["LeaseLost"], tuple[object, str]]:
+        return type(self), (self.fence, self.reason)
 
 
 class NonFinite(RuntimeError):

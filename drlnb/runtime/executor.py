@@ -18,6 +18,7 @@ from drlnb.records.errors import NonFinite
 from drlnb.records.ids import Fence
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.frames import FrameSocket, plain
+from drlnb.runtime.jobs import Jobs
 from drlnb.runtime.lifeline import become, watch
 
 __all__ = ["ExecutorChild", "main"]
@@ -45,6 +46,7 @@ class ExecutorChild:
         self.device = device
         self.gate = FenceGate()
         self.tenants: dict[str, _Tenant] = {}
+        self.jobs = Jobs(device, channel.send)
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
@@ -53,9 +55,14 @@ class ExecutorChild:
             self.tenants.pop(header["task"], None)
             return {"op": "evicted"}, []
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
+        if op == "job-end":
+            return self.jobs.end(fence), []
         refusal = self.gate.admit(fence)
         if refusal:
             return {"op": "refused", "reason": refusal}, []
+        self.jobs.only(fence)
+        if op == "job":
+            return self.jobs.run(header, payload, fence)
         if op == "initialise":
             return self._initialise(header)
         if op == "stage":
@@ -151,6 +158,7 @@ def _serve(sock: socket.socket, slot: str, device: str) -> None:
     channel = FrameSocket(sock)
     watch(sock)
     child = ExecutorChild(channel, device)
+    child.jobs.begin()
     name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
     while True:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drlnb.runtime.start_modes import ChildProcess, child_environment, tail
+from drlnb.runtime.start_modes import ChildProcess, child_environment, signal_pid, tail
 
 __all__ = ["Executor"]
 
 #: Pause before a dead executor is started again; doubles with each death in a row.
 _RESTART_S = 0.2
 _RESTART_MAX_S = 30.0
+#: Time that a person's function gets to end once it was interrupted, in seconds.
+_GRACE_S = 3.0
 
 
 class Executor:
@@ -50,6 +52,8 @@ class Executor:
         self._n_deaths = 0
         #: Fence (epoch, token) of the work that runs now, if any.
         self.busy: tuple[int, int] | None = None
+        #: What runs now is a person's own function, which can be interrupted.
+        self._in_job = False
         #: Units of work done (minibatches), for renewals.
         self.n_progress = 0
         self._progress_t = 0.0
@@ -119,18 +123,19 @@ class Executor:
         assert child is not None
         assert child.channel is not None
         fence = tuple(header["fence"])
-        self.busy = (fence[0], fence[1])
+        self.busy, self._in_job = (fence[0], fence[1]), header["op"] == "job"
         self._progress_t = time.monotonic()
         asked = asyncio.ensure_future(child.channel.ask(header, *payloads))
         try:
             while True:
                 left_s = self._progress_t + timeout_s - time.monotonic()
-                if left_s <= 0:
+                if left_s <= 0 and self.interrupt(self.busy):
+                    await asyncio.wait({asked}, timeout=_GRACE_S)
+                if left_s <= 0 and not asked.done():
                     child.kill()
                     await asyncio.gather(asked, return_exceptions=True)
                     raise ConnectionError(f"no progress for {timeout_s:g} s: killed")
-                done, _ = await asyncio.wait({asked}, timeout=left_s)
-                if done:
+                if (await asyncio.wait({asked}, timeout=max(0.0, left_s)))[0]:
                     break
             answer = asked.result()
         except ConnectionError as error:
@@ -139,26 +144,38 @@ class Executor:
             raise ConnectionError(f"executor {self.slot} ended ({how}): {error}") from None
         finally:
             asked.cancel()
-            self.busy = None
+            self.busy, self._in_job = None, False
         self.n_progress += 1
         self._n_deaths = 0
         return answer
 
+    def interrupt(self, fence: tuple[int, int]) -> bool:
+        """Interrupt a person's function that runs under `fence`; false if none does."""
+        if self.busy != fence or not self._in_job or self.child is None:
+            return False
+        signal_pid(self.child.pid, "SIGINT")
+        return True
+
     async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
         deadline = time.monotonic() + grace_s
+        self.interrupt(fence)
         while self.busy == fence:
             if time.monotonic() > deadline:
                 if self.child is not None:
                     self.child.kill()
                 return False
             await asyncio.sleep(0.01)
+        self._tell({"op": "job-end", "fence": fence})  # what its holder kept there
         return self._up is not None and self._up.done()
 
     def forget(self, task: str) -> None:
         """Let the child forget a task's model."""
+        self._tell({"op": "evict", "task": task})
+
+    def _tell(self, header: Mapping[str, Any]) -> None:
         if self.child is not None and self.child.channel is not None and not self.child.channel.closed:
-            self.child.channel.send({"op": "evict", "task": task})
+            self.child.channel.send(header)
 
     async def end(self) -> None:
         """End the child for good."""

@@ -14,6 +14,7 @@ from drlnb.runtime import preflight
 from drlnb.runtime.agent import AgentPlugin
 from drlnb.runtime.anchor import anchor
 from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.loops import LoopsPlugin
 from drlnb.runtime.protocol import PROTOCOL, RPC_TIMEOUT_S, drlnb_version
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "control",
     "create_run",
     "install",
+    "pool_rows",
     "probe_env",
     "restart",
     "rows",
@@ -147,6 +149,7 @@ def install(
     if not own_cluster:
         _preflight(client)
     client.register_plugin(BrokerPlugin(settings))
+    client.register_plugin(LoopsPlugin())
     client.register_plugin(AgentPlugin(own_cluster=own_cluster))
     hello = _ask(client, "drlnb_hello", protocol=PROTOCOL)
     if (hello["protocol"], hello["version"]) != (PROTOCOL, drlnb_version()):
@@ -244,6 +247,18 @@ def rows(client: Client, run_id: str, since: int, wait_s: float) -> tuple[int, l
     """Return (number after the last row, rows from `since` on, whether some were missed); waits for the first one."""
     page = _ask(client, "drlnb_rows", run=run_id, since=since, wait_s=wait_s, timeout_s=wait_s + RPC_TIMEOUT_S)
     return int(page["next"]), list(page["rows"]), bool(page["gap"])
+
+
+def pool_rows(client: Client) -> list[dict[str, Any]]:
+    """Return the rows of the pool's own stream that the scheduler still has, oldest first."""
+    found: list[dict[str, Any]] = []
+    since = 0
+    while True:
+        page = _ask(client, "drlnb_loop_rows", since=since)
+        if not page["rows"]:
+            return found
+        since = int(page["next"])
+        found += page["rows"]
 
 
 def runs(client: Client) -> list[dict[str, Any]]:

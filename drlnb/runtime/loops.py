@@ -1,0 +1,214 @@
+"""Who may lease slots without being a task of a run?  Anybody's own loop, through this scheduler plugin.
+
+It sits beside the broker: it feeds the same pool, whose queue, fences and times to live count for loops as for tasks,
+and answers the loop's client.  Since a loop has no run directory, it also keeps the pool's stream in memory, from the
+first lease of a loop on.  (A run that trains meanwhile has the loop's leases in its own journal, too.)
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from drlnb.records import leasing
+from drlnb.records.base import Event, Record
+from drlnb.records.ids import Fence
+from drlnb.records.journal import StreamOpened
+from drlnb.runtime.protocol import BROKER, drlnb_version, refused
+
+__all__ = ["LOOPS", "LoopsPlugin", "PoolTape"]
+
+#: Name of this plugin.
+LOOPS = "drlnb-loops"
+#: First half of a loop's name in the pool, before the client's id: ``own-<id>/<name>``.
+OWN = "own-"
+#: Rows of a part of the tape; two parts are kept, each one readable (and replayable) by itself.
+_PART = 10_000
+#: Rows in one answer.
+_PAGE = 2_000
+#: Ends of leases that are remembered, for holders that ask late.
+_ENDS = 256
+
+
+class PoolTape:
+    """The newest records of the pool, in parts that each begin with the pool as it was then.
+
+    Parameters
+    ----------
+    epoch
+        The broker's: in the streams' names.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        #: (stream, number of its first row, records).
+        self._parts: deque[tuple[str, int, list[Record]]] = deque(maxlen=2)
+        self._n_rows = 0
+        self._n_parts = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it was opened."""
+        return bool(self._parts)
+
+    @property
+    def full(self) -> bool:
+        """Whether a new part is due."""
+        return self.running and len(self._parts[-1][2]) >= _PART
+
+    def open(self, config: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
+        """Begin a part with the pool as it is between two events."""
+        self._n_parts += 1
+        stream = f"broker-e{self._epoch}-own{self._n_parts}"
+        header = StreamOpened(
+            stream=stream, machine="pool", config=config, snapshot=snapshot, origin="measured", version=drlnb_version()
+        )
+        self._parts.append((stream, self._n_rows, [header]))
+        self._n_rows += 1
+
+    def add(self, record: Record) -> None:
+        """Note a record."""
+        self._parts[-1][2].append(record)
+        self._n_rows += 1
+
+    def rows(self, since: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return (number after the last row, rows from `since` on, at most a page)."""
+        found: list[dict[str, Any]] = []
+        after = since
+        for stream, first, records in self._parts:
+            skip = max(0, since - first)
+            page = records[skip : skip + _PAGE - len(found)]
+            if page:
+                found += [{"s": stream, **record.to_row()} for record in page]
+                after = first + skip + len(page)
+        return after, found
+
+
+class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Requests and leases of people's own loops; needs the broker on the same scheduler."""
+
+    name = LOOPS
+    idempotent = True
+
+    async def start(self, scheduler: Any) -> None:
+        """Install the handlers; called by the scheduler."""
+        self.scheduler = scheduler
+        self.broker = scheduler.plugins[BROKER]
+        self.tape = PoolTape(self.broker.epoch)
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        #: Fence -> request of a loop's lease that is held.
+        self._held: dict[Fence, str] = {}
+        #: Fence -> why a loop's lease ended.
+        self._ends: dict[Fence, str] = {}
+        self.broker.host.sinks.append(self._hear)
+        handlers = {
+            "drlnb_loop_acquire": self.acquire,
+            "drlnb_loop_cancel": self.cancel,
+            "drlnb_loop_renew": self.renew,
+            "drlnb_loop_compute": self.compute,
+            "drlnb_loop_rows": self.rows,
+        }
+        for name, handler in handlers.items():
+            scheduler.handlers[name] = handler
+
+    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
+        """Veto the closing of workers while a loop holds a slot or waits for one."""
+        del scheduler
+        return [] if self._held or self._answers else workers
+
+    # ------------------------------------------------------------------ messages
+    async def acquire(
+        self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0
+    ) -> dict[str, Any]:
+        """Wait for slots, at most ``poll_s``; a repeat goes on waiting, or gets the same grant."""
+        n_known = sum(len(given) for given in self.broker.nodes.given.values())
+        if n_slots > n_known:
+            return refused("ConfigError", f"n_slots = {n_slots}, but the pool has {n_known}")
+        self._open_tape()
+        future = self._answers.get(request_id)
+        if future is None:
+            future = self._answers[request_id] = asyncio.get_running_loop().create_future()
+        if not future.done():
+            more = {} if (n_slots, priority) == (1, 0) else {"n_slots": n_slots, "priority": priority}
+            self.broker.host.feed(
+                leasing.SlotRequested, request_id=request_id, task=task, attempt=1, round=round, node="", **more
+            )
+        with contextlib.suppress(TimeoutError):
+            answer = await asyncio.wait_for(asyncio.shield(future), self.broker.pool.settings.poll_s)
+            # The broker has an answer for whoever asks as tasks do; nobody will.
+            self.broker._grants.pop(request_id, None)
+            return {**answer, "settings": asdict(self.broker.pool.settings)}
+        n_up = sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
+        return {"pending": True, "n_up": n_up}
+
+    async def cancel(self, request_id: str, reason: str) -> dict[str, Any]:
+        """Give up a place in the queue, or a grant that crossed this message."""
+        self.broker.host.feed(leasing.RequestCancelled, request_id=request_id, reason=reason)
+        self._answers.pop(request_id, None)
+        self.broker._grants.pop(request_id, None)
+        return {"ok": True}
+
+    async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
+        """Keep a lease alive; ``lost`` says why it is not the holder's any more."""
+        reply: dict[str, Any] = await self.broker.renew(fence, n_progress)
+        known = self._ends.get(Fence(epoch=fence[0], token=fence[1]))
+        return {"lost": known} if "lost" in reply and known else reply
+
+    async def compute(self, address: str, op: str, payload: Any = b"", **message: Any) -> Any:
+        """Pass a message on to a node that the client cannot reach itself; the payload is not looked at."""
+        return await getattr(self.scheduler.rpc(address), op)(payload=payload, **message)
+
+    async def rows(self, since: int) -> dict[str, Any]:
+        """Return the pool's rows from number `since` on."""
+        self._open_tape()
+        after, page = self.tape.rows(since)
+        return {"next": after, "rows": page}
+
+    # ------------------------------------------------------------------ the pool's records
+    def _open_tape(self) -> None:
+        if not self.tape.running:
+            self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
+
+    def _hear(self, record: Record) -> None:
+        if self.tape.full and isinstance(record, Event):  # between two events: the machine has not taken it in yet
+            self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
+        if self.tape.running:
+            self.tape.add(record)
+        if isinstance(record, leasing.LeaseGranted) and record.request_id in self._answers:
+            self._granted(record)
+        elif isinstance(record, leasing.RequestRefused) and record.subject in self._answers:
+            self._answer(record.subject, {"refused": record.reason})
+            del self._answers[record.subject]
+        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
+            self._ended(record.fence, getattr(record, "reason", ""))
+
+    def _granted(self, record: leasing.LeaseGranted) -> None:
+        self._held[record.fence] = record.request_id
+        self._answer(record.request_id, {
+            "fence": (record.fence.epoch, record.fence.token),
+            "slots": [self.broker.nodes.slot_row(slot) | self._device(slot) for slot in record.slots],
+            "waited_s": record.waited_s,
+        })  # fmt: skip
+
+    def _device(self, slot: str) -> dict[str, str]:
+        given = self.broker.nodes.given.values()
+        return next(({"device": slots[slot]["device"]} for slots in given if slot in slots), {"device": "cpu"})
+
+    def _answer(self, request_id: str, answer: dict[str, Any]) -> None:
+        future = self._answers[request_id]
+        if not future.done():
+            future.set_result(answer)
+
+    def _ended(self, fence: Fence, reason: str) -> None:
+        """Note that a loop's lease is over, and why: an expiry is told by the revocation that follows it."""
+        request_id = self._held.pop(fence, None)
+        if request_id is not None:
+            self._answers.pop(request_id, None)
+        if request_id is not None or (fence in self._ends and not self._ends[fence]):
+            self._ends[fence] = reason
+            while len(self._ends) > _ENDS:
+                del self._ends[next(iter(self._ends))]

@@ -1,0 +1,245 @@
+"""A person's function on a slot: what it is given, what it leaves, and what becomes of its errors."""
+
+import gc
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
+from drlnb.runtime.jobs import Jobs, here
+from drlnb.runtime.parcels import JobFailed, pack_call, unpack, unpack_error
+
+torch = pytest.importorskip("torch")
+
+
+class Owner:
+    """An executor's jobs, asked as the agent asks."""
+
+    def __init__(self):
+        self.sent = []
+        self.jobs = Jobs("cpu", self.sent.append)
+
+    def ask(self, fn, *args, token=1, rank=0, n_slots=1):
+        header = {"slot": "n0/cpu0", "name": "mine", "rank": rank, "n_slots": n_slots}
+        payload = memoryview(pack_call(fn, args, {}))
+        return self.jobs.run(header, payload, Fence(epoch=1, token=token))
+
+    def run(self, fn, *args, **where):
+        answer, (data,) = self.ask(fn, *args, **where)
+        assert answer["ok"], unpack(data)[2]
+        return unpack(data)
+
+    def fail(self, fn, *args):
+        answer, (data,) = self.ask(fn, *args)
+        assert not answer["ok"]
+        return unpack_error(data)
+
+
+@pytest.fixture
+def owner():
+    """Make jobs as in an executor that has imported everything: what was there before is not looked through again."""
+    gc.freeze()
+    yield Owner()
+    gc.unfreeze()
+
+
+def test_a_function_sees_its_slot(owner):
+    """Device, rank and number of slots are those of the lease; outside of a function there is no slot."""
+    seen = owner.run(lambda: (here().device, here().rank, here().n_slots, here().slot, here().name), rank=1, n_slots=3)
+    assert seen == ("cpu", 1, 3, "n0/cpu0", "mine")
+    with pytest.raises(RuntimeError, match="functions that it runs"):
+        here()
+
+
+def test_state_lives_from_one_function_to_the_next_and_no_longer(owner):
+    """What one function keeps the next one of the lease finds; under another fence there is nothing."""
+    owner.run(lambda: here().state.update(n=41))
+    assert owner.run(lambda: here().state["n"] + 1) == 42
+    assert owner.run(lambda: dict(here().state), token=2) == {}
+
+
+def test_the_end_of_a_lease_frees_what_it_kept(owner):
+    """After the end of a lease its objects are gone, cycles among them, too; another fence frees nothing."""
+
+    def keep(alive):
+        class Node:
+            def __del__(self):
+                os.close(alive)
+
+        node = Node()
+        node.self = node
+        here().state["node"] = node
+
+    read, write = os.pipe()
+    owner.run(keep, write)
+    assert owner.jobs.end(Fence(epoch=1, token=7)) == {"op": "freed", "n_objects": 0}
+    assert os.fstat(write)
+    assert owner.jobs.end(Fence(epoch=1, token=1)) == {"op": "freed", "n_objects": 1}
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(write)
+    os.close(read)
+
+
+def test_random_numbers_and_modes_of_others_stay_as_they_were(owner):
+    """A function that seeds, changes threads, types and modes changes them for its own holder only."""
+
+    def change():
+        torch.manual_seed(5)
+        np.random.seed(5)  # noqa: NPY002
+        random.seed(5)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return torch.rand(()).item(), np.random.rand(), random.random()  # noqa: NPY002
+
+    def more():
+        modes = torch.get_default_dtype() is torch.float64, torch.is_grad_enabled()
+        return modes, (torch.rand((), dtype=torch.float32).item(), np.random.rand(), random.random())  # noqa: NPY002
+
+    torch.manual_seed(1)
+    expected = torch.rand(2)
+    torch.manual_seed(1)
+    first = owner.run(change)
+    assert torch.equal(torch.rand(2), expected)
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.is_grad_enabled()
+    modes, second = owner.run(more)
+    assert modes == (True, False)
+    wanted = np.random.RandomState(5)  # noqa: NPY002
+    wanted.rand()
+    assert second[1] == wanted.rand(), "the second function goes on where the first one stopped"
+    assert first[1] != second[1]
+
+
+def test_two_leases_draw_different_numbers(owner):
+    """A new lease has random numbers of its own, though torch begins every process with the same ones."""
+    draw = [owner.run(lambda: torch.rand(4).tolist(), token=token) for token in (1, 2, 3)]
+    assert len({tuple(one) for one in draw}) == 3
+
+
+def test_an_error_comes_with_its_remote_traceback(owner):
+    """The caller gets the same error, and reads where on the slot it was raised."""
+
+    def broken():
+        return {}["absent"]
+
+    error = owner.fail(broken)
+    assert isinstance(error, KeyError)
+    assert error.args == ("absent",)
+    assert "in broken" in str(error.__cause__)
+
+
+@pytest.mark.parametrize("what", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_the_process_is_only_told(owner, what):
+    """A function that exits ends itself, neither the executor nor its caller."""
+
+    def leave():
+        raise what(3)
+
+    error = owner.fail(leave)
+    assert isinstance(error, JobFailed)
+    assert what.__name__ in str(error)
+
+
+def test_an_error_that_cannot_travel_is_told_in_words(owner):
+    """An error that holds a lock is raised as another one, with class, message and traceback as text."""
+
+    def broken():
+        class Odd(Exception):  # noqa: N818
+            pass
+
+        error = Odd("with a lock")
+        error.lock = threading.Lock()
+        raise error
+
+    error = owner.fail(broken)
+    assert isinstance(error, JobFailed)
+    assert str(error) == "Odd: with a lock"
+    assert "in broken" in str(error.__cause__)
+
+
+def test_a_result_that_cannot_travel_is_named(owner):
+    """A returned lock is an error that names it; a returned lease as well."""
+    error = owner.fail(lambda: {"lock": threading.Lock()})
+    assert isinstance(error, TypeError)
+    assert "what the function returned cannot travel back: dict: attribute 'lock' (lock)" in str(error)
+    assert "return what is in it" in str(owner.fail(here).__cause__)
+
+
+def test_a_call_that_cannot_travel_is_one_clear_line():
+    """The culprit is named, whether the function's own variable or an argument; no function at all is told, too."""
+    lock = threading.Lock()
+
+    def step():
+        return lock
+
+    with pytest.raises(ConfigError, match=r"^step cannot travel to a slot: .*variable 'lock' \(lock\).*") as error:
+        pack_call(step, (), {})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"argument 0 \(lock\)"):
+        pack_call(len, (lock,), {})
+    with pytest.raises(ConfigError, match="pass the function and its arguments, do not call it"):
+        pack_call(3, (), {})
+
+
+def test_what_is_printed_comes_back(owner, capsys):
+    """Printed text is in the answer, and in the executor's log, too."""
+    answer, _ = owner.ask(lambda: print("loss", 0.5))
+    assert answer["said"] == "loss 0.5\n"
+    assert capsys.readouterr().out == "loss 0.5\n"
+
+
+def test_progress_is_said_now_and_then(owner, monkeypatch):
+    """A function that says it works sends one frame per half second at most; from another thread it is refused."""
+    now = [100.0]
+    monkeypatch.setattr("drlnb.runtime.jobs.time.perf_counter", lambda: now[0])
+
+    def work(now):
+        for _ in range(10):
+            now[0] += 0.2
+            here().progress()
+
+    monkeypatch.setattr("drlnb.runtime.jobs.unpack", lambda payload: (work, (now,), {}))
+    owner.ask(len, ())
+    assert [frame["op"] for frame in owner.sent] == ["progress"] * 3
+
+    def elsewhere():
+        found = []
+
+        def say():
+            try:
+                slot.progress()
+            except RuntimeError as error:
+                found.append(str(error))
+
+        slot = here()
+        thread = threading.Thread(target=say)
+        thread.start()
+        thread.join()
+        return found
+
+    monkeypatch.undo()
+    assert owner.run(elsewhere) == ["progress() is for the thread that the function was started in"]
+
+
+def test_a_signal_interrupts_a_function_and_nothing_else(owner):
+    """SIGINT ends a function with an error that shows where it was; between functions it does nothing."""
+    before = signal.getsignal(signal.SIGINT)
+    owner.jobs.begin()
+    try:
+        signal.raise_signal(signal.SIGINT)
+
+        def endless():
+            signal.raise_signal(signal.SIGINT)
+            return "not reached"
+
+        answer, (data,) = owner.ask(endless)
+        assert answer["interrupted"]
+        assert "in endless" in str(unpack_error(data).__cause__)
+        assert owner.run(lambda: 1) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
