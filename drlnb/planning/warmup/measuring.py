@@ -102,6 +102,8 @@ class Measuring(WarmupState):
         if event.version >= self.version:
             self.version, self.version_t = event.version, event.t
         trace = self.trace
+        if trace is not None and event.version == trace.round:
+            self._late_host(event)
         if trace is None or event.version != trace.round + 1:
             return
         for i, member in enumerate(self.members):
@@ -111,7 +113,14 @@ class Measuring(WarmupState):
         if trace.complete and not trace.closed:
             self._close()
 
-    def _arrived(self, i: int, t: float) -> None:
+    def _late_host(self, event: HostCompleted) -> None:
+        """Start whom a slow host has kept from a round in which others have acted already."""
+        for i, member in enumerate(self.members):
+            if self.trace is not None and member.node == event.host and i not in self.trace.sent_t:
+                self.trace.broken = True
+                self._arrived(i, event.t, round_=event.version)
+
+    def _arrived(self, i: int, t: float, *, round_: int | None = None) -> None:
         """Start a collector whose parameters are here, whatever was planned."""
         member = self.members[i]
         if member.status != "resting" or self.ended:
@@ -123,7 +132,7 @@ class Measuring(WarmupState):
             if self.trace is not None:
                 self.trace.broken = True
         else:
-            self._start(i, 0.0, t)
+            self._start(i, 0.0, t, round_=round_)
 
     def _close(self) -> None:
         """Take the round into the history, unless something has disturbed it."""

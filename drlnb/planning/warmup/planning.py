@@ -35,6 +35,8 @@ class Planning(WarmupState):
         if trace is None or event.round > trace.round:
             trace = self._open_round(event.round)
         trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
+        if self.members[i].status in {"resting", "starting"}:
+            self.members[i].status = "up"  # it has acted
         if self.ended:
             self._say(i, WarmupPlan(action="end", reason=self.ended), None)
         elif self.members[i].status == "absent":
@@ -51,7 +53,9 @@ class Planning(WarmupState):
         self.plan = None
         self._unsee()
         for member in self.members:
-            if member.status != "absent":
+            # Where a host is slow, others have acted already: who waits for it is still to be started for this round.
+            waits = self.starts_needed and member.status in {"resting", "starting"}
+            if member.status != "absent" and not waits:
                 member.status, member.planned_t, member.due = "up", None, False
         self._apply_changes(round_)
         return self.trace
@@ -227,7 +231,7 @@ class Planning(WarmupState):
         for i, member in enumerate(self.members):
             if member.due:
                 member.due = False
-                self._start(i, 0.0, event.t)
+                self._start(i, 0.0, event.t, round_=self.version)
 
     def _stop_asked(self, event: words.StopAsked) -> None:
         self._end(f"stop: {event.reason}")

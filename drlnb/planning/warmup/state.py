@@ -102,8 +102,8 @@ class WarmupState:
         """Let the next plan look again: something that it rests on has changed."""
         self.seen = self.paced = None
 
-    def _start(self, i: int, after_s: float, t: float) -> None:
-        """Command a start for the next round; it replaces one that has not happened."""
+    def _start(self, i: int, after_s: float, t: float, *, round_: int | None = None) -> None:
+        """Command a start for the next round, or for `round_`; it replaces one that has not happened."""
         member = self.members[i]
         assert self.trace is not None
         member.planned_t = t + after_s
@@ -115,7 +115,7 @@ class WarmupState:
                 node=member.node,
                 env_indices=member.env_indices,
                 after_s=round(after_s, 6),
-                round=self.trace.round + 1,
+                round=self.trace.round + 1 if round_ is None else round_,
             )
         )
 

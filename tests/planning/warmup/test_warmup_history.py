@@ -1,0 +1,199 @@
+"""Starts by how they were made, and the rounds of a regime."""
+
+import json
+
+import pytest
+
+from drlnb.planning.warmup.history import History, RoundRow, StartBook
+from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.planner import WarmupView, planner_named
+from drlnb.planning.warmup.progress import Pace, remaining_s
+from drlnb.planning.warmup.settings import WarmupSettings
+from drlnb.records.base import from_plain
+
+
+def row(round_, gap_s=6.0, start_s=(1.0, 2.0), **key):
+    return RoundRow(
+        round=round_, gap_s=(gap_s, gap_s - 1.0), round_s=gap_s + 2.0, offset_s=(2.0, 3.0), gradient_s=(1.0, 2.0),
+        finish_s=0.5, publish_s=0.25, lease_s=0.125, key={"hold": "round", "nodes": ("n0", "n0"), **key},
+        start_s=list(start_s),
+    )  # fmt: skip
+
+
+def history_of(*rows):
+    history = History(window=4, filter_window=8, min_rounds=2)
+    for each in rows:
+        history.append(each)
+    return history
+
+
+# ------------------------------------------------------------------ starts
+def test_starts_are_kept_by_node_mode_and_number_at_once():
+    """The nearest number is taken where there is none; of two equally near the larger: rather early than late."""
+    book = StartBook()
+    for n, start_s in ((1, 1.36), (4, 4.9), (8, 7.0)):
+        book.add("n0", "spawn", n, start_s)
+    assert book.samples("n0", "spawn", 4) == (4.9,)
+    assert book.samples("n0", "spawn", 2) == (1.36,)
+    assert book.samples("n0", "spawn", 6) == (7.0,)
+    assert book.samples("n0", "spawn", 99) == (7.0,)
+    assert book.samples("n0", "zygote", 4) == book.samples("n1", "spawn", 4) == ()
+
+
+def test_eight_workers_times_32_rounds_of_starts_are_kept():
+    """256 samples; older ones go."""
+    book = StartBook()
+    for i in range(300):
+        book.add("n0", "spawn", 1, float(i))
+    assert book.samples("n0", "spawn", 1) == tuple(map(float, range(44, 300)))
+
+
+# ------------------------------------------------------------------ regimes
+def test_a_word_that_changes_ends_the_regime():
+    """All of them are named, with former and present value."""
+    history = history_of(row(1), row(2))
+    reason = history.append(row(3, hold="last", nodes=("n0", "n1")))
+    assert reason == "hold changed from round to last; nodes changed from n0, n0 to n0, n1"
+    assert [each.round for each in history.rows] == [3]
+
+
+def test_after_a_shift_only_the_new_rounds_stay():
+    """Of the last five, the two before the shift go."""
+    history = History(window=8, filter_window=8, min_rounds=2)
+    gaps = [6.0] * 5 + [9.0] * 3
+    reasons = [history.append(row(k, gap)) for k, gap in enumerate(gaps)]
+    assert reasons == [""] * 7 + ["gaps have moved from 5.5 s to 8.5 s (spread 0.055 s)"]
+    assert [each.round for each in history.rows] == [5, 6, 7]
+
+
+def test_two_late_rounds_are_outliers():
+    """The median of five does not move for them."""
+    history = History(window=8, filter_window=8, min_rounds=2)
+    assert [history.append(row(k, gap)) for k, gap in enumerate([6.0] * 6 + [18.0] * 2)] == [""] * 8
+
+
+def test_a_plan_looks_at_the_latest_rounds():
+    """The filter may look further back."""
+    history = history_of(*map(row, range(12)))
+    assert [each.round for each in history.latest] == [8, 9, 10, 11]
+    assert len(history.rows) == 8
+
+
+def test_rounds_without_starts_borrow_them_in_turn():
+    """Kept collectors are not started: the starts of rounds that have some stand beside their gaps."""
+    history = history_of(row(1), row(2, start_s=(3.0, 4.0)), row(3, start_s=(None, None)), row(4, start_s=(5.0, None)))
+    assert history.starts() == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    assert history_of(row(1, start_s=(None, 1.0))).starts() == []
+
+
+def test_pace_is_of_medians():
+    """By hand: gradients 1 and 2 s, two a round."""
+    pace = history_of(row(1), row(2)).pace()
+    assert pace == Pace(gradient_s=1.5, n_gradients=2, finish_s=0.5, publish_s=0.25, lease_s=0.125, offset_s=(2.0, 3.0))
+    bare = row(1)
+    bare.gradient_s = ()
+    assert (history_of(bare).pace().gradient_s, history_of(bare).pace().n_gradients) == (0.0, 0)
+
+
+def test_a_history_survives_json():
+    """As lists, and as the tuples that a journal's header makes of them."""
+    history = history_of(row(1), row(2, start_s=(None, 1.5)))
+    plain = json.loads(json.dumps(history.snapshot()))
+    for rows in (plain, from_plain(plain)):
+        copy = History(window=4, filter_window=8, min_rounds=2)
+        copy.restore(rows)
+        assert copy.rows == history.rows
+        copy.rows[-1].start_s[0] = 1.0  # still a list
+    history.end()
+    assert history.rows == []
+
+
+# ------------------------------------------------------------------ progress
+PACE = Pace(gradient_s=0.5, n_gradients=4, finish_s=0.25, publish_s=0.25, lease_s=1.0, offset_s=(2.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("what", "left_s"),
+    [
+        ({"n_done": 0, "since_round_s": 3.0}, 2.5),  # 4 x .5 + .25 + .25
+        ({"n_done": 3, "since_round_s": 9.0}, 1.0),
+        ({"n_done": 9, "since_round_s": 9.0}, 0.5),  # more gradients than ever: only finish and publish are left
+        ({"n_done": 0, "since_round_s": 0.0, "awaited": (0, 1)}, 4.0),  # last arrival at 3, then .5 + .5
+        ({"n_done": 2, "since_round_s": 2.5, "awaited": (1,)}, 1.5),
+        ({"n_done": 0, "since_round_s": 9.0, "awaited": (1,)}, 2.5),  # it is late: the work is what is left
+        ({"n_done": 0, "since_round_s": 3.0, "granted": False, "since_first_s": 0.25}, 3.25),
+        ({"n_done": 0, "since_round_s": 3.0, "granted": False, "since_first_s": 5.0}, 2.5),
+        ({"n_done": 4, "since_round_s": 9.0, "since_made_s": 0.0}, 0.25),
+        ({"n_done": 4, "since_round_s": 9.0, "since_made_s": 9.0}, 0.0),
+    ],
+)
+def test_what_is_left_of_a_round(what, left_s):
+    """max(last arrival + c - t, (n - i) c) + finish + publish, and the lease before it is granted: by hand."""
+    assert remaining_s(PACE, **what) == left_s
+
+
+# ------------------------------------------------------------------ planners by hand
+def view_of(gaps, starts, planner="saa", rounds=(), pools=None, **settings):
+    return WarmupView(
+        settings=WarmupSettings(planner=planner, **settings), gap_s=gaps, start_s=starts, round_s=rounds,
+        pools_s=[(1.0, 3.0)] * len(gaps[0]) if pools is None else pools,
+    )  # fmt: skip
+
+
+def test_cold_and_keep_look_at_nothing():
+    """Whatever the history."""
+    empty = WarmupView(settings=WarmupSettings())
+    assert planner_named("cold")(empty) == WarmupPlan(
+        action="cold", reason="start at the arrival of the next parameters"
+    )
+    assert planner_named("keep")(empty) == WarmupPlan(action="keep", reason="collectors are never stopped")
+
+
+def test_mean_is_per_worker():
+    """Gaps 6 and 4 s, mean start 2 s: after 4 and 2 s."""
+    plan = planner_named("mean")(view_of([[6.0, 4.0]] * 8, []))
+    assert [plan.start_s(i) for i in (0, 1)] == [4.0, 2.0]
+    assert plan.lead_s == 2.0
+
+
+def test_mean_waits_for_stability():
+    """Worker 1's gaps have no centre: event start, and which worker's they are."""
+    plan = planner_named("mean")(view_of([[6.0, 4.0], [6.0, 8.0]] * 4, []))
+    assert plan.action == "cold"
+    assert plan.reason.startswith("gaps of worker 1 are not stable: spread")
+
+
+def test_seed_is_one_value_for_all():
+    """Rounds of 8 s, mean start 2 s: 6 s after the round's start."""
+    plan = planner_named("seed")(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
+    assert (plan.since, plan.start_s(0), plan.start_s(1), plan.lead_s) == ("round", 6.0, 6.0, 2.0)
+    wild = planner_named("seed")(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
+    assert wild.reason.startswith("round times are not stable: ")
+
+
+def test_quantile_is_early_on_both_sides():
+    """Gaps 1..21 s: 5 % at 2; starts 0..1 in twentieths: 95 % at .95; started after 1.05 s."""
+    gaps = [[float(g)] for g in range(1, 22)]
+    plan = planner_named("quantile")(view_of(gaps, [], pools=[[i / 20 for i in range(21)]]))
+    assert plan.start_s(0) == pytest.approx(1.05)
+    assert plan.lead_s == pytest.approx(11.0 - 1.05)
+
+
+def test_saa_needs_starts_beside_gaps():
+    """Eight rounds, none of them with all starts: event start."""
+    plan = planner_named("saa")(view_of([[6.0]] * 8, []))
+    assert plan.reason == "no round whose starts were all measured: start at the arrival of the next parameters"
+    assert planner_named("saa")(view_of([[6.0]] * 8, [[1.0]] * 8)).start_after_s == 5.0
+
+
+@pytest.mark.parametrize("name", ["seed", "mean", "quantile", "saa", "progress"])
+def test_no_start_without_a_sample(name):
+    """As long as nobody has been started, nobody knows how long that takes."""
+    plan = planner_named(name)(view_of([[6.0]] * 8, [], pools=[()]))
+    assert plan.reason == "no start has been measured yet: start at the arrival of the next parameters"
+
+
+def test_an_unknown_planner():
+    """The known ones are listed."""
+    with pytest.raises(ValueError, match="must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'"):
+        planner_named("x")
