@@ -7,6 +7,7 @@ from typing import Protocol
 
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.round import RoundMachine
+from drlnb.planning.seats import SeatsMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition, JournalError
 from drlnb.records.journal import Stream, StreamOpened
@@ -53,6 +54,8 @@ def fresh_machine(header: StreamOpened) -> Machine:
             machine: Machine = RoundMachine(header.config)
         elif header.machine == "pool":
             machine = PoolMachine.from_config(header.config)
+        elif header.machine == "seats":
+            machine = SeatsMachine.from_config(header.config)
         else:
             raise JournalError(f"{header.stream}: unknown machine {header.machine!r}")
         if header.snapshot is not None:

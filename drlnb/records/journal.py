@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from drlnb.records import batching, common, distribution, leasing, placement, replay, swapping, warmup
+from drlnb.records import batching, common, distribution, leasing, placement, replay, seats, swapping, warmup
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import JournalError
@@ -21,7 +21,7 @@ __all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "li
 #: Version of the line format; a reader refuses a higher one.
 JOURNAL_FORMAT = 1
 #: The columns whose records a journal may hold: what is imported here can be read back.
-COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, swapping, warmup)
+COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class StreamOpened(Record):
     letter: ClassVar[str] = "h"
 
     stream: str
-    #: ``round`` or ``pool``.
+    #: ``round``, ``pool`` or ``seats``.
     machine: str
     #: Constructor arguments of the machine, plain data.
     config: Mapping[str, Any]

@@ -1,0 +1,327 @@
+"""How many executors shall share one device (ours, leasing 4.10)?
+
+What a lab does without leases is to start N processes on one device.  Where kernels are small the device runs several
+at once, and one executor alone would waste it; where they are large the processes take turns, and more of them only
+cost memory.  Which it is, is measured: a *probe* lets 1, 2, 3 ... executors compute recorded rounds of the resident
+tasks together.  One event, one answer; no clock, no I/O.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from drlnb.planning.seat_rules import SeatsSettings, aggregate, choose, percentile, slowed, wait_s
+from drlnb.records.base import Event, Record
+from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.seats import (
+    ComputeMeasured,
+    MeasureSeats,
+    ProbeFailed,
+    ProbePlanned,
+    RaiseSeats,
+    SeatsMeasured,
+    SeatsOpened,
+    SeatsPlanned,
+    SeatsSet,
+    SeatsUp,
+    SetSeats,
+    TaskLeft,
+)
+
+__all__ = ["SeatsMachine"]
+
+#: Phases of a device: nothing goes on; executors are being started; they are measured; the pool is being told.
+_PHASES = ("still", "raising", "measuring", "setting")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Device:
+    """What is known of one device."""
+
+    name: str
+    node: str
+    n_most: int
+    limit: str
+    #: Seats in the pool.
+    n_seats: int = 1
+    phase: str = "still"
+    #: Task -> rounds computed here since a task came newly.
+    seen: dict[str, int] = field(default_factory=dict)
+    #: Executors that are up for the probe.
+    n_up: int = 1
+    #: Most seats that this probe tries, and why no more.
+    n_try: int = 1
+    why: str = ""
+    #: Work per second with 1, 2, ... seats, relative to one.
+    rates: list[float] = field(default_factory=list)
+    #: By number of seats: task -> (median, 95th percentile) of the seconds of its round in the probe.
+    rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
+    #: Latest rounds / their median and 95th percentile in the probe.
+    times: list[tuple[float, float]] = field(default_factory=list)
+    #: Tasks when it was probed, time of that, and probes in a row that nothing came of.
+    probed: tuple[str, ...] = ()
+    probed_t: float | None = None
+    n_idle: int = 0
+    #: Seats were taken away because rounds got slow.
+    shrunk: bool = False
+
+
+class SeatsMachine:
+    """The seats of every device of a pool whose number is to be found.
+
+    Parameters
+    ----------
+    settings
+        Limits and times.
+    """
+
+    def __init__(self, settings: SeatsSettings) -> None:
+        self.settings = settings
+        self._t = 0.0
+        self._devices: dict[str, _Device] = {}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build the machine that a journal's header describes by :attr:`config`.
+
+        Raises
+        ------
+        ConfigError
+            If a key is unknown or a value wrong.
+        """
+        known = {one.name for one in fields(SeatsSettings)}
+        unknown = sorted(config.keys() - known)
+        if unknown:
+            raise ConfigError([f"seats has unknown key {key!r}" for key in unknown])
+        return cls(SeatsSettings(**config))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments as plain data."""
+        return asdict(self.settings)
+
+    @property
+    def seats(self) -> Mapping[str, int]:
+        """Seats in the pool, by device."""
+        return {name: device.n_seats for name, device in self._devices.items()}
+
+    def handle(self, event: Event) -> tuple[Record, ...]:
+        """Take in an event and return what follows from it, in its order.
+
+        Raises
+        ------
+        InvalidTransition
+            If the event is older than the last one, of an unknown kind or device, or not to be expected now.
+        """
+        rule = _HANDLERS.get(type(event))
+        # "not >=" also catches nan
+        if rule is None or not event.t >= self._t:
+            raise InvalidTransition("seats", f"at t={self._t:g} s", event)
+        self._t = event.t
+        return tuple(rule(self, event))
+
+    def check(self) -> None:
+        """Check what must hold after each event.
+
+        Raises
+        ------
+        AssertionError
+            If something does not; the message lists all of it.
+        """
+        devices = self._devices.values()
+        laws = {
+            "a phase is one of the known": all(one.phase in _PHASES for one in devices),
+            "seats are from 1 to the most": all(1 <= one.n_seats <= one.n_most for one in devices),
+            "one device is probed at a time": sum(one.phase in {"raising", "measuring"} for one in devices) <= 1,
+            "what is tried fits": all(one.n_try <= one.n_most for one in devices),
+            "each rate has its rounds": all(len(one.rates) == len(one.rounds) for one in devices),
+        }
+        broken = [law for law, holds in laws.items() if not holds]
+        if broken:
+            raise AssertionError("seats: not true: " + "; ".join(broken))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as plain data, fit for JSON."""
+        return {"t": self._t, "devices": [_plain(device) for device in self._devices.values()]}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take on the state of :meth:`snapshot`."""
+        self._t = snapshot["t"]
+        devices = [_from_plain(plain) for plain in snapshot["devices"]]
+        self._devices = {device.name: device for device in devices}
+
+    # -------------------------------------------------------------- what is heard
+    def _of(self, event: Any, *phases: str) -> _Device:
+        device = self._devices.get(event.device)
+        if device is None or (phases and device.phase not in phases):
+            state = "without it" if device is None else f"{device.name} {device.phase}"
+            raise InvalidTransition("seats", state, event)
+        return device
+
+    def _opened(self, event: SeatsOpened) -> Iterable[Record]:
+        if event.device in self._devices or event.n_most < 1:
+            raise InvalidTransition("seats", f"with devices {sorted(self._devices)}", event)
+        self._devices[event.device] = _Device(
+            name=event.device, node=event.node, n_most=event.n_most, limit=event.limit
+        )
+        if event.n_most == 1:
+            yield SeatsPlanned(device=event.device, n_seats=1, reason=f"one seat: {event.limit}")
+
+    def _left(self, event: TaskLeft) -> Iterable[Record]:
+        for device in self._devices.values():
+            device.seen.pop(event.task, None)
+        return ()
+
+    def _computed(self, event: ComputeMeasured) -> Iterable[Record]:
+        device = self._of(event)
+        if event.task not in device.seen:
+            device.seen = dict.fromkeys((*device.seen, event.task), 0)
+        device.seen[event.task] += 1
+        if device.phase != "still":
+            return []
+        known = device.rounds[device.n_seats - 1].get(event.task) if len(device.rounds) >= device.n_seats else None
+        if known is not None:
+            device.times.append((event.compute_s / known[0], event.compute_s / known[1]))
+            del device.times[: -self.settings.window]
+        return self._shrink(device) or self._probe(device)
+
+    def _shrink(self, device: _Device) -> list[Record]:
+        """Take a seat away if rounds have become slow beside the probe's."""
+        if device.n_seats == 1 or len(device.times) < self.settings.fewest:
+            return []
+        p50 = percentile([time[0] for time in device.times], 0.5)
+        p95 = percentile([time[1] for time in device.times], 0.95)
+        reason = slowed(p50, p95, device.rates, device.n_seats, self.settings)
+        if not reason:
+            return []
+        device.shrunk = True
+        device.n_idle += 1
+        device.probed_t = self._t
+        return self._plan(device, device.n_seats - 1, reason)
+
+    def _probe(self, device: _Device) -> list[Record]:
+        """Begin a probe, if one is due."""
+        reason = self._due(device)
+        if not reason:
+            return []
+        n_tasks = len(device.seen)
+        device.n_try, device.why = device.n_most, device.limit
+        if n_tasks < device.n_most:
+            device.n_try, device.why = n_tasks, f"{n_tasks} tasks compute here"
+        device.probed, device.probed_t = tuple(sorted(device.seen)), self._t
+        device.shrunk = False
+        if device.n_try == 1:
+            return self._plan(device, 1, "one seat: one task computes here")
+        device.phase, device.rates, device.rounds = "raising", [], []
+        return [
+            ProbePlanned(device=device.name, n_most=device.n_try, reason=reason),
+            RaiseSeats(device=device.name, n_seats=device.n_seats),
+        ]
+
+    def _due(self, device: _Device) -> str:
+        """Return why the device is to be probed now; empty if it is not."""
+        if any(other.phase != "still" for other in self._devices.values()) or device.n_most == 1:
+            return ""
+        if not all(n >= self.settings.first_rounds for n in device.seen.values()):
+            return ""
+        if device.probed_t is None:
+            return "the first tasks are resident" if len(device.seen) > 1 else ""
+        if self._t - device.probed_t < wait_s(device.n_idle, self.settings):
+            return ""
+        if device.shrunk:
+            return "rounds were slow when it was probed last"
+        other = tuple(sorted(device.seen)) != device.probed
+        return "other tasks are resident" if other and max(len(device.seen), device.n_seats) > 1 else ""
+
+    def _up(self, event: SeatsUp) -> Iterable[Record]:
+        device = self._of(event, "raising")
+        device.n_up = event.n_seats
+        if device.n_up < device.n_try:
+            needed = event.used_bytes + event.seat_bytes
+            most = self.settings.memory_frac * event.total_bytes
+            if needed <= most:
+                return [RaiseSeats(device=device.name, n_seats=device.n_up + 1)]
+            device.n_try = max(1, device.n_up)
+            device.why = f"one more would use {_gib(needed)} of {_gib(event.total_bytes)}"
+        if device.n_try == 1:
+            return self._plan(device, 1, f"one seat: {device.why}")
+        device.phase = "measuring"
+        return [self._measure(device)]
+
+    def _measure(self, device: _Device) -> Record:
+        return MeasureSeats(
+            device=device.name, n_seats=len(device.rates) + 1, measure_s=self.settings.probe_s / device.n_try
+        )
+
+    def _measured(self, event: SeatsMeasured) -> Iterable[Record]:
+        device = self._of(event, "measuring")
+        if event.n_seats != len(device.rates) + 1:
+            raise InvalidTransition("seats", f"{device.name} with {len(device.rates)} rates", event)
+        device.rounds.append({
+            task: (p50, event.compute_p95_s[task]) for task, p50 in event.compute_p50_s.items() if p50 > 0
+        })
+        alone_s = {task: times[0] for task, times in device.rounds[0].items()}
+        device.rates.append(aggregate(alone_s, event.n_rounds, event.elapsed_s))
+        if len(device.rates) < device.n_try:
+            return [self._measure(device)]
+        base = device.rates[0] or 1.0
+        device.rates = [rate / base for rate in device.rates]
+        n_seats, reason = choose(device.rates, self.settings.margin_frac)
+        device.n_idle = device.n_idle + 1 if n_seats == device.n_seats else 0
+        most = f"; no more were tried: {device.why}" if n_seats == device.n_try else ""
+        return self._plan(device, n_seats, reason + most)
+
+    def _failed(self, event: ProbeFailed) -> Iterable[Record]:
+        device = self._of(event)
+        if device.phase not in {"raising", "measuring"}:
+            return []
+        device.rates, device.rounds = [], []
+        device.n_idle += 1
+        return self._plan(device, device.n_seats, f"as before: the probe failed ({event.reason})")
+
+    def _plan(self, device: _Device, n_seats: int, reason: str) -> list[Record]:
+        device.phase, device.n_seats = "setting", n_seats
+        device.times = []
+        return [
+            SeatsPlanned(device=device.name, n_seats=n_seats, rates=tuple(device.rates), reason=reason),
+            SetSeats(device=device.name, n_seats=n_seats),
+        ]
+
+    def _set(self, event: SeatsSet) -> Iterable[Record]:
+        device = self._of(event, "setting")
+        device.phase, device.times = "still", []
+        device.n_up = event.n_seats
+        return ()
+
+
+def _gib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB"
+
+
+def _plain(device: _Device) -> dict[str, Any]:
+    rounds = [{task: list(times) for task, times in of.items()} for of in device.rounds]
+    return asdict(device) | {
+        "rounds": rounds,
+        "times": [list(time) for time in device.times],
+        "probed": list(device.probed),
+    }
+
+
+def _from_plain(plain: Mapping[str, Any]) -> _Device:
+    device = _Device(**{**plain, "probed": tuple(plain["probed"])})
+    device.seen, device.rates = dict(plain["seen"]), list(plain["rates"])
+    device.rounds = [{task: (p50, p95) for task, (p50, p95) in of.items()} for of in plain["rounds"]]
+    device.times = [(p50, p95) for p50, p95 in plain["times"]]
+    return device
+
+
+#: The rule for each kind of event.
+_HANDLERS: Mapping[type[Event], Callable[[SeatsMachine, Any], Iterable[Record]]] = {
+    SeatsOpened: SeatsMachine._opened,
+    ComputeMeasured: SeatsMachine._computed,
+    TaskLeft: SeatsMachine._left,
+    SeatsUp: SeatsMachine._up,
+    SeatsMeasured: SeatsMachine._measured,
+    ProbeFailed: SeatsMachine._failed,
+    SeatsSet: SeatsMachine._set,
+}

@@ -1,0 +1,145 @@
+"""Words of seats: how many executors share one device (ours, leasing 4.10).  Spoken by the machine of the seats."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drlnb.records.base import Command, Decision, Event
+
+__all__ = [
+    "ComputeMeasured",
+    "MeasureSeats",
+    "ProbeFailed",
+    "ProbePlanned",
+    "RaiseSeats",
+    "SeatsMeasured",
+    "SeatsOpened",
+    "SeatsPlanned",
+    "SeatsSet",
+    "SeatsUp",
+    "SetSeats",
+    "TaskLeft",
+]
+
+
+# ------------------------------------------------------------------ events
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsOpened(Event):
+    """A device is in the pool with one seat, and may get more."""
+
+    #: Name of the device: that of its slots without the seat.
+    device: str
+    node: str
+    #: Most seats that it may have.
+    n_most: int
+    #: Why no more, in words.
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeMeasured(Event):
+    """A task's round has been computed on a seat of the device."""
+
+    device: str
+    task: str
+    #: Seconds that the executor computed.
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLeft(Event):
+    """A task has ended: it needs no seat any more."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsUp(Event):
+    """So many executors of the device are up, those included that the pool does not lend."""
+
+    device: str
+    n_seats: int
+    #: Memory of one executor, in bytes: the largest.
+    seat_bytes: int
+    #: Memory of the device (RAM where it is virtual) in use by anybody, in bytes.
+    used_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsMeasured(Event):
+    """So many executors have computed recorded rounds together; what they made was thrown away."""
+
+    device: str
+    n_seats: int
+    #: Seconds that each executor computed; shape ``(n_seats,)``.
+    elapsed_s: tuple[float, ...]
+    #: Rounds that each executor computed, by task; shape ``(n_seats,)``.
+    n_rounds: tuple[Mapping[str, int], ...]
+    #: Median seconds of a round by task, over all executors.
+    compute_p50_s: Mapping[str, float]
+    #: 95th percentile of the seconds of a round by task, over all executors.
+    compute_p95_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFailed(Event):
+    """The probe of a device could not be carried through."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsSet(Event):
+    """The device has so many seats in the pool now, and no executor besides."""
+
+    device: str
+    n_seats: int
+
+
+# ------------------------------------------------------------------ decisions
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlanned(Decision):
+    """How many seats pay on a device is going to be measured."""
+
+    device: str
+    #: Most seats that will be tried.
+    n_most: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatsPlanned(Decision):
+    """A device shall have so many seats."""
+
+    device: str
+    n_seats: int
+    #: Work per second with 1, 2, ... seats, relative to one seat; empty if nothing was measured.
+    rates: tuple[float, ...] = field(default=())
+    reason: str
+
+
+# ------------------------------------------------------------------ commands
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseSeats(Command):
+    """See to it that so many executors of the device are up; the pool does not lend the new ones yet."""
+
+    device: str
+    n_seats: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSeats(Command):
+    """Let so many executors compute recorded rounds together for so long; nobody else uses the device meanwhile."""
+
+    device: str
+    n_seats: int
+    measure_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSeats(Command):
+    """End the probe, if there is one; give the pool so many seats, and close the others once nobody holds them."""
+
+    device: str
+    n_seats: int
