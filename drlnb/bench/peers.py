@@ -148,19 +148,21 @@ def start(module: str, work: Work) -> "subprocess.Popen[bytes]":
     return process
 
 
-def answer(process: "subprocess.Popen[bytes]") -> dict[str, float]:
-    """Wait for a process and return what it measured.
+def answer(process: "subprocess.Popen[bytes]", longest_s: float = _LONGEST_S) -> dict[str, float]:
+    """Wait so many seconds for a process and return what it measured.
 
     Raises
     ------
     TrainingFailed
-        If it fails.
+        If it fails, or takes longer.
     """
     try:
-        out, err = process.communicate(timeout=_LONGEST_S)
-    except BaseException:
+        out, err = process.communicate(timeout=longest_s)
+    except BaseException as error:
         process.kill()
         process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TrainingFailed(f"{process.args[-1]} took more than {longest_s:.0f} s and was stopped") from None  # type: ignore[index]
         raise
     if process.returncode:
         lines = err.decode(errors="replace").strip().splitlines()
@@ -169,9 +171,9 @@ def answer(process: "subprocess.Popen[bytes]") -> dict[str, float]:
     return found
 
 
-def run_own(work: Work) -> dict[str, float]:
-    """Train by drlnb in a fresh process."""
-    return answer(start("own_child", work))
+def run_own(work: Work, longest_s: float = _LONGEST_S) -> dict[str, float]:
+    """Train by drlnb in a fresh process, for so many seconds at most."""
+    return answer(start("own_child", work), longest_s)
 
 
 def run_peer(work: Work) -> dict[str, float]:

@@ -1,10 +1,12 @@
 """What `drlnb bench returns` makes of trainings, without training."""
 
+import subprocess
+
 import pytest
 
-from drlnb.bench import returns
+from drlnb.bench import peers, returns
 from drlnb.bench.report import Bar, Row
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, TrainingFailed
 
 
 def test_the_worst_seed_decides():
@@ -26,7 +28,8 @@ def test_each_seed_is_a_training_under_the_shipped_settings(monkeypatch, capsys)
     """Three seeds from 5 on; the settings are printed; the sample of a seed is its evaluation."""
     works = []
 
-    def run(work):
+    def run(work, longest_s):
+        assert longest_s > 3600  # a million steps of HalfCheetah on a busy machine
         works.append(work)
         return {"mean_reward": 400.0 + work.seed, "seconds": 1.0}
 
@@ -62,3 +65,24 @@ def test_wrong_words_are_refused(argv, text):
     """One line with the limit and the value."""
     with pytest.raises(ConfigError, match=text):
         returns.main(argv)
+
+
+def test_a_training_that_takes_too_long_is_stopped_and_named():
+    """The process is killed and waited for; one line says what and after how long."""
+
+    class Endless:
+        args = ("python", "-m", "drlnb.bench.own_child")
+        did: tuple[str, ...] = ()
+
+        def communicate(self, timeout=None):
+            self.did += ("waited",)
+            if timeout is not None:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+
+        def kill(self):
+            self.did += ("killed",)
+
+    process = Endless()
+    with pytest.raises(TrainingFailed, match="own_child took more than 7 s and was stopped"):
+        peers.answer(process, 7.0)
+    assert process.did == ("waited", "killed", "waited")
