@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from drlnb.rl.dqn import DqnLearner
+from drlnb.rl.dqn_actor import DqnActor
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.local import train_local
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +70,68 @@ def test_updates_equal_stable_baselines3s(by_hand, make_dqn_spec):
         ours.finish()
         torch.testing.assert_close(ours.adam.flat, flat_of(theirs.q_net, ours), atol=1e-5, rtol=0)
         torch.testing.assert_close(ours.target, flat_of(theirs.q_net_target, ours), atol=1e-5, rtol=0)
+
+
+def theirs_told(hyper: dict[str, Any], n_envs: int, total: int, monkeypatch: Any) -> tuple[list[Any], list[float]]:
+    """Run theirs; return (timesteps, gradient steps, target updates before them) of each spell, epsilon per step."""
+    import stable_baselines3 as sb3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.dqn import dqn
+
+    spells: list[Any] = []
+    epsilons: list[float] = []
+    moved: list[int] = [0]
+    monkeypatch.setattr(dqn, "polyak_update", lambda params, *_: moved.append(1) if list(params) else None)
+    model = sb3.DQN("MlpPolicy", make_vec_env("CartPole-v1", n_envs), seed=0, device="cpu", **hyper)
+    choose = model._sample_action
+
+    def sample_action(learning_starts: int, *args: Any) -> Any:
+        epsilons.append(1.0 if model.num_timesteps < learning_starts else model.exploration_rate)
+        return choose(learning_starts, *args)
+
+    def train(gradient_steps: int, batch_size: int) -> None:
+        spells.append((model.num_timesteps, gradient_steps, sum(moved)))
+        moved.clear()
+
+    monkeypatch.setattr(model, "_sample_action", sample_action)
+    monkeypatch.setattr(model, "train", train)
+    model.learn(total)
+    return spells, epsilons
+
+
+def ours_told(hyper: dict[str, Any], n_envs: int, total: int, monkeypatch: Any, make: Any) -> tuple[Any, ...]:
+    """Run ours; return the same two lists."""
+    spells: list[Any] = []
+    epsilons: list[float] = []
+    epsilon, finish = DqnActor._epsilon, DqnLearner.finish
+
+    def seen(actor: DqnActor, first: int, n_steps: int) -> np.ndarray:
+        found = epsilon(actor, first, n_steps)
+        if n_steps == 1:  # a choice; the log-probabilities ask for the whole round
+            epsilons.append(found.item())
+        return found
+
+    def finished(learner: DqnLearner, *args: Any) -> dict[str, float]:
+        header = learner._staged.header
+        spells.append((header["n_timesteps"], header["n_gradient_steps"], header["n_target_updates"]))
+        return finish(learner, *args)
+
+    monkeypatch.setattr(DqnActor, "_epsilon", seen)
+    monkeypatch.setattr(DqnLearner, "finish", finished)
+    train_local(make(total_timesteps=total, n_envs=n_envs, **hyper))
+    return spells, epsilons
+
+
+@pytest.mark.parametrize(("n_envs", "gradient_steps"), [(1, 4), (1, -1), (4, 4)])
+def test_when_things_happen_equals_stable_baselines3s(n_envs, gradient_steps, make_dqn_spec, monkeypatch):
+    """Over a whole budget: each spell's time, gradient steps and target updates, and the epsilon of every step."""
+    pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    hyper = {"train_freq": 16, "gradient_steps": gradient_steps, "learning_starts": 40, "target_update_interval": 10}
+    hyper |= {"exploration_fraction": 0.5, "exploration_final_eps": 0.04, "batch_size": 4, "buffer_size": 1000}
+    hyper |= {"policy_kwargs": {"net_arch": [4]}}
+    total = 300 * n_envs  # no multiple of a round
+    theirs = theirs_told(hyper, n_envs, total, monkeypatch)
+    ours = ours_told(hyper, n_envs, total, monkeypatch, make_dqn_spec)
+    assert ours[0] == theirs[0]
+    assert len(theirs[0]) > 10
+    np.testing.assert_allclose(ours[1], theirs[1], atol=1e-12)
