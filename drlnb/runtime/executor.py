@@ -52,7 +52,8 @@ class ExecutorChild:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
         if op == "evict":
-            self.tenants.pop(header["task"], None)
+            if self.tenants.pop(header["task"], None) is not None:
+                self.jobs.evicted()
             return {"op": "evicted"}, []
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
         if op == "job-end":

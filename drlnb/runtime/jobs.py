@@ -182,11 +182,19 @@ class Jobs:
         self._running = False
         self._interrupted = False
         self._said_t = 0.0
+        self._n_modules = len(sys.modules)
+        #: Tasks' models were here when the collector was told to pass over what is here.
+        self._passed_over = False
 
     def begin(self) -> None:
         """Let SIGINT interrupt a function, and nothing but a function; to be called once everything is imported."""
         signal.signal(signal.SIGINT, self._interrupt)
-        gc.freeze()  # what is there now stays: the end of a lease need not look through all of torch
+        self._settle()
+
+    def _settle(self) -> None:
+        """Let the collector pass over what is here now: the end of a lease need not look through all of torch."""
+        self._n_modules = len(sys.modules)
+        gc.freeze()
 
     def _interrupt(self, number: int, frame: Any) -> None:
         del number, frame
@@ -206,10 +214,20 @@ class Jobs:
         n_objects = len(self._slot.state) if self._slot is not None else 0
         self._slot = self._fence = self._ambient = None
         gc.collect()  # models and their hooks are cycles
+        if len(sys.modules) != self._n_modules:  # what a function has imported stays
+            self._settle()
+            self._passed_over = True
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         return {"op": "freed", "n_objects": n_objects}
+
+    def evicted(self) -> None:
+        """Note that a task's model is gone: the collector may have been told to pass over it."""
+        if self._passed_over:
+            gc.unfreeze()
+            gc.collect()
+            self._settle()
 
     def run(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         """Run a function under `fence`; the answer holds its result, or its error."""

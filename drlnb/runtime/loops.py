@@ -30,6 +30,8 @@ OWN = "own-"
 _PART = 10_000
 #: Rows in one answer.
 _PAGE = 2_000
+#: Seconds after which a loop hears that fewer slots are up than it wants: executors take a moment to start.
+_UNMET_S = 5.0
 #: Ends of leases that are remembered, for holders that ask late.
 _ENDS = 256
 
@@ -137,13 +139,19 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             self.broker.host.feed(
                 leasing.SlotRequested, request_id=request_id, task=task, attempt=1, round=round, node="", **more
             )
+        patience_s = self.broker.pool.settings.poll_s
+        if self._n_up < n_slots:
+            patience_s = min(patience_s, _UNMET_S)
         with contextlib.suppress(TimeoutError):
-            answer = await asyncio.wait_for(asyncio.shield(future), self.broker.pool.settings.poll_s)
+            answer = await asyncio.wait_for(asyncio.shield(future), patience_s)
             # The broker has an answer for whoever asks as tasks do; nobody will.
             self.broker._grants.pop(request_id, None)
             return {**answer, "settings": asdict(self.broker.pool.settings)}
-        n_up = sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
-        return {"pending": True, "n_up": n_up}
+        return {"pending": True, "n_up": self._n_up}
+
+    @property
+    def _n_up(self) -> int:
+        return sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
 
     async def cancel(self, request_id: str, reason: str) -> dict[str, Any]:
         """Give up a place in the queue, or a grant that crossed this message."""

@@ -192,12 +192,18 @@ def tasks(
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
     told = ends or {}
-    rows = [_row(fold, fold.tasks.get(name), by_name.get(name, {}), told.get(name, ("", ""))) for name in names]
+    # Others that share the pool (loops of people's own, other runs) have a letter in every picture, and no row here.
+    known = {*fold.tasks, *fold.named, *by_name} if by_name or fold.named else {*names}
+    shown = [i for i, name in enumerate(names) if name in known]
+    rows = [
+        _row(fold, fold.tasks.get(name), by_name.get(name, {}), told.get(name, ("", "")))
+        for name in (names[i] for i in shown)
+    ]
     texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
     actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
     for row in rows:
         row["can"] = sum(1 << i for i, one in enumerate(actions) if one["name"] in row["allowed"])
-    columns = _columns(rows, texts)
+    columns = _columns(rows, shown, texts)
     columns["spark"] = _sparks(fold, names)
     return View(
         name="fleet.tasks",
@@ -291,14 +297,16 @@ def _restart(n_rounds: int) -> str:
     return f"Restart from round {words.count(n_rounds)}" if n_rounds else "Restart from the start"
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> dict[str, dict[str, NDArray[Any]]]:
+def _columns(
+    rows: Sequence[Mapping[str, Any]], shown: Sequence[int], texts: Sequence[str]
+) -> dict[str, dict[str, NDArray[Any]]]:
     def floats(key: str) -> NDArray[np.float64]:
         return np.array([math.nan if row[key] is None else float(row[key]) for row in rows], dtype=np.float64)
 
     def index(key: str) -> NDArray[np.uint32]:
         return np.array([texts.index(row[key]) for row in rows], dtype=np.uint32)
 
-    columns: dict[str, NDArray[Any]] = {"task": np.arange(len(rows), dtype=np.uint32), "state": index("state")}
+    columns: dict[str, NDArray[Any]] = {"task": np.array(shown, dtype=np.uint32), "state": index("state")}
     columns |= {
         key: floats(key) for key in ("rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts")
     }

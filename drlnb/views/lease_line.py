@@ -12,6 +12,8 @@ from drlnb.views.fold import Fold
 __all__ = ["LeaseLine", "Leases"]
 
 Floats = NDArray[np.float64]
+#: Row of the lease, start and stop of each piece of work.
+Pieces = tuple[NDArray[np.int64], Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,23 +84,44 @@ class LeaseLine:
 
     def work(self, leases: Leases) -> dict[str, NDArray[Any]]:
         """Return what was computed when, cut to the lease that it was computed under; by lane, in order of time."""
+        pieces = self._told(leases)
+        row, first, last = (np.concatenate(column) for column in zip(pieces, self._untold(leases), strict=True))
+        order = np.lexsort((first, leases.lane[row]))
+        row = row[order]
+        return {"start": first[order], "stop": last[order], "lane": leases.lane[row], "series": leases.series[row]}
+
+    def _told(self, leases: Leases) -> Pieces:
+        """Return what the tasks' own streams say."""
         parts = [
             (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["lease"])
             for _, task in sorted(self.fold.tasks.items())
             for _, one in sorted(task.attempts.items())
         ]
         if not parts or not len(leases.token):
-            return {name: np.zeros(0) for name in ("start", "stop", "lane", "series")}
+            return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
         stop, elapsed, lease = (np.concatenate(column) for column in zip(*parts, strict=True))
         found = ~np.isnan(lease)
         row, stop, elapsed = lease[found].astype(np.int64), stop[found], elapsed[found]
         first = np.maximum(stop - elapsed, leases.start[row])
         last = np.minimum(stop, leases.stop[row])
         seen = last > first
-        row, first, last = row[seen], first[seen], last[seen]
-        order = np.lexsort((first, leases.lane[row]))
-        row = row[order]
-        return {"start": first[order], "stop": last[order], "lane": leases.lane[row], "series": leases.series[row]}
+        return row[seen], first[seen], last[seen]
+
+    def _untold(self, leases: Leases) -> Pieces:
+        """Return, for holders without a stream here, the seconds that the pool was told, at the end of each lease."""
+        if not self.strangers:
+            return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+        series = np.array([self.tasks.index(name) for name in self.strangers], dtype=np.int64)
+        found = np.isin(leases.series, series) & ~leases.is_open & (leases.computed > 0)
+        row = np.flatnonzero(found).astype(np.int64)
+        first = np.maximum(leases.stop[row] - leases.computed[row], leases.start[row])
+        return row, first, leases.stop[row]
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """Names of holders that are no tasks of this run: people's own loops, and other runs' tasks."""
+        known = {*self.fold.named, *self.fold.tasks}
+        return tuple(name for name in self.tasks if name not in known)
 
     def alive_s(self, low: float, high: float) -> float:
         """Return slot-seconds that could be lent between two points."""

@@ -98,13 +98,24 @@ def gantt(
         sentence=_sentence(
             numbers, len(fold.pool.lease_rows), ended=line.ended, whole=not len(columns["absent"]["start"])
         ),
-        notes=(*notes, *fold.clock_note()),
+        notes=(*notes, *_strangers(line, work), *fold.clock_note()),
         columns=columns,
         table=TABLE,
         names=leases.reasons,
         numbers=numbers,
         facts=_facts(line, (low, now), window_s, thin=len(work["start"]) > 0),
     )
+
+
+def _strangers(line: LeaseLine, work: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """Say of whose work only the pool's word is known."""
+    drawn = set(work["series"].tolist())
+    names = [name for name in line.strangers if line.tasks.index(name) in drawn]
+    if not names:
+        return ()
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    who = f"{', '.join(names[:3])}{more}: no {'task' if len(names) == 1 else 'tasks'} of this run"
+    return (f"{who}; what was computed in a lease is drawn at its end, when the pool hears of it",)
 
 
 def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:

@@ -109,7 +109,7 @@ def test_random_numbers_and_modes_of_others_stay_as_they_were(owner):
     assert torch.is_grad_enabled()
     modes, second = owner.run(more)
     assert modes == (True, False)
-    wanted = np.random.RandomState(5)  # noqa: NPY002
+    wanted = np.random.RandomState(5)
     wanted.rand()
     assert second[1] == wanted.rand(), "the second function goes on where the first one stopped"
     assert first[1] != second[1]
@@ -149,7 +149,7 @@ def test_an_error_that_cannot_travel_is_told_in_words(owner):
     """An error that holds a lock is raised as another one, with class, message and traceback as text."""
 
     def broken():
-        class Odd(Exception):  # noqa: N818
+        class Odd(Exception):
             pass
 
         error = Odd("with a lock")

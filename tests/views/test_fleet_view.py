@@ -184,3 +184,15 @@ def test_an_end_that_no_row_tells_is_shown():
     assert "the cluster is gone" in view.names
     assert view.sentence == "2 tasks: 1 failed, 1 stopped"
     assert row_of(fleet.tasks(run.journal()), "a")[1] != "failed"
+
+
+def test_others_of_the_pool_have_no_row():
+    """A loop of somebody's own, first in the pool, has the first letter and no row; the task keeps its own letter."""
+    run = Run().slot().task("a")
+    run.give_back("mine", run.grant("mine", 0.0, 0.0, run.ask("mine", 0.0)), 2.0, 0.0, 1.0)
+    run.lease("a", 2.0, 2.0, 4.0, computed=1.0)
+    view = fleet.tasks(run.journal(), specs=[{"name": "a", "seed": 3}])
+    assert [style["name"] for style in view.facts["series"]] == ["mine", "a"]
+    assert view.columns["rows"]["task"].tolist() == [1]
+    assert [row[0] for row in view.rows()] == ["a"]
+    assert view.value("tasks") == 1

@@ -212,3 +212,28 @@ def test_a_window_must_be_above_nothing(window_s):
     """The message has limit and value."""
     with pytest.raises(ValueError, match=f"window_s must be > 0 s, got {window_s}"):
         leasing.gantt(two_tasks().journal(), window_s=window_s)
+
+
+def test_a_loop_of_its_own_is_drawn_with_what_the_pool_knows():
+    """A holder without a stream here: its seconds count as computed, drawn at the end of its lease, and it is named."""
+    run = Run().slot().task("a")
+    run.lease("a", 0.0, 0.0, 2.0, computed=1.0)
+    fence = run.grant("mine", 2.0, 2.0, run.ask("mine", 2.0))
+    run.give_back("mine", fence, 8.0, 2.0, 3.0)
+    run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None))
+    view = leasing.gantt(run.journal())
+    assert [style["name"] for style in view.facts["series"]] == ["a", "mine"]
+    assert view.columns["work"]["start"].tolist() == [1.0, 5.0]
+    assert view.columns["work"]["stop"].tolist() == [2.0, 8.0]
+    assert view.value("computing") == pytest.approx(0.4)
+    assert view.notes[0].startswith("mine: no task of this run; ")
+
+
+def test_a_pool_without_a_run_is_drawn():
+    """Only a loop's leases: the slot, its bar, its seconds."""
+    run = Run().slot()
+    fence = run.grant("mine", 0.0, 0.0, run.ask("mine", 0.0))
+    run.give_back("mine", fence, 4.0, 0.0, 1.0)
+    view = leasing.gantt(run.journal())
+    assert view.rows()[0] == ["#1", "mine", "n0/cpu0", 0.0, 0.0, 4000.0, 1000.0, 1, "returned"]
+    assert view.value("computing") == pytest.approx(0.25)
