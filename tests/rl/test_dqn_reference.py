@@ -126,7 +126,7 @@ def ours_told(hyper: dict[str, Any], n_envs: int, total: int, monkeypatch: Any, 
 def test_when_things_happen_equals_stable_baselines3s(n_envs, gradient_steps, make_dqn_spec, monkeypatch):
     """Over a whole budget: each spell's time, gradient steps and target updates, and the epsilon of every step."""
     pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
-    hyper = {"train_freq": 16, "gradient_steps": gradient_steps, "learning_starts": 40, "target_update_interval": 10}
+    hyper = {"train_freq": 16, "gradient_steps": gradient_steps, "learning_starts": 48, "target_update_interval": 10}
     hyper |= {"exploration_fraction": 0.5, "exploration_final_eps": 0.04, "batch_size": 4, "buffer_size": 1000}
     hyper |= {"policy_kwargs": {"net_arch": [4]}}
     total = 300 * n_envs  # no multiple of a round
