@@ -46,6 +46,13 @@ def _by_name(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(task["name"]): task for task in spec["tasks"]}
 
 
+def _settings(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's settings; those that a version before did not know have their defaults."""
+    from drlnb.rl.algorithms import settings_class
+
+    return {**settings_class(task.get("algo", "ppo"))().to_plain(), **(task.get("hyperparameters") or {})}
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return in words what forbids that `new` goes on with what `old` began."""
     before, after = _by_name(old), _by_name(new)
@@ -56,7 +63,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for field in sorted((a.keys() | b.keys()) - _MAY_DIFFER - {"hyperparameters"}):
             if a.get(field) != b.get(field):
                 found.append(f"{name}: {field} is {a.get(field)!r} there, {b.get(field)!r} was asked for")
-        ours, theirs = a.get("hyperparameters") or {}, b.get("hyperparameters") or {}
+        ours, theirs = _settings(a), _settings(b)
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 found.append(f"{name}: {key} is {ours.get(key)!r} there, {theirs.get(key)!r} was asked for")

@@ -90,7 +90,12 @@ class Model:
         self._trained, self._actor = trained, None
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[Any, None]:
         """Return the action for one observation or a batch of them, as Stable-Baselines3 does.
 
@@ -103,6 +108,8 @@ class Model:
             Of recurrent policies, which there are none of; ignored, as Stable-Baselines3's other policies do.
         deterministic
             The most likely action instead of a sample.
+        action_masks
+            Which choices are allowed, as of sb3-contrib's ``MaskablePPO``; for a model with ``use_masking``.
 
         Returns
         -------
@@ -112,14 +119,14 @@ class Model:
         Raises
         ------
         ValueError
-            If the observation's shape is not that of the task.
+            If the observation's shape is not that of the task, or the masks are wrong or not this policy's.
         """
         del state, episode_start
         published = self._state().state.published
         if self._actor is None:
             self._actor = make_actor(self.spec)
             self._actor.load(published)
-        return self._actor.predict(observation, deterministic=deterministic)
+        return self._actor.predict(observation, deterministic=deterministic, action_masks=action_masks)
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.

@@ -13,6 +13,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.activations import numpy_function
 from drlnb.rl.heads import bounds
 from drlnb.rl.layout import HEADER_BYTES, Layout, check_policy, is_module, layout_of
+from drlnb.rl.masks import check_masks, masked, read_masks, uses_masks
 from drlnb.rl.normalise import Moments, normalise
 from drlnb.rl.rows import as_rows, form_of
 from drlnb.rl.seeding import EXPLORE, generator
@@ -92,6 +93,8 @@ class Actor:
     def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
         network: Any = None
         check_policy(spec)
+        check_masks(spec)
+        self._masks = uses_masks(spec)
         if layout is None and is_module(spec):
             from drlnb.rl.torch_actor import TorchNetwork  # torch, which an MLP's collector never loads
 
@@ -193,7 +196,7 @@ class Actor:
             actions = actions + self._start
         return actions.astype(self._action_dtype).reshape(len(actions), *self._action_shape)
 
-    def predict(self, obs: Any, deterministic: bool = False) -> tuple[Any, None]:
+    def predict(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, None]:
         """Return the action for one observation or a batch of them, in Stable-Baselines3's manner.
 
         Parameters
@@ -202,6 +205,9 @@ class Actor:
             Raw observation as the environment returns it, shape ``(*obs)``, or ``(B, *obs)`` (of each key).
         deterministic
             The most likely action instead of a sample (of this actor's own stream).
+        action_masks
+            Truth values of the choices, shape ``(width,)`` or ``(B, width)``; only for a task with ``use_masking``.
+            None: everything is allowed.
 
         Returns
         -------
@@ -211,10 +217,21 @@ class Actor:
         Raises
         ------
         ValueError
-            If the observation's shape is not that of the task.
+            If the observation's shape is not that of the task, or the masks are wrong or not this policy's.
         """
         rows, single = as_rows(self._obs_space, obs)
         outputs = self.forward(rows)
+        if action_masks is not None:
+            outputs = masked(outputs, self._allowed(action_masks, len(rows), single))
         noise = np.zeros(outputs.shape, np.float32) if deterministic else self.head.draw(self._rng, outputs.shape)
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
+
+    def _allowed(self, told: Any, n: int, single: bool) -> np.ndarray:
+        """Return masks for `n` observations, bool, shape ``(n, width)``."""
+        if not self._masks:
+            raise ValueError("action_masks are for a policy that was trained with use_masking=True")
+        rows = [told] if single and np.ndim(told[0]) == 0 else list(told)
+        if len(rows) != n:
+            raise ValueError(f"action_masks must hold {n} masks, one per observation, got {len(rows)}")
+        return np.stack([read_masks(row, self.head) for row in rows])

@@ -128,8 +128,10 @@ def check_fit(spec: TaskSpec) -> None:
         With what would serve them.
     """
     from drlnb.rl.layout import check_policy
+    from drlnb.rl.masks import check_masks
 
     check_policy(spec)
+    check_masks(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
 

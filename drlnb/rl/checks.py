@@ -44,6 +44,7 @@ NEVER: Mapping[str, str] = {
     "tensorboard_log": "metrics go to metrics.csv and the journal",
     "device": "the fleet chooses the device",
     "seed": "the seed is the task's, not a hyper-parameter",
+    "use_masking": "only ppo learns with action masks",
     "verbose": "printing is the command line's choice",
 }
 

@@ -23,6 +23,7 @@ from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import fitting, make_env
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
+from drlnb.rl.masks import MaskSource, masked, uses_masks
 from drlnb.rl.normalise import Moments
 from drlnb.rl.rows import RowForm, form_of
 from drlnb.rl.schedules import progress_remaining
@@ -84,13 +85,21 @@ class Collector:
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
         self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
+        #: Which actions are allowed, a row per environment of the task; None: all, always.
+        self._masks: np.ndarray | None = None
+        self._mask_of: list[MaskSource] = []
+        if uses_masks(spec):
+            self._mask_of = [MaskSource(env, self.actor.head) for env in self._envs]
+            self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_)
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))
 
     def _start(self, column: int, seed: int) -> None:
         try:
-            obs = self._envs[column].reset(seed=seed)[0]
+            obs, info = self._envs[column].reset(seed=seed)
             self._current[self.env_indices[column]] = fitting(obs, self._current.shape[1:], self._current.dtype)
+            if self._masks is not None:
+                self._masks[self.env_indices[column]] = self._mask_of[column](info)
         except Exception as error:
             where = f"{self.spec.env}, environment {self.env_indices[column]}, reset"
             raise EnvError(f"{where}: {_broken(None, error)}") from error
@@ -133,7 +142,8 @@ class Collector:
         ------
         EnvError
             If an environment raises, breaks gymnasium's contract (five values per step, observations of the space's
-            shape and kind), or returns an observation or reward that is not finite; it is named with its step.
+            shape and kind), returns an observation or reward that is not finite, or gives no action mask where the
+            task needs one; it is named with its step.
         ValueError
             If the parameters belong to another layout.
         """
@@ -142,7 +152,8 @@ class Collector:
         done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
         noise = self._noises(round, n_steps)
-        run = _Run(round, n_steps, len(self.env_indices), self._current, self.actor.head)
+        n, masked = len(self.env_indices), self._masks is not None
+        run = _Run(round, n_steps, n, self._current, self.actor.head, masked=masked)
         for t in range(n_steps):
             self._step(t, run, noise[t])
             if on_step is not None:
@@ -183,16 +194,19 @@ class Collector:
 
     def _step(self, t: int, run: "_Run", noise: np.ndarray) -> None:
         current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths
-        gamma, indices = self._gamma, self.env_indices
+        gamma, indices, masks = self._gamma, self.env_indices, self._masks
         run.obs[t] = current[self._rows]
-        outputs = run.outputs[t] = self.actor.forward(current)
+        outputs = self.actor.forward(current)
+        if masks is not None:
+            run.masks[t], outputs = masks, masked(outputs, masks)
+        run.outputs[t] = outputs
         actions = run.actions[t] = self.actor.choose(outputs, noise)
         column, taken = 0, self.actor.to_env(actions[self._rows])
         shape, dtype, answer = current.shape[1:], current.dtype, None
         try:
             for column, env in enumerate(self._envs):
                 answer = env.step(taken[column])
-                obs, raw, terminated, truncated, _ = answer
+                obs, raw, terminated, truncated, info = answer
                 reward = float(raw)
                 run.rewards.append(reward)
                 returns[column] += reward
@@ -203,9 +217,12 @@ class Collector:
                     obs = fitting(obs, shape, dtype)
                 if terminated or truncated:
                     run.end(t, column, terminated, obs, [returns[column], lengths[column]])
-                    obs = fitting(env.reset()[0], shape, dtype)
+                    obs, info = env.reset()
+                    obs = fitting(obs, shape, dtype)
                     discounted[column], returns[column], lengths[column] = 0.0, 0.0, 0
                 current[indices[column]] = obs
+                if masks is not None:
+                    masks[indices[column]] = self._mask_of[column](info)
         except Exception as error:
             where = f"{self.spec.env}, environment {indices[column]}, step {t} of round {run.round}"
             raise EnvError(f"{where}: {_broken(answer, error)}") from error
@@ -226,6 +243,8 @@ class Collector:
             "final_obs": np.array(run.final_obs, self._current.dtype).reshape(-1, *obs_shape),
             "final_at": np.array(run.final_at, np.int32).reshape(-1, 2),
         }
+        if self._masks is not None:
+            arrays["action_mask"] = np.ascontiguousarray(run.masks[:, self._rows])
         if self._norm_obs:
             flat = run.obs.reshape(n_steps, n, -1)
             arrays["obs_moments"] = np.stack([_packed(_moments(flat[:, c], self._form)) for c in range(n)])
@@ -270,6 +289,8 @@ class Collector:
                 "return": self._returns[column],
                 "length": self._lengths[column],
             }
+            if self._masks is not None:
+                envs[str(index)]["mask"] = self._masks[index].tobytes()
         return {"round": self._round, "envs": envs}
 
     def restore(self, state: Mapping[str, Any]) -> int:
@@ -304,6 +325,9 @@ class Collector:
                 continue
             self._envs[column].close()
             self._envs[column] = thaw(saved["snapshot"])
+            if self._masks is not None:
+                self._mask_of[column] = MaskSource(self._envs[column], self.actor.head)
+                self._masks[index] = np.frombuffer(saved["mask"], np.bool_)
             obs = np.frombuffer(saved["obs"], self._current.dtype)
             self._current[index] = obs.reshape(self._current.shape[1:])
             self._discounted[column] = float(saved["discounted"])
@@ -319,10 +343,11 @@ class Collector:
 class _Run:
     """What one call of collect gathers; rows of arrays are steps."""
 
-    def __init__(self, round: int, n_steps: int, n: int, current: np.ndarray, head: Head) -> None:
+    def __init__(self, round: int, n_steps: int, n: int, current: np.ndarray, head: Head, *, masked: bool) -> None:
         rows, self.round = len(current), round
         self.obs = np.empty((n_steps, n, *current.shape[1:]), current.dtype)
         self.outputs = np.empty((n_steps, rows, head.width), np.float32)
+        self.masks = np.empty((n_steps, rows, head.width if masked else 0), np.bool_)
         self.actions = np.empty((n_steps, rows, *head.action_shape), head.action_dtype)
         self.rewards: list[float] = []
         self.discounted: list[float] = []

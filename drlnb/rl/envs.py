@@ -15,6 +15,8 @@ import numpy as np
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.rl.heads import Head
+from drlnb.rl.masks import MaskSource, allowed_action, uses_masks
 from drlnb.rl.rows import FLAT, FlatRows
 from drlnb.rl.suites import prepare
 from drlnb.rl.wrappers import make_options, wrap
@@ -222,19 +224,20 @@ def _check_obs(env: str, where: str, obs: Any, space: gymnasium.Space) -> None:
         raise EnvError(f"{env}: {where} returned an observation that is not finite: {obs}")
 
 
-def _walk(env: str, made: gymnasium.Env) -> None:
+def _walk(env: str, made: gymnasium.Env, masks: MaskSource | None) -> None:
     made.action_space.seed(0)
     with _told(env, "reset"):
         answer = made.reset(seed=0)
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise EnvError(f"{env}: reset must return (observation, info), got {type(answer).__name__}")
     _check_obs(env, "reset", answer[0], made.observation_space)
+    info = _masked_info(env, "reset", answer[1], masks)
     for step in range(_PROBE_STEPS):
         with _told(env, f"step {step}"):
-            answer = made.step(made.action_space.sample())
+            answer = made.step(allowed_action(made, info))
         if not (isinstance(answer, tuple) and len(answer) == 5):
             raise EnvError(f"{env}: step must return (observation, reward, terminated, truncated, info), got {answer}")
-        obs, reward, terminated, truncated, _ = answer
+        obs, reward, terminated, truncated, info = answer
         _check_obs(env, f"step {step}", obs, made.observation_space)
         with _told(env, f"step {step} (its reward {reward!r} must be a number)"):
             number = float(reward)
@@ -242,7 +245,18 @@ def _walk(env: str, made: gymnasium.Env) -> None:
             raise EnvError(f"{env}: step {step} returned the reward {number}")
         if terminated or truncated:
             with _told(env, "reset"):
-                made.reset()
+                _, info = made.reset()
+        _masked_info(env, f"step {step}", info, masks)
+
+
+def _masked_info(env: str, where: str, info: Any, masks: MaskSource | None) -> Mapping[str, Any]:
+    """Return what came with an observation; where a task learns with masks, try the mask."""
+    if masks is not None:
+        try:
+            masks(info)
+        except EnvError as error:
+            raise EnvError(f"{env}, {where}: {error}") from None
+    return info if isinstance(info, Mapping) else {}
 
 
 def probe(source: Source) -> dict[str, Any]:
@@ -271,7 +285,11 @@ def probe(source: Source) -> dict[str, Any]:
     made, env = make_env(source), _told_source(source).env
     try:
         _check_spaces(env, made)
-        _walk(env, made)
-        return {"observation_space": _observed(made), "action_space": describe(made.action_space)}
+        found = {"observation_space": _observed(made), "action_space": describe(made.action_space)}
+        masks = None
+        if isinstance(source, TaskSpec) and uses_masks(source):
+            masks = MaskSource(made, Head.of(found["action_space"]))
+        _walk(env, made, masks)
+        return found
     finally:
         made.close()

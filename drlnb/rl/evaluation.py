@@ -14,6 +14,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.actors import Actor
 from drlnb.rl.algorithms import make_actor
 from drlnb.rl.envs import make_env, probe
+from drlnb.rl.masks import MaskSource, masked, uses_masks
 from drlnb.rl.seeding import EVAL, generator, reset_seed
 from drlnb.rl.wrappers import tally_of
 
@@ -135,7 +136,8 @@ def evaluate_parameters(
     key = spec.seed if seed is None else seed
     envs = [make_env(spec) for _ in range(min(n_episodes, _MOST_ENVS))]
     try:
-        return _play(actor, envs, key, n_episodes, deterministic, on_step or _nothing)
+        masks = [MaskSource(env, actor.head) for env in envs] if uses_masks(spec) else []
+        return _play(actor, envs, key, n_episodes, deterministic, on_step or _nothing, masks)
     finally:
         for env in envs:
             env.close()
@@ -152,24 +154,25 @@ def _play(
     n_episodes: int,
     deterministic: bool,
     on_step: Callable[[], None],
+    masks: list[MaskSource],
 ) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
     playing = dict(enumerate(range(len(envs))))  # environment -> its episode
-    obs = [env.reset(seed=reset_seed(seed, EVAL, k))[0] for k, env in enumerate(envs)]
+    begun = [env.reset(seed=reset_seed(seed, EVAL, k)) for k, env in enumerate(envs)]
+    obs, infos = [first[0] for first in begun], [first[1] for first in begun]
     tallies = [tally_of(env) for env in envs]
     rngs = [generator(seed, EVAL, k, 1) for k in range(n_episodes)]
-    width = actor.head.width
     while playing:
         on_step()
         columns = list(playing)
         outputs = actor.forward(np.stack([obs[column] for column in columns]))
-        noise = np.zeros((len(columns), width), np.float32)
+        outputs = masked(outputs, np.stack([masks[c](infos[c]) for c in columns])) if masks else outputs
+        noise = np.zeros((len(columns), actor.head.width), np.float32)
         if not deterministic:
-            for row, column in enumerate(columns):
-                noise[row] = actor.head.draw(rngs[playing[column]], (width,))
+            noise[:] = [actor.head.draw(rngs[playing[column]], noise.shape[1:]) for column in columns]
         actions = actor.to_env(actor.sample(outputs, noise))
         for column, action in zip(columns, actions, strict=True):
-            obs[column], reward, terminated, truncated, _ = envs[column].step(action)
+            obs[column], reward, terminated, truncated, infos[column] = envs[column].step(action)
             episode = playing[column]
             returns[episode] += float(reward)
             lengths[episode] += 1
@@ -179,7 +182,7 @@ def _play(
             if tally is not None:
                 ended = tally.drain()
                 if not ended:  # a wrapper's end: a lost life, after which the game goes on, or a limit of its own
-                    obs[column], _ = envs[column].reset()
+                    obs[column], infos[column] = envs[column].reset()
                     ended = tally.drain()
                 if not ended:
                     continue
@@ -189,5 +192,5 @@ def _play(
                 del playing[column]
             else:
                 playing[column] = following
-                obs[column], _ = envs[column].reset(seed=reset_seed(seed, EVAL, following))
+                obs[column], infos[column] = envs[column].reset(seed=reset_seed(seed, EVAL, following))
     return Evaluation(float(np.mean(returns)), float(np.std(returns)), tuple(returns), tuple(lengths), deterministic)

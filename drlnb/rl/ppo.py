@@ -43,6 +43,7 @@ class _Column:
     log_prob: np.ndarray
     advantage: np.ndarray
     value: np.ndarray
+    action_mask: np.ndarray | None
     obs_moments: np.ndarray | None
     return_moments: np.ndarray | None
 
@@ -158,7 +159,8 @@ class PpoLearner:
         rewards = self.kept.rewards(arrays["reward"])
         ends = arrays["terminated"], arrays["truncated"]
         advantages = gae(rewards, values, next_values, *ends, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
-        moments = arrays.get("obs_moments"), arrays.get("return_moments")
+        named = {name: arrays.get(name) for name in ("obs_moments", "return_moments")}
+        mask = arrays.get("action_mask")
         columns = [
             _Column(
                 obs=obs[column],
@@ -166,8 +168,8 @@ class PpoLearner:
                 log_prob=np.array(arrays["log_prob"][:, column]),
                 advantage=advantages[:, column].astype(np.float32),
                 value=values[:, column],
-                obs_moments=None if moments[0] is None else np.array(moments[0][column]),
-                return_moments=None if moments[1] is None else np.array(moments[1][column]),
+                action_mask=None if mask is None else np.array(mask[:, column]),
+                **{name: None if array is None else np.array(array[column]) for name, array in named.items()},
             )
             for column in range(len(indices))
         ]
@@ -228,7 +230,9 @@ class PpoLearner:
             for name in ("obs", "action", "log_prob", "advantage", "value")
         ]
         obs, action, log_prob, advantage, value = (torch.from_numpy(a).to(self.device) for a in joined)
-        return Batch(obs, action, log_prob, advantage, value, advantage + value)
+        masks = [column.action_mask for column in columns if column.action_mask is not None]
+        forbidden = torch.from_numpy(~np.concatenate(masks)).to(self.device) if masks else None
+        return Batch(obs, action, log_prob, advantage, value, advantage + value, forbidden)
 
     def _terms(self) -> Terms:
         """Return weights and limits where the schedules stand now, and let Adam know its step size."""

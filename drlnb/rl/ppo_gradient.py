@@ -11,6 +11,7 @@ from drlnb.rl import explicit
 from drlnb.rl.actor_critic import MlpTowers, ModuleNetworks
 from drlnb.rl.distributions import evaluate
 from drlnb.rl.losses import STATISTICS, ppo_loss
+from drlnb.rl.masks import FORBIDDEN
 
 __all__ = ["Batch", "PpoGradient", "Terms"]
 
@@ -25,10 +26,13 @@ class Batch:
     advantage: Tensor
     value: Tensor
     returns: Tensor
+    #: Forbidden choices, bool, shape ``(B, width)``; None: there are none.
+    forbidden: Tensor | None = None
 
     def rows(self, index: Tensor) -> Self:
         """Return some of the samples."""
-        return type(self)(*(getattr(self, name)[index] for name in self.__slots__))
+        told = (getattr(self, name) for name in self.__slots__)
+        return type(self)(*(None if tensor is None else tensor[index] for tensor in told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class PpoGradient:
         tensors, grads, relu = networks.tensors, networks.grads, networks.layout.activation == "relu"
         discrete = self._head.kind == "discrete"
         pi = explicit.forward(tensors, "pi", "action", rows.obs, relu=relu)
+        if rows.forbidden is not None:
+            pi[-1].masked_fill_(rows.forbidden, FORBIDDEN)
         actions = rows.action[:, None] if discrete else rows.action
         if discrete:
             log_probs = torch.log_softmax(pi[-1], 1)
@@ -109,6 +115,8 @@ class PpoGradient:
 
     def _autograd(self, rows: Batch, advantages: Tensor, terms: Terms, out: Tensor) -> None:
         outputs, values = self._networks.both(rows.obs)
+        if rows.forbidden is not None:
+            outputs = outputs.masked_fill(rows.forbidden, FORBIDDEN)
         log_p, entropy = evaluate(self._head, outputs, rows.action, self._networks.log_std())
         if terms.clip_vf is not None:
             values = rows.value + (values - rows.value).clamp(-terms.clip_vf, terms.clip_vf)

@@ -37,6 +37,7 @@ class PpoSettings(Settings):
         "ent_coef": checks.WEIGHT,
         "vf_coef": checks.WEIGHT,
         "target_kl": checks.optional(checks.POSITIVE),
+        "use_masking": checks.flag,
     }
     #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
     ALIASES: ClassVar[Mapping[str, str]] = {
@@ -48,7 +49,7 @@ class PpoSettings(Settings):
     }
     CONVERTED: ClassVar[frozenset[str]] = frozenset({"anneal_lr", "num_minibatches"})
     UNSUPPORTED: ClassVar[Mapping[str, str]] = {
-        **checks.NEVER,
+        **{name: reason for name, reason in checks.NEVER.items() if name != "use_masking"},
         "use_sde": "state-dependent exploration is not built yet",
         "sde_sample_freq": "state-dependent exploration is not built yet",
         "rollout_buffer_class": "samples travel as fragments, there is no buffer class",
@@ -85,6 +86,8 @@ class PpoSettings(Settings):
     max_grad_norm: float = 0.5
     #: The round's epochs end when an epoch's mean KL exceeds 1.5 times this; none: never.
     target_kl: float | None = None
+    #: Forbidden actions get probability 0; the environment says which: ``action_masks()`` or ``info["action_mask"]``.
+    use_masking: bool = False
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = False
     #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from drlnb.rl.envs import Source, make_env
+from drlnb.rl.masks import allowed_action
 
 __all__ = ["freeze", "restorable", "thaw"]
 
@@ -41,10 +42,12 @@ def _same(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
 
 
-def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, actions: list[Any]) -> bool:
-    for action in actions:
-        a, b = first.step(action)[:4], second.step(action)[:4]
-        if not _same(a, b):
+def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, info: Any) -> bool:
+    for _ in range(_STEPS_COMPARED):
+        action = allowed_action(first, info)
+        allowed_action(second, info)  # its action space may be part of what it does: both draw as often
+        *a, info = first.step(action)
+        if not _same(a, second.step(action)[:4]):
             return False
         if a[2] or a[3]:
             break
@@ -68,13 +71,13 @@ def restorable(source: Source) -> bool:
     copy = None
     try:
         original.action_space.seed(0)
-        original.reset(seed=0)
-        actions = [original.action_space.sample() for _ in range(_STEPS_BEFORE + _STEPS_COMPARED)]
-        for action in actions[:_STEPS_BEFORE]:
-            if any(original.step(action)[2:4]):
-                original.reset()
+        _, info = original.reset(seed=0)
+        for _ in range(_STEPS_BEFORE):
+            *_, terminated, truncated, info = original.step(allowed_action(original, info))
+            if terminated or truncated:
+                _, info = original.reset()
         copy = thaw(freeze(original))
-        return _behave_alike(original, copy, actions[_STEPS_BEFORE:])
+        return _behave_alike(original, copy, info)
     except Exception:  # noqa: BLE001 - foreign code; whatever fails means "cannot be restored", training will tell it
         return False
     finally:

@@ -17,7 +17,9 @@ import numpy as np
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.apng import animated_png
-from drlnb.rl.envs import Source, make_env
+from drlnb.rl.envs import Source, describe, make_env
+from drlnb.rl.heads import Head
+from drlnb.rl.masks import MaskSource, uses_masks
 from drlnb.rl.seeding import EVAL, reset_seed
 from drlnb.rl.wrappers import tally_of
 
@@ -178,12 +180,15 @@ def _play(
     policy: Policy, env: gymnasium.Env[Any, Any], name: str, seed: int, deterministic: bool, max_steps: int
 ) -> Episode:
     film = _Film(env, name)
-    obs, _ = env.reset(seed=reset_seed(seed, EVAL, 0))
+    obs, info = env.reset(seed=reset_seed(seed, EVAL, 0))
+    predict: Any = policy.predict
+    masks = _masks(policy, env)
     film.shoot()
     tally, total, length, terminated, truncated = tally_of(env), 0.0, 0, False, False
     while length < max_steps and not (terminated or truncated):
-        action, _ = policy.predict(obs, deterministic=deterministic)
-        obs, reward, terminated, truncated, _ = env.step(action)
+        allowed = {} if masks is None else {"action_masks": masks(info)}
+        action, _ = predict(obs, deterministic=deterministic, **allowed)
+        obs, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         length += 1
         film.shoot(last=bool(terminated or truncated or length == max_steps))
@@ -198,6 +203,12 @@ def _play(
         frames=np.stack(film.frames),
         fps=film.fps,
     )
+
+
+def _masks(policy: Policy, env: gymnasium.Env[Any, Any]) -> MaskSource | None:
+    """Return where a policy's action masks come from; None: it takes none."""
+    spec = getattr(policy, "spec", None)
+    return MaskSource(env, Head.of(describe(env.action_space))) if spec is not None and uses_masks(spec) else None
 
 
 class _Film:

@@ -87,6 +87,14 @@ def test_tasks_that_come_or_go_are_differences():
     assert found == ["task a is missing", "task b is new"]
 
 
+def test_a_setting_that_an_older_version_did_not_know_is_no_difference():
+    """A run from before action masks goes on; with them it would be another run."""
+    new = {"gamma": 0.9, "use_masking": False}
+    assert differences(spec(), spec(hyperparameters=new)) == []
+    found = differences(spec(), spec(hyperparameters={**new, "use_masking": True}))
+    assert found == ["a: use_masking is False there, True was asked for"]
+
+
 def test_restart_keeps_the_older_run_beside(out):
     """The first free number is taken; what was there is not changed."""
     (out.parent / "run-1").mkdir()

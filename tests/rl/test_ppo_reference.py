@@ -24,7 +24,7 @@ def give_weights(theirs: Any, learner: PpoLearner) -> None:
 
 def their_names(learner: PpoLearner) -> dict[str, str]:
     """Our entry -> their parameter."""
-    names = {"log_std": "log_std"} if not learner.layout.discrete else {}
+    names = {"log_std": "log_std"} if learner.layout.head.kind == "box" else {}
     for kind in ("weight", "bias"):
         names |= {f"action.{kind}": f"action_net.{kind}", f"value.{kind}": f"value_net.{kind}"}
         for tower, their in (("pi", "policy_net"), ("vf", "value_net")):

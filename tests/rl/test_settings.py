@@ -29,6 +29,7 @@ def test_defaults_are_stable_baselines():
         "vf_coef": 0.5,
         "max_grad_norm": 0.5,
         "target_kl": None,
+        "use_masking": False,
         "normalize": False,
         "policy_kwargs": {},
     }

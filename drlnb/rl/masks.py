@@ -1,0 +1,137 @@
+"""Which actions are allowed now?  The environment says so, as sb3-contrib's ``MaskablePPO`` asks it.
+
+By a method ``action_masks()`` (of the environment or any of its wrappers), else by ``info["action_mask"]`` of each
+``reset`` and ``step``.  A mask has a truth value per choice, for several decisions one after the other.  The outputs of
+forbidden choices become -1e8, whose probability is exactly 0 in float32: then sampling, log-probability and entropy
+need no further thought, and no gradient reaches those outputs.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.heads import Head
+
+__all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "check_masks", "masked", "read_masks", "uses_masks"]
+
+#: Output of a forbidden choice: sb3-contrib's value; infinity would make the entropy NaN.
+FORBIDDEN = -1e8
+_KINDS = ("discrete", "multidiscrete")
+
+
+def uses_masks(spec: TaskSpec) -> bool:
+    """Say whether a task learns with action masks."""
+    return bool(spec.hyperparameters.get("use_masking", False))
+
+
+def check_masks(spec: TaskSpec) -> None:
+    """Refuse action masks where actions are no choices.
+
+    Raises
+    ------
+    ConfigError
+        Naming the kind of actions.
+    """
+    kind = (spec.action_space or {}).get("kind", "discrete")
+    if uses_masks(spec) and kind not in _KINDS:
+        raise ConfigError(f"use_masking needs discrete or multidiscrete actions, {spec.env} takes {kind} ones")
+
+
+def masked(outputs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Return outputs ``(..., width)`` with those of forbidden choices lowered; `allowed` is bool, of their shape."""
+    return np.where(allowed, outputs, np.float32(FORBIDDEN))
+
+
+def read_masks(told: Any, head: Head) -> np.ndarray:
+    """Return one mask as a bool array, shape ``(width,)``.
+
+    Parameters
+    ----------
+    told
+        A flat sequence of truth values, or one sequence per decision.
+    head
+        Of the action space.
+
+    Raises
+    ------
+    ValueError
+        If the length differs, a value is no truth value, or a decision is left without a choice.
+    """
+    parted = isinstance(told, list | tuple) and len(told) > 0
+    flat = np.concatenate([np.ravel(part) for part in told]) if parted else np.ravel(np.asarray(told))
+    if flat.shape != (head.width,):
+        raise ValueError(f"an action mask must hold {head.width} truth values, got {flat.size}")
+    mask = flat.astype(np.bool_)
+    if not np.array_equal(mask, flat):
+        raise ValueError(f"an action mask must hold truth values, got {told!r:.200}")
+    for number, part in enumerate(head.parts() if head.sizes else [slice(None)]):
+        if not mask[part].any():
+            which = f" for decision {number}" if head.sizes else ""
+            raise ValueError(f"the action mask allows no action{which}")
+    return mask
+
+
+class MaskSource:
+    """Asks one environment for its masks.
+
+    Parameters
+    ----------
+    env
+        The environment.
+    head
+        Of its action space.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], head: Head) -> None:
+        self._head, self._method = head, _method(env)
+
+    def __call__(self, info: Mapping[str, Any]) -> np.ndarray:
+        """Return the mask that belongs to the newest observation, which came with `info`; bool, shape ``(width,)``.
+
+        Raises
+        ------
+        EnvError
+            If the environment gives none, or a wrong one.
+        """
+        if self._method is not None:
+            told = self._method()
+        elif "action_mask" in info:
+            told = info["action_mask"]
+        else:
+            raise EnvError("gives no action mask: use_masking needs a method action_masks(), or info['action_mask']")
+        try:
+            return read_masks(told, self._head)
+        except ValueError as error:
+            raise EnvError(str(error)) from None
+
+
+def _method(env: gymnasium.Env[Any, Any]) -> Any:
+    try:
+        return env.get_wrapper_attr("action_masks")
+    except AttributeError:
+        return None
+
+
+def allowed_action(env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> Any:
+    """Return a random action, an allowed one where the environment gives a mask."""
+    space: Any = env.action_space
+    method, n = _method(env), getattr(space, "nvec", None)
+    told = method() if method is not None else info.get("action_mask")
+    if told is None or not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+        return space.sample()
+    sizes = (int(space.n),) if n is None else tuple(int(size) for size in np.ravel(n))
+    kind: Any = "discrete" if n is None else "multidiscrete"
+    try:
+        mask = read_masks(told, Head(kind, sum(sizes), () if n is None else sizes))
+    except ValueError:
+        return space.sample()  # what is wrong with it matters to tasks that learn with masks, and they say so
+    ends = np.cumsum((0, *sizes))
+    drawn = [int(space.np_random.choice(np.flatnonzero(mask[a:b]))) for a, b in pairwise(ends)]
+    if n is None:
+        return space.dtype.type(drawn[0] + space.start)
+    return (np.array(drawn, space.dtype).reshape(n.shape) + space.start).astype(space.dtype)
