@@ -1,0 +1,456 @@
+"""Anyone's own loop on the pool: wrong words are told in one line, leases are used, freed and lost as they should."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+import drlnb
+from drlnb.fleet.lease import Leases
+from drlnb.planning.replay import replay
+from drlnb.records import leasing
+from drlnb.records.errors import ConfigError, LeaseLost
+from drlnb.records.ids import Fence
+from drlnb.views.leasing import gantt
+from tests.runtime.laws import check_laws
+from tests.runtime.live import titled, wait_until
+
+# -- without a cluster -----------------------------------------------------------------------------------------------
+
+
+class Held:
+    """What a lease holds, without a pool."""
+
+    def __init__(self):
+        self.shown, self.lost = Fence(epoch=1, token=3), ""
+        self.slots = ({"slot": "n0/gpu1", "device": "cuda:GPU-7"},)
+        self.failure = None
+        self.n_released = self.n_abandoned = 0
+
+    async def acquire(self, wait_s):
+        if self.failure:
+            raise self.failure
+
+    async def release(self):
+        self.n_released += 1
+
+    async def abandon(self):
+        self.n_abandoned += 1
+
+    def check(self):
+        if self.lost:
+            raise LeaseLost(self.shown, self.lost)
+
+    async def run(self, name, payload):
+        return [(payload is not None, "")]
+
+
+class Loop:
+    """A Dask client's loop: a thread."""
+
+    def __init__(self):
+        self.asyncio_loop = asyncio.new_event_loop()
+        self.loop = self
+        self.thread = threading.Thread(target=self.asyncio_loop.run_forever)
+        self.thread.start()
+
+    def close(self):
+        self.asyncio_loop.call_soon_threadsafe(self.asyncio_loop.stop)
+        self.thread.join()
+        self.asyncio_loop.close()
+
+
+@pytest.fixture
+def held():
+    return Held()
+
+
+@pytest.fixture
+def leases(held, monkeypatch):
+    """Make leases that are granted at once."""
+    monkeypatch.setattr("drlnb.runtime.loop_client.LoopLease", lambda client, **asked: held)
+    loop = Loop()
+    yield Leases(loop)
+    loop.close()
+
+
+def make(leases, name="mine", **more):
+    asked = {"n_slots": 1, "priority": 0, "wait_s": None, "timeout_s": None, **more}
+    return leases.make(name, **asked)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"n_slots": 0}, "n_slots must be a whole number >= 1, got 0"),
+        ({"n_slots": -2}, "n_slots must be a whole number >= 1, got -2"),
+        ({"n_slots": True}, "n_slots must be a whole number >= 1, got True"),
+        ({"n_slots": 1.5}, "n_slots must be a whole number >= 1, got 1.5"),
+        ({"priority": "high"}, "priority must be a whole number, got 'high'"),
+        ({"wait_s": -1}, "wait_s must be None or a finite number > 0 s, got -1"),
+        ({"timeout_s": float("nan")}, "timeout_s must be None or a finite number > 0 s, got nan"),
+        ({"name": ""}, "name must be a text without '/', got ''"),
+        ({"name": "a/b"}, "name must be a text without '/', got 'a/b'"),
+    ],
+)
+def test_wrong_words_are_one_line_each(leases, wrong, line):
+    """Each wrong argument is named with its limit and value, before anything is asked of the pool."""
+    with pytest.raises(ConfigError) as error:
+        make(leases, **wrong)
+    assert str(error.value) == line
+
+
+def test_all_that_is_wrong_is_told_at_once(leases):
+    """Two mistakes are one error that lists both."""
+    with pytest.raises(ConfigError, match=r"n_slots .*; wait_s "):
+        make(leases, n_slots=0, wait_s=0)
+
+
+def test_a_second_lease_of_an_open_name_is_refused(leases):
+    """Nested leases of one name are refused; after the block the name is free again, also after an error in it."""
+    with make(leases), pytest.raises(ConfigError, match="a lease 'mine' is open already"), make(leases):
+        pass
+    with pytest.raises(KeyError), make(leases):
+        raise KeyError
+    with make(leases) as lease:
+        assert lease.name == "mine"
+
+
+def test_a_lease_is_used_inside_its_block_only(leases, held):
+    """Before and after its block a lease cannot be used, and it is taken once; closing twice is harmless."""
+    lease = make(leases)
+    with pytest.raises(ConfigError, match="lease 'mine' is not taken yet"):
+        lease.run(len, ())
+    with lease:
+        assert lease.run(len, ()) is True
+        lease.close()
+    assert held.n_released == 1
+    with pytest.raises(ConfigError, match="lease 'mine' is over: use it inside"):
+        lease.run(len, ())
+    with pytest.raises(ConfigError, match="was used before"), lease:
+        pass
+
+
+def test_a_lease_says_what_it_holds(leases):
+    """Slots, fence and device as the slot's process sees it; what is on the slot only says so."""
+    with make(leases) as lease:
+        assert (lease.slots, str(lease.fence), lease.device, lease.n_slots) == (("n0/gpu1",), "#3", "cuda", 1)
+        assert repr(lease) == "<Lease 'mine' #3: n0/gpu1, held>"
+        for ask in (lambda: lease.state, lambda: lease.rank, lease.progress):
+            with pytest.raises(ConfigError, match=r"is on the slot: use it in a function that lease\.run"):
+                ask()
+    assert repr(lease) == "<Lease 'mine': over>"
+
+
+def test_a_lost_lease_says_so_at_the_next_run(leases, held):
+    """The error holds fence and reason; the block itself ends without another one."""
+    with make(leases) as lease:
+        held.lost = "its node left the cluster"
+        with pytest.raises(LeaseLost, match="lease #3 is lost: its node left the cluster") as error:
+            lease.run(len, ())
+    assert (str(error.value.fence), error.value.reason) == ("#3", "its node left the cluster")
+
+
+def test_waiting_in_vain_gives_the_name_back(leases, held):
+    """A lease that is not granted in time raises TimeoutError, holds no name, and gives back what crossed it."""
+    held.failure = TimeoutError()
+    with pytest.raises(TimeoutError, match="lease 'mine' was not granted within wait_s = 3 s"), make(leases, wait_s=3):
+        pass
+    held.failure = None
+    with make(leases):
+        pass
+    wait_until(lambda: held.n_abandoned == 1, "abandoned", 1.0)
+
+
+def test_await_is_the_same_without_blocking(leases, held):
+    """`async with` and `await submit` do what `with` and `run` do."""
+
+    async def main():
+        async with make(leases) as lease:
+            return await lease.submit(len, ())
+
+    assert asyncio.run(main()) is True
+    assert held.n_released == 1
+
+
+# -- on clusters -----------------------------------------------------------------------------------------------------
+
+#: Times of leasing for tests that wait for an expiry.
+QUICK = {"ttl_s": 1.5, "holder_ttl_s": 1.2, "renew_s": 0.3, "kill_grace_s": 1.0}
+
+
+@pytest.fixture
+def quick(tmp_path):
+    """Start a cluster with short times of leasing; open fleets with so many slots on it."""
+    from distributed import Client
+
+    from drlnb.runtime import install
+    from drlnb.runtime.local import start_local
+
+    handle = start_local(n_workers=1, root=tmp_path / "cluster")
+    client = Client(handle.address)
+    fleets = []
+
+    def fleet(n_slots=1, **settings):
+        install.install(client, n_slots=n_slots, own_cluster=True, settings={**QUICK, **settings})
+        fleets.append(drlnb.Fleet(client, slots=n_slots))
+        fleets[-1].pid = handle.pid
+        return fleets[-1]
+
+    yield fleet
+    for one in fleets:
+        one.close()
+    client.close()
+    handle.stop()
+
+
+def ends(fleet):
+    """Return how the leases of the pool ended so far: (token, reason or None while it is held)."""
+    journal = fleet.journal()
+    found = {record.fence.token: None for record in journal.of(leasing.LeaseGranted)}
+    for record in journal.of(leasing.LeaseReleased, leasing.LeaseExpired):
+        found[record.fence.token] = getattr(record, "reason", "expired")
+    return list(found.items())
+
+
+@pytest.mark.cluster
+def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
+    """Functions see device and state, print, raise; a task trains on the same slot; both are in the run's picture."""
+    with drlnb.Fleet(slots=1) as fleet:
+        run = fleet.train(drlnb.Task("CartPole-v1", total_timesteps=2048), out=tmp_path / "r")
+        import torch
+
+        weights = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        factor = 2
+
+        def double(name, *, add=0):
+            print(f"{name} on {lease.device}")
+            lease.state["n"] = lease.state.get("n", 0) + 1
+            return factor * weights.to(lease.device) + add, lease.state["n"]
+
+        for _ in range(3):
+            with fleet.lease(name="mine") as lease:
+                doubled, n = lease.run(double, "doubled", add=1)
+                assert torch.equal(doubled, 2 * weights + 1)
+                assert (n, lease.run(double, "again")[1]) == (1, 2), "what was kept is there, and only in this lease"
+                with pytest.raises(ZeroDivisionError) as error:
+                    lease.run(lambda: 1 // 0)
+                assert "test_lease.py" in str(error.value.__cause__)
+        assert capsys.readouterr().out == "doubled on cpu\nagain on cpu\n" * 3
+        run.wait(timeout_s=90)
+        assert run.status == "done"
+        view = gantt(run.journal())
+        assert {style["name"] for style in view.facts["series"]} == {"CartPole-v1", "mine"}
+        assert [row[1] for row in view.rows()].count("mine") == 3
+        assert any(note.startswith("mine: no task of this run") for note in view.notes)
+    check_laws(tmp_path / "r")
+
+
+@pytest.mark.cluster
+def test_without_a_run_the_pool_keeps_its_journal():
+    """Leases of loops alone are in the fleet's journal, which replays exactly and can be drawn."""
+    with drlnb.Fleet(slots=2) as fleet:
+        assert gantt(fleet.journal()).sentence.startswith("no leases yet")
+        for name in ("a", "b", "a"):
+            with fleet.lease(name=name) as lease:
+                assert lease.run(lambda: lease.rank) == 0
+
+        async def both():
+            async with fleet.lease(name="a") as a, fleet.lease(name="b") as b:
+                assert a.slots != b.slots
+                return await asyncio.gather(a.submit(os.getpid), b.submit(os.getpid), a.submit(os.getpid))
+
+        pids = asyncio.run(both())
+        assert pids[0] == pids[2] != pids[1]
+        journal = fleet.journal()
+    assert [r.task.partition("/")[2] for r in journal.of(leasing.LeaseGranted)] == ["a", "b", "a", "a", "b"]
+    assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
+    assert [replay(stream).difference for stream in journal.streams.values()] == [None]
+    assert gantt(journal).value("busy") == 0
+
+
+@pytest.mark.cluster
+def test_several_slots_are_all_or_none():
+    """Two slots: the function runs on both at once; no more than the pool has; a failing rank is named."""
+    with drlnb.Fleet(slots=2) as fleet:
+        with pytest.raises(ConfigError, match="n_slots = 3, but the pool has 2"), fleet.lease(3):
+            pass
+        with fleet.lease(name="one") as one:
+            one.run(len, ())
+            gang = fleet.lease(2, name="gang", wait_s=0.5)
+            with pytest.raises(TimeoutError, match="lease 'gang' was not granted within"), gang:
+                pass
+        with fleet.lease(2, name="gang", priority=3) as gang:
+
+            def who(a):
+                import time
+
+                time.sleep(0.2)  # both at once, or it would not be two processes
+                if a and gang.rank:
+                    raise ValueError("not me")
+                return gang.rank, gang.n_slots, os.getpid()
+
+            (rank0, n0, pid0), (rank1, n1, pid1) = gang.run(who, 0)
+            assert (rank0, n0, rank1, n1) == (0, 2, 1, 2)
+            assert pid0 != pid1
+            with pytest.raises(ValueError, match="not me") as error:
+                gang.run(who, 1)
+            assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
+        assert [reason for _, reason in ends(fleet)] == ["returned", "returned"]
+
+
+@pytest.mark.cluster
+def test_a_function_that_hangs_is_interrupted_and_told(quick):
+    """Silent for timeout_s, it is interrupted where it hangs and the lease goes on; saying progress, it may go on."""
+    fleet = quick()
+    with fleet.lease(timeout_s=1.0) as lease:
+
+        def hang():
+            import time
+
+            time.sleep(60)
+
+        def work():
+            import time
+
+            for _ in range(20):
+                time.sleep(0.1)
+                lease.progress()
+            return "done"
+
+        with pytest.raises(TimeoutError, match="no sign of life for 1 s and was interrupted") as error:
+            lease.run(hang)
+        assert "in hang" in str(error.value.__cause__)
+        assert lease.run(work) == "done"
+    assert [reason for _, reason in ends(fleet)] == ["returned"]
+
+
+@pytest.mark.cluster
+def test_a_function_that_cannot_be_interrupted_is_killed(quick):
+    """If it does not end it costs the executor, and the lease is lost with that reason; the next lease works."""
+    fleet = quick()
+
+    def stuck():
+        import signal
+        import time
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        time.sleep(60)
+
+    with fleet.lease(timeout_s=0.5) as lease:
+        with pytest.raises(LeaseLost, match=r"no progress for 0\.5 s: killed"):
+            lease.run(stuck)
+        with pytest.raises(LeaseLost):
+            lease.run(len, ())
+    with fleet.lease() as lease:
+        assert lease.run(len, (1, 2)) == 2
+
+
+@pytest.mark.cluster
+def test_a_killed_executor_is_a_lost_lease(quick):
+    """An executor that dies under a function is told at once, as a lost lease."""
+    fleet = quick()
+    with fleet.lease() as lease:
+        (executor,) = titled("drlnb executor", fleet.pid)
+
+        def late():
+            executor.kill()
+
+        killer = threading.Timer(0.5, late)
+        killer.start()
+        with pytest.raises(LeaseLost, match="signal 9"):
+            lease.run(time.sleep, 30)
+        killer.join()
+    with fleet.lease() as lease:
+        assert lease.run(len, (1,)) == 1
+    wait_until(lambda: ends(fleet)[0][1], "end of the first lease")
+    assert [reason for _, reason in ends(fleet)] == ["slot-failed", "returned"]
+
+
+@pytest.mark.cluster
+def test_a_lease_is_kept_while_its_holder_computes_elsewhere(quick):
+    """Renewals do not need the holder's thread; one held for too long is lost with the reason, and freed."""
+    fleet = quick(max_hold_s=4.0)
+    with fleet.lease() as lease:
+        time.sleep(2.5)  # beyond the time to live
+        assert lease.run(len, (1,)) == 1
+
+        def long():
+            import time
+
+            time.sleep(60)
+
+        with pytest.raises(LeaseLost, match=r"held for longer than leasing\.max_hold_s = 4 s"):
+            lease.run(long)
+    with fleet.lease(wait_s=20.0) as lease:
+        assert lease.run(len, (1,)) == 1
+    assert [reason for _, reason in ends(fleet)] == ["expired", "returned"]
+
+
+@pytest.mark.cluster
+def test_a_cancelled_function_is_interrupted(quick):
+    """`wait_for` around a submitted function stops it on the slot; the lease goes on with the next one."""
+    fleet = quick()
+
+    async def main():
+        async with fleet.lease() as lease:
+
+            def hang():
+                import time
+
+                time.sleep(60)
+
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(lease.submit(hang), 0.5)
+            began = time.monotonic()
+            assert await lease.submit(len, (1,)) == 1
+            assert time.monotonic() - began < 20
+
+    asyncio.run(main())
+    assert [reason for _, reason in ends(fleet)] == ["returned"]
+
+
+_HOLDER = """
+    import sys, time, drlnb
+
+    def forever():
+        import time
+        time.sleep(120)
+
+    if __name__ == "__main__":
+        with drlnb.Fleet(sys.argv[1], slots=1) as fleet, fleet.lease(name="other") as lease:
+            print(lease.run(len, (1,)), flush=True)
+            lease.run(forever)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_slot_of_a_dead_holder_is_free_again(quick, tmp_path, how):
+    """Killed while its function runs, a holder loses its slot by the time to live; by Ctrl-C it gives it back."""
+    fleet = quick()
+    fleet.journal()  # from here on
+    script = tmp_path / "holder.py"
+    script.write_text(textwrap.dedent(_HOLDER))
+    command = [sys.executable, str(script), fleet.address]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "1\n"
+        time.sleep(0.3)  # its function is on the slot
+        holder.send_signal(how)
+        began = time.monotonic()
+        with fleet.lease(wait_s=30.0) as lease:
+            assert lease.run(len, (1, 2)) == 2
+        assert time.monotonic() - began < 15
+        assert holder.wait(20) != 0
+    finally:
+        holder.kill()
+        holder.communicate()
+    reason = "expired" if how == signal.SIGKILL else "returned"
+    assert [reason for _, reason in ends(fleet)] == [reason, "returned"]
