@@ -24,7 +24,7 @@ __all__ = ["attach", "default_out", "launch", "run_spec", "same_work"]
 _SPEC_FORMAT = 1
 
 #: What a task's spec holds beside the caller's wishes.
-_NOT_ASKED = {"origin", "observation_space", "action_space"}
+_NOT_ASKED = {"origin", "observation_space", "action_space", "can_snapshot"}
 
 
 def default_out() -> Path:

@@ -9,7 +9,7 @@ from drlnb.planning.leasing.hold import hold_planner
 from drlnb.planning.placement.planner import placement_planner
 from drlnb.planning.round_state import ROUND_DEFAULTS
 from drlnb.planning.swapping import swap_planner
-from drlnb.planning.warmup import warmup_planner
+from drlnb.planning.warmup import planner_named
 from drlnb.records.errors import ConfigError
 
 __all__ = ["CHOICES", "planner_names"]
@@ -20,7 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yie
 #: The six decisions, and what builds a planner for each (raises ValueError naming the known ones).
 _BUILDERS: Mapping[str, Callable[[str], object]] = {
     "hold": hold_planner,
-    "warmup": warmup_planner,
+    "warmup": planner_named,
     "batching": batching_planner,
     "swapping": swap_planner,
     "distribution": distribution_planner,

@@ -23,9 +23,11 @@ class Member:
 
     env_indices: tuple[int, ...]
     node: str | None = None
-    #: ``absent`` | ``starting`` | ``ready`` | ``acting`` | ``sent``.
+    #: ``absent`` | ``starting`` | ``ready`` | ``acting`` | ``sent`` | ``stopped`` (it has sent, its process ended).
     status: str = "absent"
     n_restarts: int = 0
+    #: Round of the start that it waits for while it is starting; 0: started at once, whatever the round.
+    awaits: int = 0
     #: Losses since the last experience; decides the pause before the next start.
     n_losses: int = 0
 
@@ -48,16 +50,16 @@ class Crew:
         to_start = []
         for i, (member, node) in enumerate(zip(self.members.values(), nodes, strict=True)):
             if member.status == "absent" or member.node != node:
-                member.node, member.status = node, "starting"
+                member.node, member.status, member.awaits = node, "starting", 0
                 to_start.append(i)
         kept = set(nodes)
         self.hosts = {node: self.hosts.get(node, 0) for node in sorted(kept)}
         return tuple(to_start)
 
-    def ready(self, collector: int, node: str) -> bool:
-        """Note that a collector is up; false if it is not the one that we wait for."""
+    def ready(self, collector: int, node: str, round_: int = 0) -> bool:
+        """Note that a collector is up; false if this is not the start that we wait for."""
         member = self.members.get(collector)
-        if member is None or member.node != node or member.status != "starting":
+        if member is None or (member.node, member.status, member.awaits) != (node, "starting", round_):
             return False
         member.status = "ready"
         return True
@@ -68,7 +70,7 @@ class Crew:
         if member is None or member.node != node or member.status == "absent":
             return None
         had_sent = member.status == "sent"
-        member.status = "starting"
+        member.status, member.awaits = "starting", 0
         member.n_restarts += 1
         pause = min(BACKOFF_MAX_S, BACKOFF_S * 2.0**member.n_losses)
         member.n_losses += 1
@@ -81,6 +83,24 @@ class Crew:
         member.n_losses = 0
         if member.status == "acting":
             member.status = "sent"
+
+    def stopped(self, collector: int) -> None:
+        """Note that the process of a collector that has sent ends."""
+        member = self.members[collector]
+        if member.status in {"sent", "ready", "acting"}:  # what arrived may be a lost process's last word
+            member.status = "stopped"
+
+    def starts(self, collector: int, round_: int) -> None:
+        """Note that a stopped collector is started for a round."""
+        member = self.members[collector]
+        if member.status == "stopped":
+            member.status, member.awaits = "starting", round_
+
+    def revoked(self, collector: int) -> None:
+        """Note that the start of a stopped collector was taken back."""
+        member = self.members[collector]
+        if member.status in {"starting", "ready"}:
+            member.status = "stopped"
 
     def next_round(self) -> None:
         """Everybody may be woken once more."""
@@ -120,13 +140,22 @@ class Crew:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        rows = [[list(m.env_indices), m.node, m.status, m.n_restarts, m.n_losses] for m in self.members.values()]
+        rows = [
+            [list(m.env_indices), m.node, m.status, m.n_restarts, m.n_losses, m.awaits] for m in self.members.values()
+        ]
         return {"members": rows, "hosts": dict(self.hosts)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of :meth:`snapshot`."""
         self.members = {
-            i: Member(env_indices=tuple(share), node=node, status=status, n_restarts=restarts, n_losses=losses)
-            for i, (share, node, status, restarts, losses) in enumerate(state["members"])
+            i: Member(
+                env_indices=tuple(share),
+                node=node,
+                status=status,
+                n_restarts=n_restarts,
+                n_losses=n_losses,
+                awaits=awaits,
+            )
+            for i, (share, node, status, n_restarts, n_losses, awaits) in enumerate(state["members"])
         }
         self.hosts = dict(state["hosts"])

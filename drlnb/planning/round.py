@@ -24,6 +24,23 @@ from drlnb.records.errors import InvalidTransition
 
 __all__ = ["ROUND_DEFAULTS", "RoundMachine"]
 
+#: Events that warm-up hears once they have been judged here; experience and starts it hears where they are accepted.
+_WARMUP = frozenset({
+    words.TaskOpened,
+    words.LeaseReceived,
+    words.LeaseLost,
+    words.ExecutorDied,
+    words.GradientComputed,
+    words.ParametersReady,
+    words.PauseAsked,
+    words.ResumeAsked,
+    words.TaskFailed,
+    distribution.HostCompleted,
+    SettingChanged,
+})
+#: Events that it hears before: it takes starts back that are in the way of what is started anew then.
+_WARMUP_FIRST = frozenset({words.PlacementReceived, warmup.CollectorLost})
+
 
 class RoundMachine(Collecting, Computing, Replaying, Boundary):
     """One task's rounds as a pure machine: event in, records out.
@@ -88,7 +105,12 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
         self._story.append(event)
         self._out = []
         if self.phase != "ended":
+            if type(event) in _WARMUP_FIRST:
+                self._warm(event)
+            heard = type(event) in _WARMUP and self._is_ours(event)
             handler(event)
+            if heard and self.phase != "ended":
+                self._warm(event)
         elif isinstance(event, words.LeaseReceived):
             self._refuse_lease(event)
         self._story.extend(self._out)
@@ -125,6 +147,13 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
             self._ask_for_slot("initial parameters")
         elif event.n_timesteps >= self.config["total_timesteps"]:
             self.closing = ["evaluation"]
+
+    def _is_ours(self, event: Event) -> bool:
+        """Whether an event about a lease is about the one that is held, or asked for."""
+        if isinstance(event, words.LeaseReceived):
+            return event.request_id == self.hold.request_id
+        fence = getattr(event, "fence", None)
+        return fence is None or fence == self.hold.fence
 
     def _nothing(self, event: Event) -> None:
         """Take note of an event that changes nothing; it closes a command in the journal."""

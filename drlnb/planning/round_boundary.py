@@ -16,8 +16,10 @@ class Boundary(RoundState):
         done = self.progress.n_timesteps >= self.config["total_timesteps"]
         if done:
             self.closing = ["checkpoint", "evaluation"]
+            self._take_warmup(self.warmup.go_on(t))  # whoever plays the evaluation must be up, pause or not
         elif "stop" in self.asked:
             self.closing = ["checkpoint"]
+            self._take_warmup(self.warmup.end(f"stop: {self.asked['stop']}"))
         self.resting = "pause" in self.asked and not self.closing
         self.judging = not self.closing and self._evaluation_due()
         if self.closing or self.resting or "checkpoint" in self.asked or self._checkpoint_due(t):
@@ -111,7 +113,7 @@ class Boundary(RoundState):
             self.hold.switch_limit_frac = float(event.value)
             return
         if event.key != "leasing.hold":
-            return
+            return  # warm-up hears its own keys
         try:
             self.next_hold = hold_planner(str(event.value)).name
         except ValueError as error:
@@ -190,6 +192,7 @@ class Boundary(RoundState):
             fence, computed_s = self.hold.returned()
             self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
         self.hold.lost()
+        self._take_warmup(self.warmup.end(reason))
         batches = self.hold.next_round()
         for batch in batches or tuple(self.fragments.values()):  # drawn from, fragments have been freed
             self._drop(batch.key, batch.collector, self.progress.version, reason)

@@ -32,7 +32,8 @@ class Collecting(RoundState):
             n = self.progress.episodes_lost = self.progress.episodes_lost + event.episodes_lost
             text = f"resumed, {n} episode{'s' * (n > 1)} lost: these environments cannot be restored, they began anew"
             self._out.append(words.EpisodesLost(collector=event.collector, n_episodes=event.episodes_lost, text=text))
-        if self.crew.ready(event.collector, event.node):
+        if self.crew.ready(event.collector, event.node, event.round):
+            self._warm(event)
             self._go_on()
 
     def _collector_lost(self, event: warmup.CollectorLost) -> None:
@@ -65,6 +66,7 @@ class Collecting(RoundState):
 
     def _drop_host(self, host: str, reason: str) -> None:
         gone = self.crew.dropped(host)
+        self.warmup.drop(host)
         self._out.append(distribution.HostDropped(host=host, reason=reason))
         if self.evaluator in gone:
             self.evaluator = None
@@ -144,16 +146,7 @@ class Collecting(RoundState):
         self.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
         self.crew.sent(event.collector)
         self.progress.collected(event.collector, event.collect_s, event.episodes)
-        plan = self.warmup.plan(collector=event.collector, round=event.round)
-        self._out.append(
-            warmup.WarmupPlanned(
-                round=event.round,
-                collector=event.collector,
-                action=plan.action,
-                planner=self.warmup.name,
-                reason=plan.reason,
-            )
-        )
+        self._warm(event)
         if len(self.arrived) == len(self.crew.members):
             n_samples = sum(batch.n_samples for batch in self.arrived.values())
             self._out.append(batching.RoundClosed(round=event.round, n_samples=n_samples, missing=()))

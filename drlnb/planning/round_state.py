@@ -4,7 +4,7 @@ The state of a :class:`~drlnb.planning.round.RoundMachine` and the small moves t
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from drlnb.planning.batching import batching_planner, env_shares
@@ -13,9 +13,10 @@ from drlnb.planning.distribution import distribution_planner
 from drlnb.planning.leasing.hold import Batch, HoldMachine, hold_planner
 from drlnb.planning.progress import Progress
 from drlnb.planning.swapping import swap_planner
-from drlnb.planning.warmup import warmup_planner
+from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
-from drlnb.records.base import Record
+from drlnb.records import warmup
+from drlnb.records.base import Event, Record
 
 __all__ = ["RING", "ROUND_DEFAULTS", "RoundState"]
 
@@ -26,12 +27,14 @@ RING = -1
 ROUND_DEFAULTS: Mapping[str, Any] = {
     "planners": {
         "hold": "yield",
-        "warmup": "cold",
+        "warmup": "saa",
         "batching": "equal",
         "swapping": "none",
         "distribution": "star",
         "placement": "first",
     },
+    "warmup": {},  # settings of warm-up beside the planner's name
+    "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
     "checkpoint_max_s": 120.0,  # and at least this often
@@ -52,6 +55,16 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
 }
 
 
+def _warmup_of(config: Mapping[str, Any], shares: Sequence[Sequence[int]]) -> WarmupMachine:
+    return WarmupMachine({
+        "task": config["task"],
+        "env_shares": [list(share) for share in shares],
+        "settings": {"planner": config["planners"]["warmup"], **config["warmup"]},
+        "can_respawn": config["can_respawn"],
+        "hold": config["planners"]["hold"],
+    })
+
+
 class RoundState:
     """State of one task's rounds; see :class:`~drlnb.planning.round.RoundMachine`."""
 
@@ -62,11 +75,12 @@ class RoundState:
         self.task: str = config["task"]
         self.hold = HoldMachine(hold_planner(names["hold"]), streams=self.config["streams"])
         self.hold.switch_limit_frac = self.config["switch_limit_frac"]
-        self.warmup = warmup_planner(names["warmup"])
+        shares = env_shares(config["n_envs"], config["n_collectors"])
+        self.warmup = _warmup_of(self.config, shares)
         self.batching = batching_planner(names["batching"])
         self.swapping = swap_planner(names["swapping"])
         self.distribution = distribution_planner(names["distribution"])
-        self.crew = Crew(env_shares(config["n_envs"], config["n_collectors"]))
+        self.crew = Crew(shares)
         self.progress = Progress()
         self.phase = "new"
         self.attempt = 0
@@ -127,6 +141,7 @@ class RoundState:
             "ring_up": self.ring_up,
             "fragments": [[b.collector, b.key, b.n_samples] for b in self.fragments.values()],
             "hold": self.hold.snapshot(),
+            "warmup": self.warmup.snapshot(),
             "crew": self.crew.snapshot(),
             "progress": self.progress.snapshot(),
         }
@@ -135,7 +150,7 @@ class RoundState:
         """Take over the state of :meth:`snapshot`; the same events then give the same records."""
         for name, value in state.items():
             part = getattr(self, name)
-            if isinstance(part, HoldMachine | Crew | Progress):
+            if isinstance(part, HoldMachine | WarmupMachine | Crew | Progress):
                 part.restore(value)
             elif name == "fragments":
                 self.fragments = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in value}
@@ -170,6 +185,20 @@ class RoundState:
 
     def _drop(self, key: str, collector: int, round_: int, reason: str) -> None:
         self._out.append(words.DropExperience(key=key, collector=collector, round=round_, reason=reason))
+
+    def _warm(self, event: Event) -> None:
+        """Let the warm-up machine hear an event; what it says of processes, the crew hears as well."""
+        self._take_warmup(self.warmup.handle(event))
+
+    def _take_warmup(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if isinstance(record, warmup.StopCollector):
+                self.crew.stopped(record.collector)
+            elif isinstance(record, warmup.StartCollector):
+                self.crew.starts(record.collector, record.round)
+            elif isinstance(record, warmup.RevokeStart):
+                self.crew.revoked(record.collector)
+            self._out.append(record)
 
     # The parts of the machine are one class in the end and call each other through these names.
     _wake: Callable[[], None]

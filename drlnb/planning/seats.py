@@ -105,6 +105,10 @@ class SeatsMachine:
         """Seats in the pool, by device."""
         return {name: device.n_seats for name, device in self._devices.items()}
 
+    def n_tasks(self, device: str) -> int:
+        """Return how many tasks compute on a device."""
+        return len(self._devices[device].seen)
+
     def handle(self, event: Event) -> tuple[Record, ...]:
         """Take in an event and return what follows from it, in its order.
 
@@ -290,7 +294,7 @@ class SeatsMachine:
     def _set(self, event: SeatsSet) -> Iterable[Record]:
         device = self._of(event, "setting")
         device.phase, device.times = "still", []
-        device.n_up = event.n_seats
+        device.n_seats = device.n_up = min(event.n_seats, device.n_most)
         return ()
 
 

@@ -53,6 +53,8 @@ class TaskSpec:
     observation_space: Mapping[str, Any] | None = None
     #: Plain description of the action space: kind, n or shape, low, high; filled by the probe.
     action_space: Mapping[str, Any] | None = None
+    #: Whether a snapshot of an environment goes on exactly as the original; filled by the probe.
+    can_snapshot: bool | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("total_timesteps", 1), ("n_envs", 1), ("n_collectors", 1), ("seed", 0)):

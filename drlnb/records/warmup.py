@@ -76,6 +76,8 @@ class CollectorReady(Event):
     start_mode: str
     #: Environments that a checkpoint could not bring back: their episodes began anew.
     episodes_lost: int = 0
+    #: That of the :class:`StartCollector` which it answers.
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

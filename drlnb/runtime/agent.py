@@ -69,6 +69,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_control": self.control,
             "drlnb_probe_env": self.probe_env,
             "drlnb_collector_start": self.collector_start,
+            "drlnb_collector_stop": self.collector_stop,
             "drlnb_collector_ask": self.collector_ask,
             "drlnb_collector_lost": self.collector_lost,
             "drlnb_compute": self.compute,
@@ -239,6 +240,14 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         except (ConnectionError, RuntimeError, OSError) as error:
             return {"failed": str(error)}
 
+    async def collector_stop(
+        self, run: str, task: str, attempt: int, collector: int, quiet_s: float | None = None, payload: Any = b""
+    ) -> dict[str, Any]:
+        """End a collector here and keep its environments' states for the next one."""
+        del payload
+        await self.collectors.rest((run, task, collector), attempt, quiet_s=quiet_s)
+        return {"ok": True}
+
     async def collector_ask(
         self,
         run: str,
@@ -288,7 +297,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         return {"ok": True}
 
     async def probe_env(self, env: str | Mapping[str, Any], payload: Any = b"") -> dict[str, Any]:
-        """Build an environment once, in a child, and describe its spaces."""
+        """Build an environment once, in a child, describe its spaces, and try whether it can be frozen and thawed."""
         del payload
         name = env if isinstance(env, str) else env["env"]
         key = ("probe", uuid.uuid4().hex, 0)
@@ -298,6 +307,10 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             live.ended = True
             self.collectors.live[key] = live
             answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe", "env": env}), 30.0)
+            if answer["op"] == "error":
+                kind = answer["kind"] if answer["kind"] == "UnsupportedSpace" else "EnvError"
+                return refused(kind, answer["message"], detail=answer["detail"])
+            return {"spaces": {**answer["spaces"], "can_snapshot": await self._can_snapshot(key, env)}}
         except TimeoutError:
             return refused("EnvError", f"{name} was not ready after 30 s")
         except ConnectionError as error:
@@ -305,10 +318,14 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         finally:
             await self.collectors.stop(key)
             log.unlink(missing_ok=True)
-        if answer["op"] == "error":
-            kind = answer["kind"] if answer["kind"] == "UnsupportedSpace" else "EnvError"
-            return refused(kind, answer["message"], detail=answer["detail"])
-        return {"spaces": answer["spaces"]}
+
+    async def _can_snapshot(self, key: tuple[str, str, int], env: str | Mapping[str, Any]) -> bool:
+        """Ask on; an environment whose process this kills cannot be frozen, and can be trained nevertheless."""
+        try:
+            answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe-snapshot", "env": env}), 10.0)
+        except (TimeoutError, ConnectionError):
+            return False
+        return bool(answer.get("can_snapshot", False))
 
     # ------------------------------------------------------------------ masters
     async def run_master(self, run: str, task: str) -> str:

@@ -93,7 +93,7 @@ class CheckpointEffects:
         asks = [
             self._ask_collector(i, member.node, op="state")
             for i, member in machine.crew.members.items()
-            if member.node and member.status in {"ready", "sent"}
+            if member.node and member.status in {"ready", "sent", "stopped", "starting"}
         ]
         states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply["op"] == "state"]
         return joined(states) if states else None

@@ -86,6 +86,10 @@ class CollectorChild:
             from drlnb.rl.envs import probe
 
             return {"op": "probed", "spaces": plain(probe(header["env"]))}, []
+        if op == "probe-snapshot":
+            from drlnb.rl.snapshots import restorable
+
+            return {"op": "probed", "can_snapshot": restorable(header["env"])}, []
         raise ValueError(f"unknown frame {op!r}")
 
     def _configure(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:

@@ -61,6 +61,8 @@ class CollectorHost:
         self.zygote = zygote
         self._on_lost = on_lost
         self.live: dict[Key, LiveCollector] = {}
+        #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
+        self.kept: dict[Key, tuple[int, bytes]] = {}
         self.n_starting = 0
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -77,7 +79,8 @@ class CollectorHost:
     ) -> dict[str, Any]:
         """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
 
-        Idempotent: a collector of the same attempt that lives is ended first.  `quiet_s` is that of :meth:`ask`.
+        Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
+        the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.
 
         Raises
         ------
@@ -87,6 +90,8 @@ class CollectorHost:
             If the process ended before it was ready; why, and below that line its last words.
         """
         await self.stop(key)
+        if not state and self.kept.get(key, (0, b""))[0] == attempt:
+            state = self.kept[key][1]
         started = time.perf_counter()
         self.n_starting += 1
         n_starting = self.n_starting
@@ -177,9 +182,13 @@ class CollectorHost:
         ConnectionError
             If the collector does not live, or ends before it answers.
         """
+        if header["op"] == "state" and key in self.kept:
+            return {"op": "state"}, self.kept[key][1]  # nothing has acted since
         live = self.live.get(key)
         if live is None or live.channel is None:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
+        if header["op"] == "wake":
+            self.kept.pop(key, None)
         answer, payload = await self._patient(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
@@ -224,6 +233,19 @@ class CollectorHost:
         assert live.channel is not None
         live.channel.close()  # a process that the environment forked may keep the other end open
 
+    async def rest(self, key: Key, attempt: int, *, quiet_s: float | None = None) -> None:
+        """End a collector between two rounds and keep its environments' states; its loss is told if that fails."""
+        live = self.live.get(key)
+        if live is None or live.attempt != attempt:
+            return
+        try:
+            answer, state = await self.ask(key, {"op": "state"}, quiet_s=quiet_s)
+        except ConnectionError:
+            return  # its loss is reported on its own
+        if answer["op"] == "state":
+            self.kept[key] = (attempt, state)
+            await self.stop(key)
+
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
         live = self.live.pop(key, None)
@@ -239,11 +261,12 @@ class CollectorHost:
 
     async def stop_task(self, run: str, task: str, below_attempt: int | None = None) -> None:
         """End all collectors of a task (of attempts below the given one, or all)."""
-        keys = [
-            key
-            for key, live in self.live.items()
-            if key[:2] == (run, task) and (below_attempt is None or live.attempt < below_attempt)
-        ]
+
+        def meant(key: Key, attempt: int) -> bool:
+            return key[:2] == (run, task) and (below_attempt is None or attempt < below_attempt)
+
+        self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
+        keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
         await asyncio.gather(*(self.stop(key) for key in keys))
 
     async def stop_all(self) -> None:

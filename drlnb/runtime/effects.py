@@ -10,7 +10,8 @@ from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
 from drlnb.rl.live import PREFIX
-from drlnb.runtime.checkpoint_effects import CheckpointEffects, envs_for
+from drlnb.runtime.checkpoint_effects import CheckpointEffects
+from drlnb.runtime.collector_effects import CollectorEffects
 from drlnb.runtime.replay_effects import ReplayEffects
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ __all__ = ["Effects"]
 
 #: Longest time that one send of parameters may take, in seconds.
 _SEND_S = 60.0
-#: Time for starting a collector's process beside making its environments, in seconds.
-_START_S = 60.0
 
 
 def _pair(fence: Fence) -> tuple[int, int]:
@@ -43,7 +42,7 @@ class Effects:
         self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
             **self._ring.table,
             **CheckpointEffects(master, self._ask_collector, self._ring.saved).table,
-            warmup.StartCollector: self._start_collector,
+            **CollectorEffects(master).table,
             warmup.WakeCollector: self._wake,
             words.RequestSlot: self._request,
             words.InitialiseParameters: self._initialise,
@@ -67,62 +66,14 @@ class Effects:
         if isinstance(command, words.DropExperience):
             self.m.experience.pop(command.key, None)
             return None
+        if isinstance(command, warmup.ParkCollector):
+            return None  # its process rests by itself once it has sent
         return self._table[type(command)](command)
-
-    @property
-    def _quiet_s(self) -> float | None:
-        """Longest time that the task's environments may take for a step or a reset, in seconds."""
-        machine: Any = self.m.host.machine
-        limit_s: float | None = machine.config["env_timeout_s"]
-        return limit_s
 
     def _ids(self) -> dict[str, Any]:
         return {"run": self.m.run, "task": self.m.task}
 
     # ------------------------------------------------------------------ collectors
-    async def _start_collector(self, command: warmup.StartCollector) -> None:
-        m, node = self.m, command.node
-        if command.after_s > 0:
-            await asyncio.sleep(command.after_s)
-        m.agent.stores.heard(m.run, m.task, m.agent.worker.address)
-        try:
-            reply = await m.agent.call(
-                m.addresses.get(node, ""),
-                "drlnb_collector_start",
-                timeout_s=None if self._quiet_s is None else self._quiet_s + _START_S,
-                payload=self._env_states(command),
-                quiet_s=self._quiet_s,
-                attempt=m.attempt,
-                collector=command.collector,
-                spec=m.spec_plain,
-                env_indices=list(command.env_indices),
-                out=str(m.out),
-                **self._ids(),
-            )
-        except (OSError, ValueError) as error:
-            reply = {"failed": f"node {node} does not answer: {error}"}
-        if "failed" in reply:
-            reason, _, detail = str(reply["failed"]).partition("\n")
-            m.collector_lost(collector=command.collector, node=node, reason=reason, detail=detail)
-            return
-        m.host.feed(
-            warmup.CollectorReady,
-            collector=command.collector,
-            node=node,
-            start_s=reply["start_s"],
-            n_starting=reply["n_starting"],
-            start_mode=reply["mode"],
-            episodes_lost=int(reply["episodes_lost"]),
-        )
-
-    def _env_states(self, command: warmup.StartCollector) -> bytes:
-        """Return the checkpoint's state of a collector's environments at its first start; nothing later."""
-        m = self.m
-        if m.envs is None or command.collector in m.restored:
-            return b""
-        m.restored.add(command.collector)
-        return envs_for(m.envs, command.env_indices)
-
     async def _ask_collector(self, collector: int, node: str, **header: Any) -> dict[str, Any]:
         """Ask a collector; ``gone`` if it or its node is (the loss is reported on its own)."""
         m = self.m
@@ -133,7 +84,7 @@ class Effects:
                 timeout_s=None,
                 collector=collector,
                 header=header,
-                quiet_s=self._quiet_s,
+                quiet_s=self.m.quiet_s,
                 **self._ids(),
             )
         except (OSError, ValueError) as error:

@@ -118,6 +118,13 @@ class Master:
         """The task's name in the pool."""
         return pool_task(self.run, self.task)
 
+    @property
+    def quiet_s(self) -> float | None:
+        """Longest time that the task's environments may take for a step or a reset, in seconds."""
+        machine: Any = self.host.machine
+        limit_s: float | None = machine.config["env_timeout_s"]
+        return limit_s
+
     # ------------------------------------------------------------------ life
     async def run_to_end(self) -> str:
         """Host the machine until the task is over; return how it ended."""
@@ -130,6 +137,7 @@ class Master:
             "replay": off_policy(self.spec.algo),
             "n_replay_losses": self.n_replay_losses,
             "planners": self.planners,
+            "can_respawn": bool(self.spec.can_snapshot),
             **self.settings,
         }
         if not (self.out / "run.json").is_file():

@@ -18,7 +18,14 @@ from drlnb.records.leasing import (
     YieldAsked,
 )
 from drlnb.records.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
-from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
+from drlnb.records.warmup import (
+    CollectorLost,
+    CollectorReady,
+    RevokeStart,
+    StartCollector,
+    StopCollector,
+    WakeCollector,
+)
 from drlnb.sim.costs import Durations
 from drlnb.sim.driver import Clock, Effects, Hosted
 from drlnb.sim.pool import Pool
@@ -62,6 +69,8 @@ class Task:
         #: Collector -> (node, number of its process); the number is that of the latest start.
         self._processes: dict[int, tuple[str, int]] = {}
         self._n_starting = 0
+        #: Collector -> round that it was started for last.
+        self._begun: dict[int, int] = {}
         #: (host, version) -> ranges of bytes that have arrived.
         self._stored: dict[tuple[str, int], set[tuple[int, int]]] = {}
         self._store = StoreGate()
@@ -91,6 +100,8 @@ class Task:
             words.Evaluate: self._evaluate,
             words.EndTask: self._end_task,
             StartCollector: self._start,
+            StopCollector: self._stop,
+            RevokeStart: self._revoke_start,
             WakeCollector: self._wake,
             SendChunk: self._send,
         }
@@ -266,11 +277,31 @@ class Task:
 
     # ------------------------------------------------------------------ collectors
     def _start(self, command: StartCollector) -> None:
+        if command.round and self._begun.get(command.collector) == command.round:
+            return  # it was started for this round: another time changes nothing
         _, number = self._processes.get(command.collector, ("", 0))
         self._processes[command.collector] = (command.node, number + 1)
+        self._clock.after(command.after_s, self._start_now, command, number + 1)
+
+    def _start_now(self, command: StartCollector, number: int) -> None:
+        if self._processes[command.collector] != (command.node, number):
+            return  # another time was set, or the start was taken back
+        self._begun[command.collector] = command.round
         self._n_starting += 1
         start_s = self._workload.start_s()
-        self._clock.after(command.after_s + start_s, self._started, command, number + 1, start_s, self._n_starting)
+        self._clock.after(start_s, self._started, command, number, start_s, self._n_starting)
+
+    def _stop(self, command: StopCollector) -> None:
+        """End a process that has sent; its environments are kept."""
+        self._begun.pop(command.collector, None)
+        _, number = self._processes[command.collector]
+        self._processes[command.collector] = (command.node, number + 1)
+
+    def _revoke_start(self, command: RevokeStart) -> None:
+        """Forget a start: what it would have made is not the newest process any more."""
+        self._begun.pop(command.collector, None)
+        _, number = self._processes[command.collector]
+        self._processes[command.collector] = (command.node, number + 1)
 
     def _started(self, command: StartCollector, number: int, start_s: float, n_starting: int) -> None:
         self._n_starting -= 1
@@ -282,6 +313,7 @@ class Task:
                 start_s=start_s,
                 n_starting=n_starting,
                 start_mode="simulated",
+                round=command.round,
             )
 
     def _wake(self, command: WakeCollector) -> None:

@@ -82,7 +82,7 @@ def test_planners_default_to_those_that_exist():
     """What nobody chose is the default planner of each decision."""
     assert planner_names() == {
         "hold": "yield",
-        "warmup": "cold",
+        "warmup": "saa",
         "batching": "equal",
         "swapping": "none",
         "distribution": "star",

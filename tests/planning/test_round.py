@@ -67,7 +67,7 @@ def test_a_whole_round_with_two_collectors():
     master.at_version_1()
     assert master.phase == "collecting"
     assert master.arrived(1, episodes=((3.0, 5),)) == (
-        WarmupPlanned.match(round=1, collector=1, action="cold", planner="cold"),
+        WarmupPlanned.match(round=1, collector=1, action="cold", planner="saa"),
         HoldPlanned.match(round=1, action="request", reason="first experience of the round is here"),
         words.RequestSlot(request_id="a/1/1-2", round=1),
     )
@@ -319,9 +319,11 @@ def test_defaults():
     """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
-            "hold": "yield", "warmup": "cold", "batching": "equal", "swapping": "none", "distribution": "star",
+            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "none", "distribution": "star",
             "placement": "first",
         },
+        "warmup": {},
+        "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,
         "checkpoint_max_s": 120.0,

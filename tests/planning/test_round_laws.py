@@ -10,6 +10,7 @@ from round_words import N_STEPS, fence, round_config
 
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round import RoundMachine
+from drlnb.planning.warmup import COLLECTOR_MODES, PLANNER_NAMES
 from drlnb.records import round as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.distribution import HostCompleted, HostUnreachable, SendChunk
@@ -30,6 +31,12 @@ class Peer:
         self.rng = random.Random(seed)
         self.machine = RoundMachine(
             round_config(
+                can_respawn=True,
+                warmup={
+                    "collector_mode": self.rng.choice(COLLECTOR_MODES),
+                    "planner": self.rng.choice(PLANNER_NAMES),
+                    "min_rounds": 2,
+                },
                 n_rounds=n_rounds,
                 n_collectors=n_collectors,
                 hold=hold,
@@ -62,6 +69,11 @@ class Peer:
         self.kept = {}
         self.n_yields = 0
         self.alive = {}
+        #: Collectors whose process was ended between two rounds and is not up again.
+        self.stopped = set()
+        #: Collector -> round that it was started for last.
+        self.fired = {}
+        self.n_stops = 0
         self.version = 0
 
     # ------------------------------------------------------------------ the wire
@@ -125,6 +137,8 @@ class Peer:
         if kind is SettingChanged:
             self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "yield", "last", "never"]), task="a")
             self.send(kind, key="rl.ent_coef", value=self.rng.random(), task="a")
+            self.send(kind, key="warmup.planner", value=self.rng.choice(PLANNER_NAMES), task="a")
+            self.send(kind, key="warmup.collector_mode", value=self.rng.choice(COLLECTOR_MODES), task="a")
         else:
             self.send(kind)
 
@@ -161,7 +175,27 @@ class Peer:
         nodes = tuple(self.rng.choice(NODES) for _ in range(command.n_collectors))
         self.send(words.PlacementReceived, collector_nodes=nodes)
 
+    def on_StopCollector(self, command):
+        assert command.collector not in self.stopped, "a process is ended once"
+        assert command.round == self.version, "it ends after the round that it has acted in"
+        self.n_stops += 1
+        self.gone(command.collector)
+
+    def on_RevokeStart(self, command):
+        assert command.round in {self.version, self.version + 1}, "what is taken back is a start of the next round"
+        self.gone(command.collector)
+
+    def gone(self, collector):
+        _, number = self.alive[collector]
+        self.alive[collector] = (None, number + 1)
+        self.stopped.add(collector)
+        self.fired.pop(collector, None)
+
     def on_StartCollector(self, command):
+        if command.round and self.fired.get(command.collector) == command.round:
+            return  # it has been started for this round: another time changes nothing
+        assert command.round == 0 or command.collector in self.stopped, "never two processes"
+        assert command.round == 0 or command.round == self.version + 1 or self.hosts.get(command.node) == command.round
         _, number = self.alive.get(command.collector, (None, 0))
         self.alive[command.collector] = (command.node, number + 1)
         self.later(partial(self.started, command, number + 1))
@@ -171,14 +205,17 @@ class Peer:
 
     def started(self, command: StartCollector, number):
         if self.lives(command, number):
+            self.stopped.discard(command.collector)
+            self.fired[command.collector] = command.round
             self.send(
                 CollectorReady, collector=command.collector, node=command.node, start_s=0.1, n_starting=1,
-                start_mode="spawn",
+                start_mode="spawn", round=command.round,
             )  # fmt: skip
 
     def on_WakeCollector(self, command: WakeCollector):
         assert command.version == command.round == self.version, "nobody acts but on the round's version"
         assert self.hosts.get(command.node) == command.version, "nobody acts below the version of the round"
+        assert command.collector not in self.stopped, "who was stopped is started first"
         self.later(partial(self.acted, command, self.alive[command.collector][1]))
 
     def acted(self, command, number):
@@ -286,6 +323,7 @@ class Peer:
         self.send(words.CheckpointWritten, version=command.version, elapsed_s=0.1, n_bytes=1, failure=failure)
 
     def on_Evaluate(self, command):
+        assert command.collector not in self.stopped, "who was stopped plays nothing"
         self.later(partial(self.evaluated, command, self.alive[command.collector][1]))
 
     def evaluated(self, command, number):
@@ -331,6 +369,7 @@ def keep_the_laws(seed, n_unkind, hold, n_collectors):
     assert peer.machine.hold.fence is None
     assert peer.machine.hold.request_id is None
     assert not peer.live_fences, "every lease has come back"
+    return peer
 
 
 LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "yield", "last"]), st.integers(1, 3))
@@ -341,6 +380,11 @@ LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "
 def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n_collectors):
     """Versions grow by one, each share counts once, nobody acts below the version; when faults stop, it ends."""
     keep_the_laws(seed, n_unkind, hold, n_collectors)
+
+
+def test_processes_are_ended_between_rounds():
+    """The laws of stops and starts are put to the test: processes do end, in kind lives and in unkind ones."""
+    assert sum(keep_the_laws(seed, n_unkind, "yield", 3).n_stops for seed in range(12) for n_unkind in (0, 150)) > 50
 
 
 @pytest.mark.slow

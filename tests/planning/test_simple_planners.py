@@ -1,4 +1,4 @@
-"""The plainest planner of warm-up, batching and swapping, and how planners are named."""
+"""The plainest planner of batching and swapping, and how planners are named."""
 
 import pytest
 from hypothesis import given
@@ -6,16 +6,7 @@ from hypothesis import strategies as st
 
 from drlnb.planning.batching import batching_planner, env_shares
 from drlnb.planning.swapping import swap_planner
-from drlnb.planning.warmup import warmup_planner
-
-
-def test_cold_starts_at_the_arrival_of_the_parameters():
-    """It looks at neither collector nor round."""
-    planner = warmup_planner("cold")
-    assert planner.name == "cold"
-    plan = planner.plan(collector=3, round=9)
-    assert plan.action == "cold"
-    assert plan.reason == "start at the arrival of the next parameters"
+from drlnb.planning.warmup import planner_named
 
 
 def test_equal_gives_everyone_the_algorithms_steps():
@@ -35,7 +26,7 @@ def test_nothing_is_swapped():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (warmup_planner, "warmup planner must be one of cold, got 'x'"),
+        (planner_named, "warmup planner must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'"),
         (batching_planner, "batching planner must be one of equal, got 'x'"),
         (swap_planner, "swapping planner must be one of none, got 'x'"),
     ],

@@ -6,7 +6,6 @@ from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView, planner_named
 from drlnb.planning.warmup.progress import Pace, remaining_s
 from drlnb.planning.warmup.saa import saa_plan, stopping_pays
-from drlnb.planning.warmup.seam import Cold, warmup_planner
 from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES, START_MODES, WarmupSettings
 from drlnb.planning.warmup.stability import Stability, stable_window
 
@@ -14,7 +13,6 @@ __all__ = [
     "COLLECTOR_MODES",
     "PLANNER_NAMES",
     "START_MODES",
-    "Cold",
     "Pace",
     "Stability",
     "WarmupMachine",
@@ -27,5 +25,4 @@ __all__ = [
     "saa_plan",
     "stable_window",
     "stopping_pays",
-    "warmup_planner",
 ]

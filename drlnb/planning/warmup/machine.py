@@ -87,6 +87,17 @@ class WarmupMachine(Planning, Measuring):
         self._story.extend(self._out)
         return tuple(self._out)
 
+    def drop(self, node: str) -> None:
+        """Forget a node's collectors: they are placed and started anew."""
+        self._drop(node)
+
+    def go_on(self, t: float) -> tuple[Record, ...]:
+        """End the rest that a person has asked for: collectors are needed after all."""
+        self._out = []
+        self._go_on(t)
+        self._story.extend(self._out)
+        return tuple(self._out)
+
     def end(self, reason: str) -> tuple[Record, ...]:
         """Plan no start any more and take back those that are out: no further round will act."""
         self._out = []

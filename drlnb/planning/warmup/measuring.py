@@ -22,7 +22,6 @@ class Measuring(WarmupState):
         for i, (member, node) in enumerate(zip(self.members, event.collector_nodes, strict=True)):
             self._unsee()
             if member.node != node:
-                self._revoke(i, f"its place is {node} now")
                 self._gone(i)
                 member.node = node
 
@@ -45,12 +44,11 @@ class Measuring(WarmupState):
         member = self.members[i]
         if member.status != "absent" and self.trace is not None:
             self.trace.broken = True
-        member.status, member.planned_t, member.due = "absent", None, False
+        member.status, member.planned_t, member.due, member.ended = "absent", None, False, False
 
     def _collector_lost(self, event: CollectorLost) -> None:
-        """Leave it to who restarts the lost: a planned start beside that would be a second process."""
+        """Leave it to who restarts the lost: that start replaces a planned one, so none has to be taken back."""
         if 0 <= event.collector < len(self.members) and self.members[event.collector].node == event.node:
-            self._revoke(event.collector, "lost: it is started anew at once")
             self._gone(event.collector)
 
     # ------------------------------------------------------------------ starts
@@ -64,6 +62,7 @@ class Measuring(WarmupState):
         self._unsee()
         started = member.planned_t is not None and member.status in {"resting", "starting"}
         member.status, member.planned_t, member.due, member.mode = "up", None, False, event.start_mode
+        member.ended = False
         trace = self.trace
         if trace is None or not started or event.collector in trace.ready_t:
             if is_guide:
@@ -125,7 +124,7 @@ class Measuring(WarmupState):
         member = self.members[i]
         if member.status != "resting" or self.ended:
             return
-        if not self.starts_needed:
+        if not member.ended:
             member.status = "up"
         elif self.resting:
             member.due = True

@@ -35,8 +35,8 @@ class Planning(WarmupState):
         if trace is None or event.round > trace.round:
             trace = self._open_round(event.round)
         trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
-        if self.members[i].status in {"resting", "starting"}:
-            self.members[i].status = "up"  # it has acted
+        if self.members[i].status != "absent":  # it has acted
+            self.members[i].status, self.members[i].ended = "up", False
         if self.ended:
             self._say(i, WarmupPlan(action="end", reason=self.ended), None)
         elif self.members[i].status == "absent":
@@ -54,8 +54,7 @@ class Planning(WarmupState):
         self._unsee()
         for member in self.members:
             # Where a host is slow, others have acted already: who waits for it is still to be started for this round.
-            waits = self.starts_needed and member.status in {"resting", "starting"}
-            if member.status != "absent" and not waits:
+            if member.status != "absent" and not member.ended:
                 member.status, member.planned_t, member.due = "up", None, False
         self._apply_changes(round_)
         return self.trace
@@ -131,6 +130,7 @@ class Planning(WarmupState):
         if self.starts_needed:  # else it waits for the next parameters as it is, and nothing has to be done
             kind = StopCollector if self.settings.collector_mode == "respawn" else ParkCollector
             self._out.append(kind(collector=i, node=member.node, round=self.trace.round))
+            member.ended = True
         member.status, member.planned_t = "resting", None
         if after_s is not None:
             self._start(i, after_s, t)
@@ -227,11 +227,14 @@ class Planning(WarmupState):
                 self._revoke(i, "the task is paused")
 
     def _resume_asked(self, event: words.ResumeAsked) -> None:
+        self._go_on(event.t)
+
+    def _go_on(self, t: float) -> None:
         self.resting = False
         for i, member in enumerate(self.members):
             if member.due:
                 member.due = False
-                self._start(i, 0.0, event.t, round_=self.version)
+                self._start(i, 0.0, t, round_=self.version)
 
     def _stop_asked(self, event: words.StopAsked) -> None:
         self._end(f"stop: {event.reason}")

@@ -29,6 +29,8 @@ class Member:
     node: str = ""
     #: ``absent``, ``up`` (ready or acting), ``resting`` (not started for the next round yet) or ``starting``.
     status: str = "absent"
+    #: It must be started before it can act: its process ended, or it gave its CPU slot back.
+    ended: bool = False
     #: Event time in seconds at which it starts; None: at the parameters' arrival.
     planned_t: float | None = None
     #: The parameters are here, but the task is paused: started when it goes on.
