@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from drlnb.planning.seat_rules import n_seats_problem
 from drlnb.records.errors import InputError
 
-__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seed_list"]
+__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seat_count", "seed_list"]
 
 
 class UsageError(InputError, ValueError):
@@ -89,6 +90,20 @@ def _float(text: str) -> float:
         return float(text)
     except ValueError:
         return float("nan")
+
+
+def seat_count(text: str) -> int | str:
+    """Read a number of seats, or ``auto``.
+
+    Examples
+    --------
+    >>> seat_count("2"), seat_count("auto")
+    (2, 'auto')
+    """
+    seats: int | str = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
+    if problem := n_seats_problem(seats):
+        raise argparse.ArgumentTypeError(problem.removeprefix("seats "))
+    return seats
 
 
 def seed_list(text: str) -> list[int]:

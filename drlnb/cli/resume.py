@@ -36,5 +36,6 @@ def run(args: argparse.Namespace) -> int:
     with Session(as_json=args.json, debug=args.debug) as session:
         slots = args.gpus or pool.get("n_slots", "auto")
         workers = args.workers or pool.get("n_workers")
-        fleet = session.open(lambda: Fleet(args.client, n_workers=workers, slots=slots))
+        seats = args.seats or pool.get("seats", 1)
+        fleet = session.open(lambda: Fleet(args.client, n_workers=workers, slots=slots, seats=seats))
         return session.follow(fleet.go_on(args.dir))

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drlnb.cli.parser import UsageError, at_least, key_values, seed_list
+from drlnb.cli.parser import UsageError, at_least, key_values, seat_count, seed_list
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["add_cluster_options", "add_parser"]
@@ -33,6 +33,12 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         type=at_least(1),
         metavar="K",
         help="slots: CUDA devices, or virtual CPU slots where there are none (default: all, or 2 virtual ones)",
+    )
+    parser.add_argument(
+        "--seats",
+        type=seat_count,
+        metavar="C",
+        help="leases of a device at once, 1 to 4, or auto: as many as pay (default 1; of resume: what the run had)",
     )
     parser.add_argument(
         "--workers", type=at_least(1), metavar="W", help="Dask workers of the local cluster (default 1)"
@@ -144,5 +150,5 @@ def run(args: argparse.Namespace) -> int:
         for line in settings_lines(specs, settings_class(specs[0].algo)().to_plain()):
             session.say(line)
         slots = args.gpus or "auto"
-        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots))
+        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots, seats=args.seats or 1))
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, planners=planners, track=sinks))

@@ -1,14 +1,42 @@
 """Where does a fleet's cluster come from, if nobody names one?  The one that is there, or one of our own."""
 
+import atexit
 import contextlib
 import shutil
 import sys
 import tempfile
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-__all__ = ["current_client", "start_cluster", "sweep"]
+from drlnb.planning.seat_rules import n_seats_problem
+from drlnb.records.errors import ConfigError
+
+__all__ = ["check_pool", "close_at_exit", "current_client", "start_cluster", "sweep"]
+
+
+def check_pool(n_workers: object, slots: object, seats: object) -> int | None:
+    """Return the number of devices that is asked for, None for all.
+
+    Raises
+    ------
+    ConfigError
+        If a number is wrong.
+    """
+    if problem := n_seats_problem(seats):
+        raise ConfigError(problem)
+    if n_workers is not None and not _is_count(n_workers):
+        raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
+    if slots == "auto":
+        return None
+    if not isinstance(slots, int) or not _is_count(slots):
+        raise ConfigError(f"slots must be 'auto' or a whole number >= 1, got {slots!r}")
+    return slots
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def current_client() -> Any:
@@ -46,3 +74,17 @@ def sweep(handle: Any, root: Path | None) -> None:
         handle.stop()
     if root is not None:
         shutil.rmtree(root, ignore_errors=True)
+
+
+def close_at_exit(fleet: Any) -> Any:
+    """Close a fleet that the script forgot, while Dask's threads still live (Dask's own exit hooks run later)."""
+    found = weakref.ref(fleet)
+
+    def close() -> None:
+        alive = found()
+        if alive is not None:
+            with contextlib.suppress(Exception):
+                alive.close()
+
+    atexit.register(close)
+    return close

@@ -37,5 +37,5 @@ def begin(fleet: Fleet, spec: Mapping[str, Any], out: Path, on_existing: str, st
     ConfigError, EnvError, RunLocked, SpecMismatch
         As :meth:`Fleet.train`.
     """
-    pool = {"n_slots": len(fleet.slots), "n_workers": len(fleet.nodes)}
-    return fleet._started(launch(fleet._link, {**spec, "pool": pool}, out, on_existing, fleet=fleet, start=start))
+    whole = {**spec, "pool": fleet.shape}
+    return fleet._started(launch(fleet._link, whole, out, on_existing, fleet=fleet, start=start))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet import faces
-from drlnb.fleet.cluster import current_client, start_cluster, sweep
+from drlnb.fleet.cluster import check_pool, close_at_exit, current_client, start_cluster, sweep
 from drlnb.fleet.existing import check
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
 from drlnb.fleet.lease import Lending
@@ -18,6 +18,7 @@ from drlnb.fleet.notice import note, say
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
+from drlnb.planning.live_settings import owner, setting_problem
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.rl.sinks import sinks_of
 from drlnb.runtime.rundir import RunDir
@@ -39,7 +40,10 @@ class Fleet(Lending):
     n_workers
         Dask workers of a cluster of our own; None: 1.
     slots
-        ``"auto"``: every CUDA device, or 2 virtual CPU slots where there is none; else how many.
+        ``"auto"``: every CUDA device, or 2 virtual CPU devices where there is none; else how many.
+    seats
+        Slots of each device: so many leases at once, each with an executor of its own; at most 4, on virtual devices
+        never more than there are CPU cores.  ``"auto"``: as many as pay, found out while tasks train.
     name
         Shown in ``repr``.
 
@@ -58,24 +62,34 @@ class Fleet(Lending):
     """
 
     def __new__(
-        cls, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto", name: str | None = None
+        cls,
+        client: Any = None,
+        *,
+        n_workers: int | None = None,
+        slots: int | str = "auto",
+        seats: int | str = 1,
+        name: str | None = None,
     ) -> Self:
         """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
         del name
         found = _own.get("fleet") if client is None and faces.notebook() else None
-        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots):
+        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots, seats):
             return super().__new__(cls)
         say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
         return found
 
     def __init__(
-        self, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto", name: str | None = None
+        self,
+        client: Any = None,
+        *,
+        n_workers: int | None = None,
+        slots: int | str = "auto",
+        seats: int | str = 1,
+        name: str | None = None,
     ) -> None:
         if "pool" in self.__dict__:
             return  # it was there already
-        n_slots = _n_slots(slots)
-        if n_workers is not None and (not isinstance(n_workers, int) or isinstance(n_workers, bool) or n_workers < 1):
-            raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
+        n_slots = check_pool(n_workers, slots, seats)
         if client is None:
             client = current_client()
         if client is not None and n_workers is not None:
@@ -95,11 +109,11 @@ class Fleet(Lending):
             else:
                 self._link = connect(self._handle.address, pid=self._handle.pid)
             own_workers = (n_workers or 1) if self._handle is not None else None
-            self.pool = self._link.open_pool(n_slots, own_workers=own_workers)
+            self.pool = self._link.open_pool(n_slots, seats=seats, own_workers=own_workers)
         except BaseException:
             self._finalizer()
             raise
-        self._at_exit = _close_at_exit(self)
+        self._at_exit = close_at_exit(self)
         if self._handle is not None:
             _own["fleet"] = self
         for notice in self.notices:
@@ -131,9 +145,10 @@ class Fleet(Lending):
         """
         return faces.face("launcher")(self, **settings)
 
-    def _serves(self, n_workers: int | None, slots: int | str) -> bool:
+    def _serves(self, n_workers: int | None, slots: int | str, seats: int | str) -> bool:
         """Whether this fleet is what was asked for; an idle one that is not is closed."""
-        if n_workers in (None, self._n_workers) and slots in ("auto", len(self.slots)):
+        same = slots in ("auto", self.pool.n_devices) and seats in (1, self.pool.seats)
+        if same and n_workers in (None, self._n_workers):
             return True
         if any(not training.ended for training in self._trainings):
             raise ConfigError(
@@ -171,6 +186,12 @@ class Fleet(Lending):
     def nodes(self) -> tuple[Any, ...]:
         """The node agents that were up when this fleet opened the pool."""
         return tuple(self.pool.nodes)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a run remembers of its pool: ``n_slots`` devices, their ``seats``, ``n_workers``."""
+        seats = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
+        return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **seats}
 
     def train(
         self,
@@ -223,8 +244,7 @@ class Fleet(Lending):
                     if sinks and not training.tracked:
                         training.track(sinks)
                     return training
-        pool = {"n_slots": len(self.pool.slots), "n_workers": len(self.pool.nodes)}
-        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s), "pool": pool}
+        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s), "pool": self.shape}
         where = Path(out) if out is not None else default_out()
         training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
         if sinks:
@@ -254,6 +274,39 @@ class Fleet(Lending):
     def probe(self, env: str) -> Mapping[str, Any]:
         """Return an environment's spaces, or raise EnvError as :meth:`train` would; takes seconds the first time."""
         return self._link.probe_env(env)
+
+    def set(self, key: str, value: Any, task: str | None = None) -> None:
+        """Change a setting of the pool, or of all tasks that train on it.
+
+        Parameters
+        ----------
+        key
+            ``leasing.NAME`` of the pool (such as ``leasing.ttl_s``), or a key of :meth:`Training.set`.
+        value
+            Its new value.
+        task
+            Only tasks of this name, in whichever run of this fleet; None: all.
+
+        Raises
+        ------
+        ConfigError
+            If the key is unknown, the value wrong, or no task is meant; nothing has been changed then.
+        """
+        if owner(key) == "pool":
+            if task is not None:
+                raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
+            if problem := setting_problem(key, value):
+                raise ConfigError(problem)
+            self._link.set_pool(key, value)
+            return
+        meant = [one for one in self.trainings if not one.ended and (task is None or task in one.specs)]
+        if not meant:
+            whose = "task trains" if task is None else f"task {task!r} trains"
+            raise ConfigError(f"{key} cannot be changed: no {whose} on this fleet")
+        for training in meant:
+            training.check(key, value, task=task)
+        for training in meant:
+            training.set(key, value, task=task)
 
     def attach(self, run_id: str) -> Training:
         """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
@@ -335,36 +388,21 @@ def _goes_on(training: Training, out: str | Path | None) -> bool:
     return same and not training.ended and not training.closed
 
 
-def _n_slots(slots: int | str) -> int | None:
-    if slots == "auto":
-        return None
-    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
-        raise ConfigError(f"slots must be 'auto' or a whole number >= 1, got {slots!r}")
-    return slots
-
-
-def _close_at_exit(fleet: Fleet) -> Any:
-    """Close a fleet that the script forgot, while Dask's threads still live (Dask's own exit hooks run later)."""
-    found = weakref.ref(fleet)
-
-    def close() -> None:
-        alive = found()
-        if alive is not None:
-            with contextlib.suppress(Exception):
-                alive.close()
-
-    atexit.register(close)
-    return close
-
-
-def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None, slots: int | str = "auto") -> Training:
+def resume(
+    out: str | Path,
+    client: Any = None,
+    *,
+    n_workers: int | None = None,
+    slots: int | str = "auto",
+    seats: int | str | None = None,
+) -> Training:
     """Go on with a run that was stopped or interrupted, from its last checkpoints.
 
     Parameters
     ----------
     out
         Its directory.
-    client, n_workers, slots
+    client, n_workers, slots, seats
         As of :class:`Fleet`; a local cluster has by default what the run had.
 
     Returns
@@ -384,4 +422,6 @@ def resume(out: str | Path, client: Any = None, *, n_workers: int | None = None,
     pool = {} if client is not None else spec.get("pool", {})
     if slots == "auto":
         slots = pool.get("n_slots", "auto")
-    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots).go_on(out)
+    if seats is None:
+        seats = pool.get("seats", 1)
+    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots, seats=seats).go_on(out)

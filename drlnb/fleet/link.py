@@ -44,6 +44,9 @@ class Link(Protocol):
     def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""
 
+    def set_pool(self, key: str, value: Any) -> None:
+        """Change a setting of the pool."""
+
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
         """Return (next number, journal rows, whether some were missed), waiting at most so long for a first one."""
 
@@ -80,13 +83,15 @@ class ClientLink:
         self._install = install
         self._epoch = 0
 
-    def open_pool(self, n_slots: int | None, *, own_workers: int | None = None) -> Any:
+    def open_pool(self, n_slots: int | None, *, seats: int | str = 1, own_workers: int | None = None) -> Any:
         """Install drlnb on the cluster and open its slots.
 
         Parameters
         ----------
         n_slots
-            How many; None: every CUDA device, or 2 virtual slots.
+            How many devices; None: every CUDA device, or 2 virtual ones.
+        seats
+            Slots of each device; ``"auto"``: as many as pay.
         own_workers
             Workers of a cluster of our own, None on another one.
 
@@ -96,7 +101,9 @@ class ClientLink:
             The runtime's word for what there is.
         """
         n_nodes = own_workers or max(1, len(self.client.ncores()))
-        pool = self._install.install(self.client, n_slots=n_slots, n_nodes=n_nodes, own_cluster=own_workers is not None)
+        pool = self._install.install(
+            self.client, n_slots=n_slots, seats=seats, n_nodes=n_nodes, own_cluster=own_workers is not None
+        )
         self._epoch = int(pool.epoch)
         return pool
 
@@ -127,6 +134,11 @@ class ClientLink:
         """Change a setting of a run's tasks."""
         with self._connected():
             self._install.control(self.client, run_id, "set", task=task, key=key, value=value)
+
+    def set_pool(self, key: str, value: Any) -> None:
+        """Change a setting of the pool."""
+        with self._connected():
+            self._install.set_pool(self.client, key, value)
 
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
         """Return (next number, journal rows, whether some were missed)."""

@@ -44,7 +44,7 @@ class SlotAdded(Event):
 
     slot: str
     node: str
-    #: ``cuda:<uuid>``, or ``cpu`` for a virtual slot.
+    #: ``cuda:<uuid>``, or ``cpu`` for a virtual slot; ``cpu:K`` where several seats share virtual device K of a node.
     device: str
     executor_epoch: int
 

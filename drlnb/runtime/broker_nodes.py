@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from drlnb.planning.seat_rules import SeatsSettings, n_seats_problem, virtual_limit
 from drlnb.records import leasing, placement
-from drlnb.runtime.protocol import refused
+from drlnb.runtime.protocol import SEATS, refused
 
 if TYPE_CHECKING:
     from drlnb.runtime.broker import BrokerPlugin
@@ -26,6 +28,9 @@ class Nodes:
         #: Node -> slots given to it, by slot name; kept over a restart of the node.
         self.given: dict[str, dict[str, dict[str, Any]]] = {}
         self.opened = False
+        #: What was asked for when it was opened.
+        self.n_devices = 0
+        self.seats: int | str = 1
         self.notices: list[str] = []
         self._changed = asyncio.Event()
 
@@ -136,17 +141,13 @@ class Nodes:
             except TimeoutError:
                 break
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
-        return {"nodes": list(self.rows.values()), "slots": slots, "opened": self.opened, "notices": self.notices}
+        pool = {"opened": self.opened, "notices": self.notices, "n_devices": self.n_devices, "seats": self.seats}
+        return {"nodes": list(self.rows.values()), "slots": slots, **pool}
 
-    async def open_slots(self, n_slots: int | None) -> dict[str, Any]:
+    async def open_slots(self, n_slots: int | None, seats: int | str = 1) -> dict[str, Any]:
         """Decide once which slots the pool has, and have their executors started."""
         if self.opened:
-            have = sum(len(given) for given in self.given.values())
-            if n_slots is not None and n_slots != have:
-                return refused(
-                    "ConfigError", f"this cluster's pool has {have} slots already; --gpus {n_slots} asks for another"
-                )
-            return {"ok": True}
+            return self._as_opened(n_slots, seats)
         cuda = [(node, device) for node, row in sorted(self.rows.items()) for device in row["devices"]]
         cuda = list({device["uuid"]: (node, device) for node, device in reversed(cuda)}.values())[::-1]
         n_cpus = sum({row["host"]: row["n_cpus"] for row in self.rows.values()}.values())
@@ -156,23 +157,81 @@ class Nodes:
             what = "CUDA devices" if cuda else "CPU cores for virtual slots"
             return refused("ConfigError", f"--gpus {wanted}: the cluster has {most} {what}")
         if cuda:
-            for node, device in cuda[:wanted]:
-                self._give(node, f"{node}/gpu{device['index']}", f"cuda:{device['uuid']}")
+            devices = [(node, f"{node}/gpu{row['index']}", f"cuda:{row['uuid']}") for node, row in cuda[:wanted]]
         else:
-            for _ in range(wanted):
-                node = min(self.rows, key=lambda name: (len(self.given.get(name, {})), name))
-                self._give(node, f"{node}/cpu{len(self.given.get(node, {}))}", "cpu")
-        self.opened = True
-        why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
+            devices = self._virtual(wanted)
+        limits = self._limits(devices, virtual=not cuda)
+        if problem := n_seats_problem(seats) or _too_many(seats, limits):
+            return refused("ConfigError", problem)
+        self._give_seats(devices, seats)
+        self.opened, self.n_devices, self.seats = True, wanted, seats
         if not cuda:
-            plural = "s" if wanted > 1 else ""
-            self.notices.append(f"no CUDA device ({why}): training on {wanted} virtual CPU slot{plural}")
+            self._note_virtual(wanted, seats)
         for node, given in self.given.items():
             await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=list(given.values()))
+        if seats == "auto":
+            self.broker.scheduler.plugins[SEATS].open(devices, limits)
         return {"ok": True}
 
-    def _give(self, node: str, slot: str, device: str) -> None:
-        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": 0}
+    def _as_opened(self, n_slots: int | None, seats: int | str) -> dict[str, Any]:
+        """Refuse what this pool is not; somebody who names no numbers takes it as it is."""
+        if n_slots not in (None, self.n_devices):
+            what = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
+            return refused(
+                "ConfigError",
+                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another",
+            )
+        if seats not in (1, self.seats):
+            return refused(
+                "ConfigError",
+                n_seats_problem(seats)
+                or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another",
+            )
+        return {"ok": True}
+
+    def _virtual(self, n_devices: int) -> list[tuple[str, str, str]]:
+        """Spread virtual devices over the nodes: (node, name, device) of each."""
+        here = dict.fromkeys(sorted(self.rows), 0)
+        devices = []
+        for _ in range(n_devices):
+            node = min(here, key=lambda name: (here[name], name))
+            devices.append((node, f"{node}/cpu{here[node]}", f"cpu:{here[node]}"))
+            here[node] += 1
+        return devices
+
+    def _limits(self, devices: list[tuple[str, str, str]], *, virtual: bool) -> dict[str, tuple[int, str]]:
+        """Return the most seats of each device by its name, and why no more."""
+        n_most = SeatsSettings().n_most
+        if not virtual:
+            return {name: (n_most, f"at most {n_most} seats") for _, name, _ in devices}
+        hosts = {node: row["host"] for node, row in self.rows.items()}
+        n_on = Counter(hosts[node] for node, _, _ in devices)
+        n_cpus = {row["host"]: row["n_cpus"] for row in self.rows.values()}
+        return {name: virtual_limit(n_cpus[hosts[node]], n_on[hosts[node]], n_most) for node, name, _ in devices}
+
+    def _give_seats(self, devices: list[tuple[str, str, str]], seats: int | str) -> None:
+        """Make the slots: one per device, named as it, or one per seat with its number behind."""
+        for node, name, device in devices:
+            if seats == 1:
+                self.give(node, name, device if device.startswith("cuda") else "cpu")
+            else:
+                for seat in range(1 if seats == "auto" else int(seats)):
+                    self.give(node, f"{name}/{seat}", device)
+
+    def _note_virtual(self, n_devices: int, seats: int | str) -> None:
+        why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
+        plural = "s" if n_devices > 1 else ""
+        what = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
+        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {what}")
+
+    def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
+        """Let a slot belong to a node; it is in the pool once its executor is up."""
+        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
+
+    def take(self, slot: str) -> dict[str, Any]:
+        """Let a slot belong to nobody any more, and return its row."""
+        given = next(slots for slots in self.given.values() if slot in slots)
+        return given.pop(slot)
 
     async def probe(self, env: str | Mapping[str, Any]) -> dict[str, Any]:
         """Let a node build an environment once and describe its spaces."""
@@ -181,3 +240,9 @@ class Nodes:
             if reply is not None:
                 return reply
         return refused("PeerError", "no node with drlnb answers")
+
+
+def _too_many(seats: int | str, limits: Mapping[str, tuple[int, str]]) -> str:
+    """Return the complaint about more seats than a device can have; empty if there is none."""
+    few, why = min(limits.values(), default=(0, ""))
+    return f"seats {seats}: a device here has room for {few} ({why})" if isinstance(seats, int) and seats > few else ""

@@ -20,6 +20,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.frames import FrameSocket, plain
 from drlnb.runtime.jobs import Jobs
 from drlnb.runtime.lifeline import become, watch
+from drlnb.runtime.trials import Trials
 
 __all__ = ["ExecutorChild", "main"]
 
@@ -47,14 +48,13 @@ class ExecutorChild:
         self.gate = FenceGate()
         self.tenants: dict[str, _Tenant] = {}
         self.jobs = Jobs(device, channel.send)
+        self.trials = Trials(device, channel.send)
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
-        if op == "evict":
-            if self.tenants.pop(header["task"], None) is not None:
-                self.jobs.evicted()
-            return {"op": "evicted"}, []
+        if op in {"evict", "record"}:
+            return self._at_any_time(header)
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
         if op == "job-end":
             return self.jobs.end(fence), []
@@ -70,7 +70,18 @@ class ExecutorChild:
             return self._stage(header, payload, fence)
         if op == "finish":
             return self._finish(header, fence)
+        if op.startswith("trial-"):
+            learners = {task: tenant.learner for task, tenant in self.tenants.items() if tenant.version > 0}
+            return self.trials.answer(header, payload, learners)
         raise ValueError(f"unknown frame {op!r}")
+
+    def _at_any_time(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Answer what needs no lease: it changes no parameters."""
+        if header["op"] == "record":
+            return self.trials.record(header)
+        if self.tenants.pop(header["task"], None) is not None:
+            self.jobs.evicted()
+        return {"op": "evicted"}, []
 
     def _tenant(self, header: dict[str, Any]) -> _Tenant:
         from drlnb.rl.learner import make_learner
@@ -102,6 +113,7 @@ class ExecutorChild:
             tenant.staging = (fence, header["round"])
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
         tenant.learner.stage(header["collector"], fragment)
+        self.trials.staged(header, payload)
         return {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": n_state}, []
 
     def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
@@ -125,6 +137,7 @@ class ExecutorChild:
             tenant.version = version
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         tenant.version = version + 1
+        self.trials.finished(header["task"], tenant.learner.spec)
         return self._made(tenant, metrics, started)
 
     def _made(self, tenant: _Tenant, metrics: dict[str, Any], started: float) -> tuple[dict[str, Any], list[Any]]:

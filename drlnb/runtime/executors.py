@@ -69,6 +69,34 @@ class Executor:
         self._up = loop.create_future()
         self._keeper = loop.create_task(self._keep())
 
+    async def wait_up(self, timeout_s: float) -> None:
+        """Wait until a child is up.
+
+        Raises
+        ------
+        ConnectionError
+            If none is in time, or it ended before it was.
+        """
+        if self._up is None:
+            raise ConnectionError(f"executor {self.slot} was never started")
+        try:
+            await asyncio.wait_for(asyncio.shield(self._up), timeout_s)
+        except TimeoutError:
+            raise ConnectionError(f"executor {self.slot} is not up after {timeout_s:g} s") from None
+
+    async def record(self, *, on: bool) -> dict[str, Any]:
+        """Let the child record tasks' rounds, or forget them; return whose it has, and the device's memory.
+
+        Raises
+        ------
+        ConnectionError
+            If the child is gone.
+        """
+        if self.child is None or self.child.channel is None:
+            raise ConnectionError(f"executor {self.slot} is not up")
+        answer, _ = await self.child.channel.ask({"op": "record", "on": on})
+        return answer
+
     async def _keep(self) -> None:
         while not self._stopping:
             self._down.clear()

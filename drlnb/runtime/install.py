@@ -16,6 +16,8 @@ from drlnb.runtime.anchor import anchor
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.loops import LoopsPlugin
 from drlnb.runtime.protocol import PROTOCOL, RPC_TIMEOUT_S, drlnb_version
+from drlnb.runtime.seat_agent import SeatsAgentPlugin
+from drlnb.runtime.seats import SeatsPlugin
 
 __all__ = [
     "NodeRow",
@@ -52,7 +54,7 @@ class SlotRow:
 
     slot: str
     node: str
-    #: ``cpu`` or ``cuda:<uuid>``.
+    #: ``cuda:<uuid>``, or ``cpu`` for a virtual slot (``cpu:K`` with several seats).
     device: str
     #: Whether its executor is up.
     up: bool
@@ -67,6 +69,10 @@ class Pool:
     slots: tuple[SlotRow, ...]
     #: Sentences to say loudly, once.
     notices: tuple[str, ...]
+    #: CUDA devices, or virtual ones, that carry the slots.
+    n_devices: int
+    #: Slots of each device, or ``auto``.
+    seats: int | str
 
 
 def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
@@ -120,6 +126,7 @@ def install(
     client: Client,
     *,
     n_slots: int | None,
+    seats: int | str = 1,
     n_nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
     own_cluster: bool = False,
@@ -131,7 +138,9 @@ def install(
     client
         A connected client that is not asynchronous.
     n_slots
-        CUDA devices, or virtual slots where there are none; ``None``: every device, or 2 virtual slots.
+        CUDA devices, or virtual ones where there are none; ``None``: every device, or 2 virtual ones.
+    seats
+        Slots of each device: concurrent leases, each with an executor of its own; ``"auto"``: as many as pay.
     n_nodes
         Agents to wait for.
     settings
@@ -142,7 +151,7 @@ def install(
     Raises
     ------
     ConfigError
-        If drlnb is missing or another version somewhere, or there are fewer slots than asked for.
+        If drlnb is missing or another version somewhere, or there are fewer slots or seats than asked for.
     PeerError
         If the agents do not report in time.
     """
@@ -151,6 +160,9 @@ def install(
     client.register_plugin(BrokerPlugin(settings))
     client.register_plugin(LoopsPlugin())
     client.register_plugin(AgentPlugin(own_cluster=own_cluster))
+    if seats == "auto":
+        client.register_plugin(SeatsPlugin())
+        client.register_plugin(SeatsAgentPlugin())
     hello = _ask(client, "drlnb_hello", protocol=PROTOCOL)
     if (hello["protocol"], hello["version"]) != (PROTOCOL, drlnb_version()):
         raise errors.ConfigError(
@@ -160,7 +172,7 @@ def install(
     found = _wait_for_nodes(client, n_nodes)
     if len(found["nodes"]) < n_nodes:
         raise errors.PeerError("cluster", f"{len(found['nodes'])} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
-    _ask(client, "drlnb_open_slots", n_slots=n_slots, timeout_s=30.0)
+    _ask(client, "drlnb_open_slots", n_slots=n_slots, seats=seats, timeout_s=30.0)
     return _pool(_ask(client, "drlnb_nodes"), hello["epoch"])
 
 
@@ -175,7 +187,14 @@ def _wait_for_nodes(client: Client, n_nodes: int) -> Any:
 def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
     nodes = [NodeRow(node=n["node"], address=n["address"], host=n["host"], n_cpus=n["n_cpus"]) for n in found["nodes"]]
     slots = [SlotRow(slot=s["slot"], node=s["node"], device=s["device"], up=s["up"]) for s in found["slots"]]
-    return Pool(epoch=epoch, nodes=tuple(nodes), slots=tuple(slots), notices=tuple(found["notices"]))
+    return Pool(
+        epoch=epoch,
+        nodes=tuple(nodes),
+        slots=tuple(slots),
+        notices=tuple(found["notices"]),
+        n_devices=found["n_devices"],
+        seats=found["seats"],
+    )
 
 
 def probe_env(client: Client, env: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +260,17 @@ def control(
 ) -> None:
     """Stop, kill, pause, resume, checkpoint or set something of a run."""
     _ask(client, "drlnb_run_control", run=run_id, action=action, task=task, key=key or "", value=value, reason=reason)
+
+
+def set_pool(client: Client, key: str, value: Any) -> None:
+    """Change a setting of the pool.
+
+    Raises
+    ------
+    ConfigError
+        If the pool refuses it; nothing has been changed then.
+    """
+    _ask(client, "drlnb_pool_set", key=key, value=value)
 
 
 def rows(client: Client, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:

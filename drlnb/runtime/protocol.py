@@ -8,6 +8,8 @@ __all__ = [
     "BROKER",
     "PROTOCOL",
     "RPC_TIMEOUT_S",
+    "SEATS",
+    "SEATS_AGENT",
     "drlnb_version",
     "pool_task",
     "refused",
@@ -21,6 +23,10 @@ PROTOCOL = 1
 BROKER = "drlnb-broker"
 #: Name of the worker plugin.
 AGENT = "drlnb-agent"
+#: Name of the scheduler plugin that finds out how many seats pay.
+SEATS = "drlnb-seats"
+#: Name of the worker plugin that serves it.
+SEATS_AGENT = "drlnb-seats-agent"
 #: Longest wait for an answer that needs no computing, in seconds.
 RPC_TIMEOUT_S = 15.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from drlnb.records import batching, common, distribution, leasing, placement, round, swapping, warmup
+from drlnb.records import batching, common, distribution, leasing, placement, round, seats, swapping, warmup
 from drlnb.records.journal import Journal
 from drlnb.views.clocks import Clock, Clocks
 from drlnb.views.fences import Fences
@@ -20,7 +20,7 @@ from drlnb.views.task_fold import TaskFold
 __all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
 
 #: A line of a journal can be read once the column that its record belongs to was imported.
-COLUMNS = (batching, common, distribution, leasing, placement, round, swapping, warmup)
+COLUMNS = (batching, common, distribution, leasing, placement, round, seats, swapping, warmup)
 
 _Made = TypeVar("_Made")
 
@@ -130,7 +130,7 @@ class Fold:
             if line is None:
                 line = self._line(str(row.get("s", "")))
             kind, t = row.get("r", ""), row.get("t")
-            if t is not None:
+            if t is not None and line.handlers:
                 line.saw(t)
             if kind in _OF_STREAMS:
                 self._of_stream(line.name, kind, row)
@@ -149,7 +149,10 @@ class Fold:
 
     def _line(self, stream: str) -> "_Line":
         named = split_stream(stream)
-        if named is None:
+        handlers: Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
+        if stream.startswith("seats-"):
+            handlers = {}  # on the pool's clock; slots that come and go are told by the pool
+        elif named is None:
             handlers = self.pool.stream(stream)
         else:
             task = self.tasks.get(named[0])

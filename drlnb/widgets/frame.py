@@ -274,7 +274,7 @@ class Panel(abc.ABC):
         })
 
     def _on_cpu(self) -> bool:
-        return any(life.device == "cpu" for life in self._fold.pool.lives.values())
+        return any(life.device.startswith("cpu") for life in self._fold.pool.lives.values())
 
     def _told(self, message: Message) -> None:
         self.shell.send({"kind": "message", **message.to_plain()})

@@ -36,8 +36,11 @@ class Handle:
 
 
 class SettingLink(FakeLink):
-    def open_pool(self, n_slots, own_workers=None):
-        return SimpleNamespace(slots=("s",) * (n_slots or 2), nodes=("n",), notices=())
+    def open_pool(self, n_slots, seats=1, own_workers=None):
+        n_devices = n_slots or 2
+        n_here = 1 if seats == "auto" else seats
+        slots = ("s",) * (n_devices * n_here)
+        return SimpleNamespace(slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats)
 
     def set(self, run_id, key, value, *, task=None):
         self.asked.append(("set", key, value, task))
@@ -154,7 +157,8 @@ def test_a_run_on_another_machines_disk_is_refused_in_words(own, link, tmp_path)
 def test_what_the_pool_says_is_red_in_no_cell(own, link, monkeypatch, capsys, caplog):
     """A fleet without CUDA is logged in a notebook, whose panels show it, and one plain line elsewhere."""
     said = "no CUDA device (none here): training on 2 virtual CPU slots"
-    monkeypatch.setattr(link, "open_pool", lambda *a, **k: SimpleNamespace(slots=("s",), nodes=("n",), notices=(said,)))
+    pool = SimpleNamespace(slots=("s",), nodes=("n",), notices=(said,), n_devices=1, seats=1)
+    monkeypatch.setattr(link, "open_pool", lambda *a, **k: pool)
     with caplog.at_level("INFO", "drlnb"):
         assert Fleet().notices == (said,)
     assert ([record.getMessage() for record in caplog.records], capsys.readouterr()) == ([said], ("", ""))
@@ -211,23 +215,37 @@ def test_a_setting_is_changed_for_one_task_or_all(run, link):
     run.set("leasing.hold", "round", task="b")
     run.set("rl.learning_rate", lambda progress: 0.5, task="a")
     run.set("rl.n_epochs", 3.0)
+    run.set("warmup.rho", 3)
+    run.set("task.priority", 2, task="a")
+    run.set("leasing.ttl_s", 20.0)
     assert link.asked == [
         ("set", "leasing.hold", "last", None),
         ("set", "leasing.hold", "round", "b"),
         ("set", "rl.learning_rate", {"points": [[0.0, 0.5], [1.0, 0.5]]}, "a"),
         ("set", "rl.n_epochs", 3, None),
+        ("set", "warmup.rho", 3, None),
+        ("set", "task.priority", 2, "a"),
+        ("set", "leasing.ttl_s", 20.0, None),
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("warmup.rho", 3), "'warmup.rho' cannot be changed while tasks run; what can: leasing.hold"),
+        (
+            ("warmup.rhoo", 3),
+            r"'warmup.rhoo' cannot be changed while tasks run; did you mean 'warmup.rho'\?; what can: ",
+        ),
+        (("warmup.rho", -3), "warmup.rho: rho must be a finite number > 0, got -3"),
+        (("warmup.collector_mode", "respawn"), "'respawn' needs environments that can be frozen and thawed exactly"),
+        (("task.priority", 1.5), "task.priority must be a whole number in"),
+        (("leasing.ttl_s", 0), "ttl_s must be a finite number > 0 s, got 0"),
+        (("leasing.ttl_s", 12, "a"), "leasing.ttl_s belongs to the pool, not to a task: leave task out"),
         (
             ("learning_rate", 3),
-            r"'learning_rate' cannot .* did you mean 'rl.learning_rate'\?; what can: leasing.hold, rl",
+            r"'learning_rate' cannot .* did you mean 'rl.learning_rate'\?; what can: leasing.NAME, .* rl.clip_range",
         ),
-        (("leasing.hold", "never"), "hold planner must be one of"),
+        (("leasing.hold", "never"), "hold must be one of round, yield, last, got 'never'"),
         (("rl.ent_coef", -1), "rl.ent_coef must be a number >= 0, got -1"),
         (("rl.gama", 1), "unknown setting 'rl.gama'; did you mean 'rl.gamma'"),
         (("rl.gamma", 0.5), r"rl.gamma cannot change in a running task \(a\); .* rl.clip_range, rl.ent_coef"),
