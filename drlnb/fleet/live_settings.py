@@ -4,15 +4,12 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from drlnb.fleet.planners import planner_names
+from drlnb.planning.live_settings import SCHEDULING_KEYS, owner, setting_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.live import PREFIX, live_keys, live_value
 
 __all__ = ["sendable"]
-
-#: Key -> whose planner it names.
-_PLANNERS = {"leasing.hold": "hold"}
 
 
 def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
@@ -23,7 +20,8 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     specs
         The tasks, at least one.
     key
-        ``leasing.hold``, or ``rl.NAME`` of a setting of the tasks' algorithm.
+        One of scheduling's (:data:`~drlnb.planning.live_settings.SCHEDULING_KEYS`), or ``rl.NAME`` of a setting of
+        the tasks' algorithm.
     value
         Its new value.
 
@@ -39,13 +37,19 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     0.0001
     """
     tasks = tuple(specs)
-    if key in _PLANNERS:
-        planner_names({_PLANNERS[key]: value})
+    if owner(key):
+        for spec in tasks:
+            if problem := setting_problem(key, value, can_snapshot=bool(spec.can_snapshot)):
+                raise ConfigError(problem)
         return value
     if not key.startswith(PREFIX):
-        known = sorted({*_PLANNERS, *(one for spec in tasks for one in live_keys(spec))})
+        of_algorithms = sorted({one for spec in tasks for one in live_keys(spec)})
+        known = [*SCHEDULING_KEYS, *of_algorithms]
         near = difflib.get_close_matches(key, known, n=1) or [one for one in known if one == PREFIX + key]
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{key!r} cannot be changed while tasks run{hint}; what can: {', '.join(known)}")
+        raise ConfigError(
+            f"{key!r} cannot be changed while tasks run{hint}; what can: leasing.NAME, task.priority, warmup.NAME, "
+            f"{', '.join(of_algorithms)}"
+        )
     values = [live_value(spec, key, value) for spec in tasks]  # every one, before any is told
     return values[0]

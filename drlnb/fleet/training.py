@@ -10,6 +10,7 @@ from drlnb.fleet.link import Link
 from drlnb.fleet.live_settings import sendable
 from drlnb.fleet.run import Run
 from drlnb.fleet.tracking import Trackings
+from drlnb.planning.live_settings import owner
 from drlnb.records.errors import ConfigError, JournalError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.rundir import RunDir
@@ -165,8 +166,10 @@ class Training(Run):
         Parameters
         ----------
         key
-            ``leasing.hold``: which planner says how long a slot is kept; ``rl.NAME``: a setting of the algorithm, such
-            as ``rl.learning_rate`` (an unknown key is answered with those that can change).
+            ``leasing.hold``: which planner says how long a slot is kept; ``task.priority``: who comes first;
+            ``warmup.planner``, ``warmup.collector_mode``, ``warmup.rho`` ...: what becomes of collectors between two
+            rounds; ``rl.NAME``: a setting of the algorithm, such as ``rl.learning_rate``; ``leasing.NAME``: a setting
+            of the pool, for all who share it (an unknown key is answered with those that can change).
         value
             Its new value, as at the start.
         task
@@ -178,16 +181,21 @@ class Training(Run):
             If the key or the task is unknown, a task's algorithm cannot change the setting while it trains, the value
             is wrong, or nothing that is meant trains any more.  Nothing has been changed then.
         """
+        self._link.set(self.run_id, key, self.check(key, value, task=task), task=task)
+
+    def check(self, key: str, value: Any, task: str | None = None) -> Any:
+        """Return a value as plain data if it can be set; raises what :meth:`set` raises, and changes nothing."""
         if task is not None:
             self._known(task)
+            if owner(key) == "pool":
+                raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
         meant = {name: row for name, row in self.tasks.items() if task in (None, name)}
         if self.ended:
             raise ConfigError(f"run {self.run_id} is {self.status}: nothing is left to change")
         if all(row.ended for row in meant.values()):
             names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
             raise ConfigError(f"task {names}: nothing is left to change")
-        value = sendable([self.specs[name] for name, row in meant.items() if not row.ended], key, value)
-        self._link.set(self.run_id, key, value, task=task)
+        return sendable([self.specs[name] for name, row in meant.items() if not row.ended], key, value)
 
     def restart(self, task: str | None = None) -> None:
         """Start a task that failed or was stopped again, from its newest checkpoint; the others are left alone.

@@ -21,7 +21,7 @@ from drlnb.records.ids import Fence
 from drlnb.runtime.broker_nodes import Nodes
 from drlnb.runtime.broker_runs import Runs
 from drlnb.runtime.host import MachineHost
-from drlnb.runtime.protocol import BROKER, PROTOCOL, drlnb_version, pool_task, split_pool_task
+from drlnb.runtime.protocol import BROKER, PROTOCOL, drlnb_version, pool_task, refused, split_pool_task
 
 __all__ = ["BrokerPlugin"]
 
@@ -64,6 +64,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "drlnb_renew": self.renew,
             "drlnb_release": self.release,
             "drlnb_place": self.place,
+            "drlnb_pool_set": self.set_pool,
             **self.nodes.handlers(),
             **self.runs.handlers(),
         }
@@ -159,9 +160,10 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             self.host.sinks.remove(listen)
         return heard
 
-    def set_pool(self, key: str, value: Any) -> None:
-        """Change a setting of the pool."""
-        self.host.feed(SettingChanged, key=key, value=value, task=None)
+    async def set_pool(self, key: str, value: Any, task: str | None = None) -> dict[str, Any]:
+        """Change a setting of the pool, or of a task in it."""
+        problems = self._feed_for(SettingChanged, leasing.RequestRefused, key=key, value=value, task=task)
+        return refused("ConfigError", problems[0].reason) if problems else {"ok": True}
 
     def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
         """Take everything from a task that has ended."""

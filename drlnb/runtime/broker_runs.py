@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.live_settings import owner, setting_problem
 from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.live import live_value
 from drlnb.runtime.host import JournalWriter
-from drlnb.runtime.protocol import drlnb_version, refused, split_pool_task
+from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
 
 if TYPE_CHECKING:
     from drlnb.runtime.broker import BrokerPlugin
@@ -47,8 +47,8 @@ class LiveRun:
                 "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
                 "node": "",
                 "wanted": "",
-                #: Hold planner that was set while it ran; its next attempt begins with it.
-                "hold": "",
+                #: Settings of scheduling that were changed while it ran; its next attempt begins with them.
+                "scheduling": {},
                 #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
                 "live": {},
                 "reason": "",
@@ -119,11 +119,11 @@ def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
         whose, state = (f"task {task}", live.tasks[task]["state"]) if task else (f"run {live.run}", live.state)
         return f"{whose} is {state}: nothing is left to change"
     try:
-        if key == "leasing.hold":
-            hold_planner(str(value))
-            return ""
         for plain in training:
-            live_value(TaskSpec.from_plain(plain), key, value)
+            if not owner(key):
+                live_value(TaskSpec.from_plain(plain), key, value)
+            elif problem := setting_problem(key, value, can_snapshot=bool(plain.get("can_snapshot"))):
+                return problem
     except ValueError as error:  # ConfigError is one
         return str(error)
     return ""
@@ -131,14 +131,27 @@ def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
 
 def _note(row: dict[str, Any], action: str, key: str, value: Any) -> None:
     """Remember what a task's next attempt must know of a person's wish."""
-    if action == "set" and key == "leasing.hold":
-        row["hold"] = str(value)
+    if action == "set" and owner(key):
+        row["scheduling"][key] = value
     elif action == "set":
         row["live"][key] = value
     elif action in ("stop", "kill", "pause"):
         row["wanted"] = action
     elif action == "resume":
         row["wanted"] = ""
+
+
+def _with_changes(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return planners and settings of a task's next attempt, with what a person has changed since the run began."""
+    planners, settings = dict(spec.get("planners", {})), dict(spec.get("settings", {}))
+    warmup = {name.removeprefix("warmup."): v for name, v in changes.items() if name.startswith("warmup.")}
+    if "leasing.hold" in changes:
+        planners["hold"] = changes["leasing.hold"]
+    if "leasing.switch_limit_frac" in changes:
+        settings["switch_limit_frac"] = changes["leasing.switch_limit_frac"]
+    if warmup:
+        settings["warmup"] = {**settings.get("warmup", {}), **warmup}
+    return {"planners": planners, "settings": settings}
 
 
 class Runs:
@@ -295,10 +308,15 @@ class Runs:
         problem = _unfit(live, task, key, value) if action == "set" else ""
         if problem:
             return refused("ConfigError", problem)
+        if action == "set" and owner(key) == "pool":
+            return await self.broker.set_pool(key, value)
         for name, row in live.tasks.items():
             if task not in (None, name) or row["state"] in _OVER:
                 continue
             _note(row, action, key, value)
+            if (action, key) == ("set", "task.priority"):
+                await self.broker.set_pool(key, value, pool_task(run, name))
+                continue
             message = {"run": run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
             if row["node"]:
                 await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message)
@@ -322,8 +340,7 @@ class Runs:
             "attempt": row["attempt"],
             "spec": spec,
             "out": str(live.out),
-            "planners": {**live.spec.get("planners", {}), **({"hold": row["hold"]} if row["hold"] else {})},
-            "settings": live.spec.get("settings", {}),
+            **_with_changes(live.spec, row["scheduling"]),
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],
             "live": row["live"],
