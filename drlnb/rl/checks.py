@@ -10,7 +10,6 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
-from drlnb.rl.activations import BY_HAND
 from drlnb.rl.layout import network_shape
 from drlnb.rl.schedules import parse_schedule
 
@@ -24,13 +23,12 @@ __all__ = [
     "Settings",
     "any_policy",
     "any_policy_kwargs",
+    "extractor_kwargs",
     "flag",
     "known_policy_keys",
     "normalize",
     "number",
     "optional",
-    "policy",
-    "policy_kwargs",
     "schedule",
     "whole",
 ]
@@ -94,13 +92,10 @@ def optional(check: Check) -> Check:
     return checked
 
 
-def policy(value: Any) -> str | None:
-    """Take the name of a policy."""
-    return None if value == "MlpPolicy" else "must be MlpPolicy (the only policy so far)"
-
-
 def any_policy(value: Any) -> str | None:
     """Take the name of a policy, or a factory of modules that :func:`drlnb.rl.settings.resolve` packed."""
+    if isinstance(value, str) and "lstm" in value.lower():
+        return "cannot be recurrent: no algorithm here learns from sequences (FrameStack shows the last observations)"
     return (
         None
         if value in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy") or _packed(value)
@@ -127,18 +122,26 @@ def _optimizer(value: Any) -> str | None:
     return None if good else "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1]"
 
 
+def extractor_kwargs(value: Mapping[str, Any]) -> str | None:
+    """Take the arguments of a feature extractor and what it sees; others are not looked at."""
+    chosen = value.get("features_extractor_class", "NatureCNN")
+    if chosen != "NatureCNN" and not _packed(chosen):
+        return "is wrong: features_extractor_class must be a class of nn.Module, or NatureCNN"
+    if not isinstance(value.get("features_extractor_kwargs") or {}, Mapping):
+        return "is wrong: features_extractor_kwargs must be a mapping"
+    return "is wrong: normalize_images must be true or false" if flag(value.get("normalize_images", True)) else None
+
+
 def any_policy_kwargs(value: Any) -> str | None:
     """Take the arguments of an MLP, of convolutions or of a feature extractor; those of a factory are its own."""
     if not isinstance(value, Mapping):
         return "must be a mapping"
-    chosen = value.get("features_extractor_class", "NatureCNN")
-    if chosen != "NatureCNN" and not _packed(chosen):
-        return "is wrong: features_extractor_class must be a class of nn.Module, or NatureCNN"
+    if problem := extractor_kwargs(value):
+        return problem
     if "log_std_init" in value and number(-20.0, 20.0, "wrong")(value["log_std_init"]):
         return "is wrong: log_std_init must be a number in [-20, 20]"
-    for name in ("ortho_init", "normalize_images"):
-        if flag(value.get(name, True)):
-            return f"is wrong: {name} must be true or false"
+    if flag(value.get("ortho_init", True)):
+        return "is wrong: ortho_init must be true or false"
     try:
         network_shape(value)
     except (ConfigError, AttributeError, TypeError) as error:
@@ -159,17 +162,6 @@ def _keys(value: Any, known: set[str]) -> str | None:
     return f"takes the keys {', '.join(sorted(known))}, not {', '.join(unknown)}" if unknown else None
 
 
-def policy_kwargs(value: Any) -> str | None:
-    """Take a mapping of the policy's arguments."""
-    if not isinstance(value, Mapping):
-        return "must be a mapping"
-    try:
-        network_shape(value, activations=BY_HAND)
-    except (ConfigError, AttributeError, TypeError) as error:
-        return f"is wrong: {error}"
-    return _keys(value, _POLICY_KEYS)
-
-
 def normalize(value: Any) -> str | None:
     """Take a truth value or ``{norm_obs, norm_reward}``."""
     if isinstance(value, Mapping):
@@ -186,12 +178,12 @@ WEIGHT = number(0.0, float("inf"), "must be a number >= 0")
 
 #: Checks of the settings that mean the same for every algorithm; an algorithm's own table begins with these.
 CHECKED: Mapping[str, Check] = {
-    "policy": policy,
+    "policy": any_policy,
     "learning_rate": schedule,
     "gamma": FRACTION,
     "max_grad_norm": POSITIVE,
     "normalize": normalize,
-    "policy_kwargs": policy_kwargs,
+    "policy_kwargs": any_policy_kwargs,
 }
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -18,15 +18,18 @@ from torch import Tensor
 from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit
-from drlnb.rl.dqn_actor import HEAD, TOWER, dqn_layout
+from drlnb.rl.dqn_actor import HEAD, TOWER, check_discrete, dqn_layout
 from drlnb.rl.dqn_loss import dqn_loss, huber_gradient, td_target
 from drlnb.rl.dqn_settings import DqnSettings
 from drlnb.rl.flat import FlatAdam
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.layout import Layout
+from drlnb.rl.layout import Layout, check_policy, is_module
 from drlnb.rl.networks import tower, views
 from drlnb.rl.schedules import parse_schedule, progress_remaining
 from drlnb.rl.seeding import INIT, generator
+
+if TYPE_CHECKING:
+    from drlnb.rl.q_modules import QModules
 
 __all__ = ["ADAM_EPS", "DqnLearner", "Rows"]
 
@@ -62,7 +65,7 @@ def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
 
 
 class DqnLearner:
-    """Deep Q-learning for MLP policies; see :class:`drlnb.rl.learner.Learner`.
+    """Deep Q-learning; see :class:`drlnb.rl.learner.Learner`.
 
     Parameters
     ----------
@@ -71,8 +74,17 @@ class DqnLearner:
     device
         A torch device.
     by_hand
-        Gradients written out (:mod:`drlnb.rl.explicit`) instead of autograd: faster, but nothing is recorded that a
-        hook on saved tensors could see.
+        Gradients of an MLP written out (:mod:`drlnb.rl.explicit`) instead of autograd: faster, but nothing is recorded
+        that a hook on saved tensors could see.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    UnsupportedSpace
+        If the actions are not discrete.
+    ConfigError
+        If a setting is wrong, or a network of the user's own breaks its contract.
     """
 
     compute: Literal["epochs", "stream"] = "epochs"
@@ -80,23 +92,35 @@ class DqnLearner:
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
         self.spec = spec
         self.settings = DqnSettings.from_mapping(spec.hyperparameters)
-        self.layout = dqn_layout(spec)
         self.device = torch.device(device)
-        start = initial(self.layout, generator(spec.seed, INIT))
+        check_discrete(spec)
+        check_policy(spec)
+        self._modules = self._make_modules() if is_module(spec) else None
+        self.layout = dqn_layout(spec) if self._modules is None else self._modules.layout
+        start = np.zeros(self.layout.n_total, np.float32)
+        if self._modules is None:  # a module brings its own weights
+            start = initial(self.layout, generator(spec.seed, INIT))
         self.adam = FlatAdam(torch.from_numpy(start).to(self.device), eps=ADAM_EPS)
         #: Parameters of the target network; flat, like the trained ones.
         self.target = self.adam.flat.clone()
+        if self._modules is not None:
+            self._modules.attach(self.adam, self.target)
         self._leaves = self.adam.leaves(views, self.layout)
         self._tensors = views(self.adam.flat, self.layout)
         self._target_tensors = views(self.target, self.layout)
         self._part = torch.zeros_like(self.adam.flat)
         self._part_grads = views(self._part, self.layout)
-        self._gradient = self._explicit if by_hand else self._autograd
+        self._gradient = self._explicit if by_hand and self._modules is None else self._autograd
         self._learning_rate = parse_schedule(self.settings.learning_rate)
         self._relu = self.layout.activation == "relu"
         self._round = self._n_timesteps = self._n_updates = 0
         self._live: dict[str, Any] = {}
         self._staged: Fragment | None = None
+
+    def _make_modules(self) -> "QModules":
+        from drlnb.rl.q_modules import QModules  # here, so that an MLP does not load what it does not need
+
+        return QModules(self.spec, self.device)
 
     def set(self, name: str, value: Any) -> None:
         """Change one of the settings in ``DqnSettings.LIVE``, from the next round on.
@@ -170,9 +194,12 @@ class DqnLearner:
     def _batches(self, arrays: Mapping[str, np.ndarray]) -> list[Rows]:
         """Return the minibatches on the device: all are moved at once."""
         n_batches, batch_size = arrays["action"].shape
-        width = self.layout.obs_width
-        shape = (n_batches, batch_size, width)
-        obs, next_obs = (arrays[name].reshape(shape).astype(np.float32) for name in ("obs", "next_obs"))
+        obs, next_obs = arrays["obs"], arrays["next_obs"]
+        if self._modules is None:
+            shape = (n_batches, batch_size, self.layout.obs_width)
+            obs, next_obs = (array.reshape(shape).astype(np.float32) for array in (obs, next_obs))
+            if self.layout.scaled:
+                obs, next_obs = obs / np.float32(255.0), next_obs / np.float32(255.0)
         rest = arrays["action"], arrays["reward"], arrays["terminated"].astype(np.float32)
         moved = [torch.from_numpy(np.array(array)).to(self.device) for array in (obs, next_obs, *rest)]
         return [Rows(*(tensor[number] for tensor in moved)) for number in range(n_batches)]
@@ -207,12 +234,22 @@ class DqnLearner:
         losses = [self._gradient(rows, n_total, first=number == 0) for number, rows in enumerate(parts)]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
+    def _q(self, obs: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Return the trained network's values ``(B, A)``."""
+        if self._modules is not None:
+            return self._modules.online(obs)
+        return tower(tensors, TOWER, HEAD, obs, relu=self._relu)
+
+    def _q_target(self, obs: Tensor) -> Tensor:
+        """Return the target network's values ``(B, A)``."""
+        if self._modules is not None:
+            return self._modules.target(obs)
+        return tower(self._target_tensors, TOWER, HEAD, obs, relu=self._relu)
+
     def _targets(self, rows: Rows) -> Tensor:
         with torch.no_grad():
-            following = tower(self._target_tensors, TOWER, HEAD, rows.next_obs, relu=self._relu)
-            online = None
-            if self.settings.double_q:
-                online = tower(self._tensors, TOWER, HEAD, rows.next_obs, relu=self._relu)
+            following = self._q_target(rows.next_obs)
+            online = self._q(rows.next_obs, self._tensors) if self.settings.double_q else None
             return td_target(rows.reward, rows.terminated, following, self.settings.gamma, next_q_online=online)
 
     def _explicit(self, rows: Rows, n_total: int, *, first: bool) -> Tensor:
@@ -230,7 +267,7 @@ class DqnLearner:
         """Put (or add) a part's gradient into the flat buffer; return its share of the loss."""
         if first:
             self.adam.zero_grad()
-        q = tower(self._leaves, TOWER, HEAD, rows.obs, relu=self._relu)
+        q = self._q(rows.obs, self._leaves)
         loss = dqn_loss(q, rows.action, self._targets(rows), n_total=n_total)
         loss.backward()
         return loss.detach()

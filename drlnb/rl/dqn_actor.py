@@ -5,17 +5,16 @@ the largest does not depend on how large it is: the place of the largest is a ra
 action is taken.  So each environment explores by draws of its own, and no further stream is needed.
 """
 
-from math import prod
-
 import numpy as np
 
 from drlnb.records.errors import UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.actors import Actor
 from drlnb.rl.dqn_settings import DqnSettings, q_network
-from drlnb.rl.layout import Layout, assemble, mlp_tower
+from drlnb.rl.layout import Layout, assemble, images_scaled, is_module, mlp_tower
+from drlnb.rl.rows import vector_width
 
-__all__ = ["HEAD", "TOWER", "DqnActor", "dqn_layout"]
+__all__ = ["HEAD", "TOWER", "DqnActor", "check_discrete", "dqn_layout"]
 
 #: Names of the hidden layers (``q.0.weight``, ...) and of the last one.
 TOWER, HEAD = "q", "q.head"
@@ -24,7 +23,7 @@ _BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
 def dqn_layout(spec: TaskSpec) -> Layout:
-    """Derive the layout of the action-value network from a task's spaces and settings.
+    """Derive the layout of an MLP of action values from a task's spaces and settings.
 
     Raises
     ------
@@ -37,16 +36,28 @@ def dqn_layout(spec: TaskSpec) -> Layout:
     """
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
-    kind = spec.action_space["kind"]
+    check_discrete(spec)
+    widths, activation = q_network(spec.hyperparameters.get("policy_kwargs"))
+    n_in, n_actions = vector_width(spec.observation_space), int(spec.action_space["n"])
+    shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
+    return assemble(spec, shapes, (), activation=activation, scaled=images_scaled(spec))
+
+
+def check_discrete(spec: TaskSpec) -> None:
+    """Refuse actions whose values cannot be listed.
+
+    Raises
+    ------
+    UnsupportedSpace
+        If the action space is there and not discrete.
+    """
+    kind = (spec.action_space or {}).get("kind", "discrete")
     if kind != "discrete":
         raise UnsupportedSpace(f"dqn needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
-    widths, activation = q_network(spec.hyperparameters.get("policy_kwargs"))
-    n_in, n_actions = prod(spec.observation_space["shape"]), int(spec.action_space["n"])
-    return assemble(spec, mlp_tower(TOWER, HEAD, widths, n_in, n_actions), (), activation=activation)
 
 
 class DqnActor(Actor):
-    """The epsilon-greedy policy of one task, in numpy.
+    """The epsilon-greedy policy of one task, in numpy for an MLP.
 
     Parameters
     ----------
@@ -64,7 +75,8 @@ class DqnActor(Actor):
     """
 
     def __init__(self, spec: TaskSpec) -> None:
-        super().__init__(spec, dqn_layout(spec))
+        check_discrete(spec)
+        super().__init__(spec, None if is_module(spec) else dqn_layout(spec))
         self._settings = DqnSettings.from_mapping(spec.hyperparameters)
         self._n_envs, self._total = spec.n_envs, spec.total_timesteps
         #: Environment steps of the task before this round, and vector steps chosen in it.

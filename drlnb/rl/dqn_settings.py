@@ -1,6 +1,6 @@
 """Which settings has DQN?  Stable-Baselines3's (2.9) names and defaults; the field comments are the help texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,20 +15,26 @@ __all__ = ["DqnSettings", "q_network"]
 #: Stable-Baselines3's hidden layers and activation for DQN.
 _ARCH, _ACTIVATION = (64, 64), "relu"
 _POLICY_KEYS = ("net_arch", "activation_fn")
+_MODULE_KEYS = ("features_extractor_class", "features_extractor_kwargs", "normalize_images")
 
 
-def q_network(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, ...], str]:
+def q_network(
+    policy_kwargs: Mapping[str, Any] | None, default: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], str]:
     """Return hidden widths and activation of the action-value network.
 
     Parameters
     ----------
     policy_kwargs
-        ``net_arch``, a list of widths (64, 64); ``activation_fn`` as text: ``ReLU``, ``nn.Tanh``, ...
+        ``net_arch``, a list of widths (64, 64); ``activation_fn`` as text: ``ReLU``, ``nn.Tanh``, ...; what else it
+        holds is not read.
+    default
+        Widths where `policy_kwargs` says none; None: 64 and 64.
 
     Raises
     ------
     ConfigError
-        If a key, a width or the activation is unknown.
+        If a width or the activation is unknown.
 
     Examples
     --------
@@ -36,10 +42,7 @@ def q_network(policy_kwargs: Mapping[str, Any] | None) -> tuple[tuple[int, ...],
     ((256, 256), 'relu')
     """
     kwargs = dict(policy_kwargs or {})
-    unknown = sorted(kwargs.keys() - set(_POLICY_KEYS))
-    if unknown:
-        raise ConfigError(f"takes the keys {', '.join(_POLICY_KEYS)}, not {', '.join(unknown)}")
-    arch = kwargs.get("net_arch", _ARCH)
+    arch = kwargs.get("net_arch", _ARCH if default is None else default)
     if not isinstance(arch, list | tuple) or any(checks.whole(width) for width in arch):
         raise ConfigError(f"net_arch must be a list of widths, whole numbers >= 1, got {arch!r}")
     given = kwargs.get("activation_fn") or _ACTIVATION
@@ -56,7 +59,7 @@ def _policy_kwargs(value: Any) -> str | None:
         q_network(value)
     except ConfigError as error:
         return f"is wrong: {error}"
-    return None
+    return checks.extractor_kwargs(value)
 
 
 def _from_zero(value: Any) -> str | None:
@@ -80,7 +83,7 @@ class DqnSettings(Settings):
     """
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
-        "policy": checks.policy,
+        "policy": checks.any_policy,
         "learning_rate": checks.schedule,
         "buffer_size": checks.whole,
         "learning_starts": _from_zero,
@@ -116,8 +119,9 @@ class DqnSettings(Settings):
     }
     LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "tau"})
 
-    #: Network family; only ``MlpPolicy`` so far.
-    policy: str = "MlpPolicy"
+    #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
+    #: ``(observation_space, action_space, **kwargs) -> nn.Module`` whose ``actor(obs)`` gives action values.
+    policy: str | Mapping[str, str] = "MlpPolicy"
     #: Step size of Adam; a number or ``lin_x``.
     learning_rate: float | str = 1e-4
     #: Transitions remembered, over all environments.
@@ -148,8 +152,18 @@ class DqnSettings(Settings):
     double_q: bool = False
     #: Spells joined into one round: fewer leases and sends, actors lag behind by more gradient steps.
     periods_per_round: int = 1
-    #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu).
+    #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
+    #: ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
+        """Return what is wrong between a policy and its arguments: a factory takes any, the named ones a few."""
+        known = (*_POLICY_KEYS, *_MODULE_KEYS)
+        unknown = sorted(values["policy_kwargs"].keys() - set(known))
+        if isinstance(values["policy"], Mapping) or not unknown:
+            return []
+        return [f"policy_kwargs takes the keys {', '.join(known)}, not {', '.join(unknown)}"]
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""

@@ -17,7 +17,8 @@ from drlnb.records.errors import ConfigError, EnvError, MissingExtra, Unsupporte
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.masks import MaskSource, allowed_action, uses_masks
-from drlnb.rl.rows import FLAT, FlatRows
+from drlnb.rl.row_wrapper import FlatRows
+from drlnb.rl.rows import FLAT
 from drlnb.rl.suites import prepare
 from drlnb.rl.wrappers import make_options, wrap
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.dqn_settings import q_network
 from drlnb.rl.extractors import CombinedExtractor, NatureCNN
 from drlnb.rl.heads import Head
 from drlnb.rl.layout import Layout, assemble, network_shape
@@ -23,7 +24,7 @@ from drlnb.rl.preprocess import Seen, action_space, network_space
 from drlnb.rl.rows import is_image
 from drlnb.rl.seeding import INIT, reset_seed
 
-__all__ = ["ExtractorPolicy", "PolicyModule", "build", "check", "module_layout"]
+__all__ = ["ExtractorPolicy", "ExtractorQ", "PolicyModule", "build", "check", "module_layout"]
 
 _Space = TypeVar("_Space", bound=gymnasium.Space[Any])
 
@@ -99,13 +100,42 @@ class ExtractorPolicy(nn.Module):
         return self.action(self.pi(features)), self.value(self.vf(features))[:, 0]
 
 
+class ExtractorQ(nn.Module):
+    """Action values on features: Stable-Baselines3's ``QNetwork``, with torch's own starting weights.
+
+    Parameters
+    ----------
+    features
+        Has ``features_dim``.
+    widths
+        Hidden widths.
+    activation
+        Name of the activation.
+    n_actions
+        Outputs.
+    """
+
+    def __init__(self, features: nn.Module, widths: tuple[int, ...], activation: str, n_actions: int) -> None:
+        super().__init__()
+        self.features = features
+        n_in: int = features.features_dim  # type: ignore[assignment]
+        self.q = ExtractorPolicy._tower(n_in, widths, activation)
+        self.head = nn.Linear((n_in, *widths)[-1], n_actions)
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, n_actions)``."""
+        values: Tensor = self.head(self.q(self.features(obs)))
+        return values
+
+
 class PolicyModule(nn.Module):
     """A module behind the task's preprocessing.
 
     Parameters
     ----------
     net
-        Has ``actor(obs) -> (B, width)`` and ``critic(obs) -> (B,)``, perhaps ``both``.
+        Has ``actor(obs) -> (B, width)`` and ``critic(obs) -> (B,)``, perhaps ``both``; for DQN ``actor`` alone, which
+        gives action values.
     seen
         What the module sees of raw observations.
     """
@@ -192,8 +222,13 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
         if isinstance(policy, Mapping):
             more = {key: value for key, value in kwargs.items() if key not in OURS}
             net = _own(policy, "policy")(space, action_space(spec.action_space or {}), **more)
-            if not isinstance(net, nn.Module) or not all(callable(getattr(net, n, None)) for n in ("actor", "critic")):
-                raise ConfigError(f"policy {policy['name']} must make an nn.Module with actor(obs) and critic(obs)")
+            needed = ("actor",) if spec.algo == "dqn" else ("actor", "critic")
+            if not isinstance(net, nn.Module) or not all(callable(getattr(net, name, None)) for name in needed):
+                told = " and ".join(f"{name}(obs)" for name in needed)
+                raise ConfigError(f"policy {policy['name']} must make an nn.Module with {told}")
+        elif spec.algo == "dqn":
+            widths, activation = q_network(kwargs, default=() if policy == "CnnPolicy" else None)
+            net = ExtractorQ(_features(kwargs, spec, space), widths, activation, head.width)
         else:
             pi, vf, activation = network_shape(kwargs, default=() if policy == "CnnPolicy" else None)
             net = ExtractorPolicy(_features(kwargs, spec, space), pi, vf, activation, head.width)
@@ -212,6 +247,10 @@ def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
     return assemble(spec, shapes, (), activation="module", head=head)
 
 
+def _answers(module: PolicyModule, obs: Tensor, spec: TaskSpec) -> tuple[Tensor, ...]:
+    return (module.actor(obs),) if spec.algo == "dqn" else module.both(obs)
+
+
 def check(module: PolicyModule, spec: TaskSpec) -> None:
     """Try a module on two observations.
 
@@ -227,21 +266,20 @@ def check(module: PolicyModule, spec: TaskSpec) -> None:
     obs = torch.from_numpy(rows).to(next(module.parameters()).device)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
-        outputs, values = module.both(obs)
+        found = _answers(module, obs, spec)
     except Exception as error:  # foreign code
         raise ConfigError(f"the network raised for 2 observations: {type(error).__name__}: {error}") from error
-    for name, tensor, wanted in (("actor", outputs, (2, head.width)), ("critic", values, (2,))):
+    for name, tensor, wanted in zip(("actor", "critic"), found, ((2, head.width), (2,)), strict=False):
         if tuple(tensor.shape) != wanted:
             raise ConfigError(f"{name} must return the shape {wanted} for 2 observations, got {tuple(tensor.shape)}")
         if not torch.isfinite(tensor).all():
             raise ConfigError(f"{name} returned numbers that are not finite for 2 observations")
-    again = module.both(obs)
-    if not (torch.equal(outputs, again[0]) and torch.equal(values, again[1])):
+    if not all(map(torch.equal, found, _answers(module, obs, spec))):
         raise ConfigError("the network answers differently when asked twice: leave out dropout and other noise")
     changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
     if changed:
         raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
-    (outputs.sum() + values.sum()).backward()
+    sum(tensor.sum() for tensor in found).backward()  # type: ignore[union-attr]
     without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
     if without:
         raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")

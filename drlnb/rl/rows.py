@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from drlnb.records.errors import EnvError
 from drlnb.rl.normalise import normalise
 
-__all__ = ["FLAT", "FlatRows", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_spaces", "vector_width"]
+__all__ = ["FLAT", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_spaces", "vector_width"]
 
 #: Kind of the plain description of an observation space whose observations become rows.
 FLAT = "flat"
-_BASIC = ("box", "discrete", "multidiscrete", "multibinary")
 
 
 def is_image(space: Mapping[str, Any]) -> bool:
@@ -264,34 +262,3 @@ def as_rows(space: Mapping[str, Any], obs: Any) -> tuple[np.ndarray, bool]:
         return form.pack(arrays, lengths.pop()), single
     except EnvError as error:
         raise ValueError(str(error).replace("returned an observation", "observation", 1)) from None
-
-
-class FlatRows(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment whose observations are rows.
-
-    Parameters
-    ----------
-    env
-        With a space that :meth:`serves` takes.
-    plain
-        The plain description of that space.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any], plain: Mapping[str, Any]) -> None:
-        super().__init__(env)
-        #: The plain description of what the environment itself returns.
-        self.plain = dict(plain)
-        self.form = form = RowForm.of(plain)
-        low, high = (0, 255) if form.images else (-np.inf, np.inf)
-        self.observation_space = gymnasium.spaces.Box(low, high, (form.width,), form.dtype.type)
-
-    @staticmethod
-    def serves(plain: Mapping[str, Any]) -> bool:
-        """Say whether a plain space can be laid out: basic spaces, or a dictionary of at least one of them."""
-        if plain["kind"] == "dict":
-            return bool(plain.get("spaces")) and all(space["kind"] in _BASIC for _, space in plain["spaces"])
-        return plain["kind"] in _BASIC and plain["kind"] != "box"
-
-    def observation(self, observation: Any) -> np.ndarray:
-        """Return the row of an observation."""
-        return self.form.row(observation)

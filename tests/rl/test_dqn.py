@@ -387,7 +387,7 @@ def test_zoo_entry_is_found_and_text_is_read():
         ("learning_starts", -1, "learning_starts must be a whole number >= 0"),
         ("exploration_final_eps", 1.5, "exploration_final_eps must be a number in"),
         ("policy_kwargs", {"net_arch": {"pi": [8]}}, "net_arch must be a list of widths"),
-        ("policy_kwargs", {"ortho_init": True}, "takes the keys net_arch, activation_fn, not ortho_init"),
+        ("policy_kwargs", {"ortho_init": True}, "takes the keys net_arch, activation_fn, .*, not ortho_init"),
         ("normalize", True, "'normalize' is not supported: observations and rewards are not normalised for dqn"),
         ("n_steps", 3, "'n_steps' is not supported"),
         ("trainfreq", 3, "did you mean 'train_freq'"),

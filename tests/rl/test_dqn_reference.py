@@ -135,3 +135,42 @@ def test_when_things_happen_equals_stable_baselines3s(n_envs, gradient_steps, ma
     assert ours[0] == theirs[0]
     assert len(theirs[0]) > 10
     np.testing.assert_allclose(ours[1], theirs[1], atol=1e-12)
+
+
+def test_a_convolutional_update_equals_stable_baselines3s():
+    """CnnPolicy, same weights, 3 batches of 8 pictures: all parameters equal to 1e-5."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    from stable_baselines3.common.logger import Logger
+    from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+    from tests.rl.test_dqn_networks import SIDE, Lit, task
+
+    hyper = {"learning_rate": 1e-3, "gamma": 0.9, "max_grad_norm": 0.5, "batch_size": 8, "buffer_size": 100}
+    kwargs = {"features_extractor_kwargs": {"features_dim": 16}}
+    theirs = sb3.DQN("CnnPolicy", Lit(), policy_kwargs=kwargs, seed=3, device="cpu", **hyper)
+    theirs.set_logger(Logger(None, []))
+    ours = DqnLearner(task(policy_kwargs=kwargs, total_timesteps=1_000_000, **hyper))
+    ours.adam.flat.copy_(flat_of(theirs.q_net, ours))
+    ours.target.copy_(ours.adam.flat)
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(0, 256, (3, 8, SIDE, SIDE, 1), np.uint8) for name in ("obs", "next_obs")}
+    arrays |= {"action": rng.integers(0, 2, (3, 8)), "reward": rng.standard_normal((3, 8)).astype(np.float32)}
+    arrays["terminated"] = rng.random((3, 8)) < 0.2
+    first = {name: torch.from_numpy(arrays[name]).permute(0, 1, 4, 2, 3) for name in ("obs", "next_obs")}
+    samples = iter(
+        ReplayBufferSamples(
+            first["obs"][i],
+            torch.from_numpy(arrays["action"][i][:, None]),
+            first["next_obs"][i],
+            torch.from_numpy(arrays["terminated"][i][:, None].astype(np.float32)),
+            torch.from_numpy(arrays["reward"][i][:, None]),
+        )
+        for i in range(3)
+    )
+    theirs.replay_buffer.sample = lambda *_, **__: next(samples)
+    theirs.train(gradient_steps=3, batch_size=8)
+    ours.begin(0, 24)
+    header = {"n_timesteps": 24, "n_target_updates": 0, "metrics": {}}
+    ours.stage(0, Fragment(header, arrays))
+    ours.finish()
+    torch.testing.assert_close(ours.adam.flat, flat_of(theirs.q_net, ours), rtol=0, atol=1e-5)

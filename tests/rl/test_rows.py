@@ -21,7 +21,8 @@ from drlnb.rl.local import train_local
 from drlnb.rl.loop import LocalLoop
 from drlnb.rl.modules import build
 from drlnb.rl.pickled import pack
-from drlnb.rl.rows import FlatRows, RowForm, as_rows
+from drlnb.rl.row_wrapper import FlatRows
+from drlnb.rl.rows import RowForm, as_rows
 from drlnb.rl.snapshots import restorable
 
 CAMERA = spaces.Box(0, 255, (36, 40, 3), np.uint8)

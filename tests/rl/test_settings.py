@@ -158,12 +158,21 @@ def test_text_is_never_evaluated(tmp_path):
     assert not target.exists()
 
 
-def test_dqn_takes_mlps_with_its_activations_only():
-    """What the others learnt is not silently ignored: convolutions and elu are refused there."""
-    with pytest.raises(ConfigError, match="policy must be MlpPolicy"):
-        resolve("X-v0", "dqn", overrides={"policy": "CnnPolicy"})
+def test_dqn_takes_its_activations_only():
+    """What the others learnt is not silently ignored: elu and orthogonal weights are refused there."""
+    assert resolve("X-v0", "dqn", overrides={"policy": "CnnPolicy"}).hyperparameters["policy"] == "CnnPolicy"
+    with pytest.raises(ConfigError, match=r"policy_kwargs takes the keys net_arch, .*not ortho_init"):
+        resolve("X-v0", "dqn", overrides={"policy_kwargs": {"ortho_init": False}})
     with pytest.raises(ConfigError, match=r"activation_fn must be .*tanh.*relu, got 'elu'"):
         resolve("X-v0", "dqn", overrides={"policy_kwargs": {"activation_fn": "elu"}})
+
+
+@pytest.mark.parametrize("algo", ["ppo", "gpf", "dqn"])
+def test_recurrent_policies_are_refused_with_what_helps(algo):
+    """sb3-contrib's names of recurrent policies get a reason and a way out."""
+    more = {"reward_scale": 1.0} if algo == "gpf" else {}
+    with pytest.raises(ConfigError, match=r"policy cannot be recurrent: .*FrameStack.*, got 'MlpLstmPolicy'"):
+        resolve("X-v0", algo, overrides={"policy": "MlpLstmPolicy", **more})
 
 
 def test_objects_of_python_become_plain_data():
