@@ -110,7 +110,9 @@ def _planners(text: str) -> list[str]:
     unknown = [name for name in names if name not in PLANNER_NAMES]
     if unknown or not names:
         known = ", ".join(PLANNER_NAMES)
-        raise ConfigError(f"--planners must name some of {known}, or be all; got {', '.join(unknown) or text!r}")
+        raise ConfigError(
+            f"--planners must name some of {known}, or be all; got {', '.join(map(repr, unknown)) or repr(text)}"
+        )
     return list(dict.fromkeys(names))
 
 

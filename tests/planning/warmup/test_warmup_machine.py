@@ -232,10 +232,10 @@ def test_nothing_is_planned_while_a_pause_is_asked_for():
 
 # ------------------------------------------------------------------ losses
 def test_a_lost_collector_is_left_to_who_restarts_it():
-    """Its planned start is taken back: with the restart there would be two processes."""
+    """The restart replaces its planned start; to take that back would end the restarted process."""
     task = learned()
     task.send(task.t + 2.0)
-    assert task.lost(0) == (RevokeStart(collector=0, node="n0", round=10, reason="lost: it is started anew at once"),)
+    assert task.lost(0) == ()
     assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [1]
     assert task.lost(0) == ()
 
@@ -272,11 +272,12 @@ def test_a_host_that_cannot_be_reached_is_lost_too():
     assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [0]
 
 
-def test_a_new_place_takes_a_start_back():
-    """The old node may live: its start is revoked there."""
+def test_a_new_place_is_left_to_who_starts_there():
+    """As a loss: the start at the new place replaces the planned one."""
     task = learned()
     task.send(task.t + 2.0)
-    assert task.placed("n0", "n1") == (RevokeStart(collector=1, node="n0", round=10, reason="its place is n1 now"),)
+    assert task.placed("n0", "n1") == ()
+    assert [start.collector for start in of(StartCollector, task.completed("n0", task.t + 3.0))] == [0]
 
 
 def test_a_round_with_a_lost_lease_is_no_guide():
