@@ -10,6 +10,7 @@ from typing import Any
 from drlnb.fleet.existing import check, prepare
 from drlnb.fleet.link import Link
 from drlnb.fleet.training import Training
+from drlnb.planning.live_settings import owner, setting_problem
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.checks import POSITIVE
@@ -22,6 +23,9 @@ __all__ = ["attach", "default_out", "launch", "run_spec", "same_work"]
 
 #: Version of run.json.
 _SPEC_FORMAT = 1
+
+#: Settings that a new run is given as planners.
+_PLANNERS = {"leasing.hold": "hold", "warmup.planner": "warmup"}
 
 #: What a task's spec holds beside the caller's wishes.
 _NOT_ASKED = {"origin", "observation_space", "action_space", "can_snapshot"}
@@ -39,14 +43,18 @@ def default_out() -> Path:
 
 
 def run_spec(
-    specs: Sequence[TaskSpec], planners: Mapping[str, str], *, env_timeout_s: float | None = 60.0
+    specs: Sequence[TaskSpec],
+    planners: Mapping[str, str],
+    *,
+    env_timeout_s: float | None = 60.0,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what ``run.json`` shall hold, with a new run id.
 
     Raises
     ------
     ConfigError
-        If `env_timeout_s` is neither None nor a number of seconds > 0.
+        If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong.
     """
     if env_timeout_s is not None and POSITIVE(env_timeout_s):
         raise ConfigError(f"env_timeout_s {POSITIVE(env_timeout_s)} or None, got {env_timeout_s!r}")
@@ -57,9 +65,30 @@ def run_spec(
         "created": now.isoformat(timespec="seconds"),
         "tasks": [spec.to_plain() for spec in specs],
         "planners": dict(planners),
-        "settings": {"env_timeout_s": env_timeout_s},
+        "settings": {"env_timeout_s": env_timeout_s, **_scheduling(settings or {})},
         "versions": versions(),
     }
+
+
+def _scheduling(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted keys of scheduling as the round machine's configuration."""
+    problems = [text for key, value in settings.items() if (text := _not_at_first(key, value))]
+    if problems:
+        raise ConfigError(problems)
+    warmup = {key.removeprefix("warmup."): value for key, value in settings.items() if key.startswith("warmup.")}
+    plain = {key.removeprefix("leasing."): value for key, value in settings.items() if key.startswith("leasing.")}
+    return {**plain, **({"warmup": warmup} if warmup else {})}
+
+
+def _not_at_first(key: str, value: Any) -> str:
+    """Return why a setting cannot be given to a new run; empty if it can."""
+    if key in _PLANNERS:
+        return f"{key} is a planner: planners={{{_PLANNERS[key]!r}: {value!r}}}"
+    if key == "task.priority":
+        return f"task.priority is a task's own: Task(..., priority={value!r})"
+    if owner(key) == "pool":
+        return f"{key} belongs to the pool: fleet.set({key!r}, {value!r})"
+    return setting_problem(key, value, can_snapshot=True)  # each task's environment is asked once it has been tried
 
 
 def launch(
@@ -89,6 +118,7 @@ def launch(
     check(out, spec, on_existing)
     # Everything that can be refused is refused before anything is made.
     probed = {**spec, "tasks": _with_spaces(link, spec["tasks"])}
+    _refuse_respawn(probed)
     run = prepare(out, probed, on_existing)
     asked, spec = spec.get("settings", {}), run.read_spec()
     attempts = {task["name"]: max(run.attempts(task["name"]), default=0) for task in spec["tasks"]}
@@ -135,6 +165,16 @@ def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[st
     if unfit := [text for task in made if (text := _unfit(task))]:
         raise ConfigError(unfit)
     return made
+
+
+def _refuse_respawn(spec: Mapping[str, Any]) -> None:
+    """Refuse to end collectors between rounds where their environments could not go on."""
+    mode = spec.get("settings", {}).get("warmup", {}).get("collector_mode", "")
+    for task in spec["tasks"]:
+        if problem := mode and setting_problem(
+            "warmup.collector_mode", mode, can_snapshot=bool(task.get("can_snapshot"))
+        ):
+            raise ConfigError(f"task {task['name']}: {problem}")
 
 
 def _unfit(task: Mapping[str, Any]) -> str:

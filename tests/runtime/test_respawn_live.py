@@ -1,0 +1,117 @@
+"""Collectors whose processes end after each round (seed 000, claim 2), on a real cluster."""
+
+import pytest
+
+from drlnb.planning.replay import replay
+from drlnb.records import distribution, leasing, warmup
+from drlnb.records import round as words
+from tests.runtime.laws import check_laws
+from tests.runtime.live import titled, wait_until
+from tests.runtime.test_rounds_live import _final_parameters
+
+pytestmark = pytest.mark.cluster
+
+#: GPF computes one gradient per collector as it arrives (claim 6); 24 rounds.
+GPF = {"algo": "gpf", "n_steps": 32}
+SEED = {"planners": {"hold": "round", "warmup": "seed"}, "settings": {"warmup": {"collector_mode": "respawn"}}}
+
+
+def answers(journal, task):
+    (stream,) = [one for name, one in journal.streams.items() if name.startswith(f"task-{task}-")]
+    return list(stream.answers())
+
+
+def test_the_seeds_round_by_the_letter(make_bench):
+    """Hold `round`, gradients one after the other, collectors ended after sending, warm-up `seed`: what it claims.
+
+    And the parameters are those of collectors that stay: a process goes on where the one before it was.
+    """
+    bench = make_bench()
+    task = bench.spec("a", steps=24 * 8 * 32, **GPF)
+    run = bench.start([task], **SEED)
+    run.round(3)
+    bench.note()
+    assert run.end()["a"]["state"] == "done"
+    journal = check_laws(run.out)
+    assert all(replay(stream).difference is None for stream in journal.streams.values()), "decided again from events"
+    stays = bench.start([task], run="r2", planners={"hold": "round", "warmup": "cold"})
+    assert stays.end()["a"]["state"] == "done"
+    check_laws(stays.out)
+
+    (pool,) = [one for name, one in journal.streams.items() if name.startswith("broker-")]
+    grants = [grant.round for grant in pool.of(leasing.LeaseGranted)]
+    assert grants == list(range(25)), "claim 3: one lease per round, the initial parameters' included"
+
+    arrived, computed = {}, {}
+    for event, answer in answers(journal, "a"):
+        if isinstance(event, words.ExperienceArrived):
+            arrived.setdefault(event.round, []).append(event.collector)
+        if isinstance(event, words.GradientComputed):
+            computed.setdefault(event.round, []).append(event.collector)
+        if any(isinstance(one, distribution.SendChunk) for one in answer) and isinstance(
+            event, words.ParametersCommitted
+        ):
+            kinds = [type(one) for one in answer]
+            assert kinds.index(words.ReturnLease) < kinds.index(distribution.SendChunk), "claim 5: released, then sent"
+    assert computed == arrived, "claim 6: gradients one by one, in the order of arrival"
+
+    stops = journal.of(warmup.StopCollector)
+    assert len(stops) == 24 * 2, "claim 2: each collector's process ends after it has sent"
+    starts = [start for start in journal.of(warmup.StartCollector) if start.round]
+    assert len({(start.collector, start.round) for start in starts}) == 24 * 2, "and is started for the next round"
+    plans = journal.of(warmup.WarmupPlanned)
+    assert {plan.planner for plan in plans} == {"seed"}
+    assert all(plan.reason for plan in plans), "claim 8: with a reason in words, whether stable or not"
+    assert _final_parameters(run.out, "a") == _final_parameters(stays.out, "a")
+
+
+def test_a_process_ends_and_another_one_goes_on(make_bench):
+    """The pid is gone between two rounds, and no episode is lost by it."""
+    bench = make_bench()
+    run = bench.start([bench.spec("a", steps=400_000, **GPF)], **SEED)
+    run.round(2)
+    first = {process.pid for process in titled("drlnb collector a#", bench.handle.pid)}
+    run.round(4)
+    bench.note()
+    wait_until(
+        lambda: not first & {process.pid for process in titled("drlnb collector a#", bench.handle.pid)},
+        "the first processes are gone",
+    )
+    bench.install.control(bench.client, "r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    journal = check_laws(run.out)
+    assert not journal.of(words.EpisodesLost)
+
+
+def test_modes_change_while_a_task_trains(make_bench):
+    """From park to respawn and back, each from the next round on; the task never notices."""
+    bench = make_bench()
+    run = bench.start([bench.spec("a", steps=400_000, **GPF)])
+    for n, mode in ((2, "respawn"), (6, "keep"), (9, "respawn"), (12, "park")):
+        run.round(n)
+        bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value=mode)
+    run.round(16)
+    bench.install.control(bench.client, "r1", "pause")
+    run.until(lambda row: row["r"] == "PhaseEntered" and row["phase"] == "paused", "pause")
+    bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value="respawn")
+    bench.install.control(bench.client, "r1", "resume")
+    run.round(22)
+    bench.note()
+    bench.install.control(bench.client, "r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    journal = check_laws(run.out)
+    assert len(journal.of(warmup.StopCollector)) > 6
+    assert not journal.of(words.EpisodesLost)
+    assert not journal.of(warmup.CollectorLost)
+
+
+def test_a_cold_start_is_a_new_interpreter(make_bench):
+    """Start mode `spawn`: the seed's cold start, slower than a fork and measured as what it is."""
+    bench = make_bench()
+    settings = {"warmup": {"collector_mode": "respawn", "start_mode": "spawn"}}
+    run = bench.start([bench.spec("a", steps=4 * 8 * 32, **GPF)], **{**SEED, "settings": settings})
+    assert run.end()["a"]["state"] == "done"
+    bench.note()
+    ready = [one for one in check_laws(run.out).of(warmup.CollectorReady) if one.round]
+    assert {one.start_mode for one in ready} == {"spawn"}
+    assert min(one.start_s for one in ready) > 0.2
