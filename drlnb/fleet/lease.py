@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from drlnb.fleet.frames import journal_of
@@ -210,26 +210,26 @@ class Lease:
         Exception
             What the function raised; its traceback on the slot is shown as the cause.
         """
-        return self._results(self._leases.sync(self._started(fn, args, kwargs)))
+        held = self._taken()
+        return self._results(held, self._leases.sync(self._started(held, fn, args, kwargs)))
 
     async def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do as :meth:`run` without blocking: ``await lease.submit(fn, ...)``; a cancelled function is interrupted."""
-        return self._results(await self._leases.wait(self._started(fn, args, kwargs)))
+        held = self._taken()
+        return self._results(held, await self._leases.wait(self._started(held, fn, args, kwargs)))
 
     def _started(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, list[tuple[Any, str]]]:
+        self, held: "LoopLease", fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, list[Mapping[str, Any]]]:
         from drlnb.runtime.parcels import pack_call
 
-        held = self._taken()
         held.check()
         return held.run(self._name, pack_call(fn, args, kwargs))
 
-    def _results(self, answers: list[tuple[Any, str]]) -> Any:
-        for _, said in answers:
-            if said:
-                sys.stdout.write(said)
-        results = [result for result, _ in answers]
+    def _results(self, held: "LoopLease", answers: list[Mapping[str, Any]]) -> Any:
+        for answer in answers:
+            sys.stdout.write(answer["said"])
+        results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
         return results[0] if len(results) == 1 else results
 
 
@@ -256,8 +256,8 @@ class Leases:
         _check(name, n_slots, priority, wait_s, timeout_s)
 
         def unmet(n_up: int) -> None:
-            up = "1 is up" if n_up == 1 else f"{n_up} are up"
-            say(f"lease {name!r} waits for {n_slots} slots at once, but only {up}: it cannot be satisfied now")
+            wants = "a slot" if n_slots == 1 else f"{n_slots} slots at once"
+            say(f"lease {name!r} cannot be satisfied now and waits: it wants {wants}, and {n_up} of the pool's are up")
 
         def make() -> LoopLease:
             self._rounds[name] = self._rounds.get(name, 0) + 1

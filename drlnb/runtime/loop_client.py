@@ -221,34 +221,28 @@ class LoopLease:
             raise LeaseLost(self.shown, self.lost)
 
     # ------------------------------------------------------------------ using it
-    async def run(self, name: str, payload: bytes) -> list[tuple[Any, str]]:
-        """Run a call on every slot at once; return (result, what it printed) of each, in the order of the slots.
+    async def run(self, name: str, payload: bytes) -> list[Reply]:
+        """Run a call on every slot at once; return what :meth:`result` reads, in the order of the slots.
 
         Raises
         ------
         LeaseLost
             If the lease is lost, or is lost meanwhile.
-        TimeoutError
-            If the function gave no sign of life for too long, and ended when it was interrupted.
-        Exception
-            What the function raised; on several slots, that of the first of them.
         """
         self.check()
         calls = [self._track(self._one(rank, name, payload)) for rank in range(len(self.slots))]
         assert self._losing is not None
         losing = asyncio.ensure_future(self._losing.wait())
-        everything = asyncio.gather(*calls, return_exceptions=True)
+        everything = asyncio.gather(*calls)
         try:
             await asyncio.wait({everything, losing}, return_when=asyncio.FIRST_COMPLETED)
             self.check()
-            answers = await everything
+            return await everything
         except asyncio.CancelledError:
             self._track(self._interrupt())
             raise
         finally:
             losing.cancel()
-        self.check()
-        return [self._result(rank, answer) for rank, answer in enumerate(answers)]
 
     def _track(self, coroutine: Any) -> "asyncio.Task[Any]":
         """Run something that goes on when its caller stops waiting: what runs on a slot, runs."""
@@ -281,12 +275,19 @@ class LoopLease:
     def _patience_s(self) -> float:
         return float(self._timeout_s or self.settings["compute_timeout_s"])
 
-    def _result(self, rank: int, answer: Reply | BaseException) -> tuple[Any, str]:
-        if isinstance(answer, BaseException):
-            raise answer
+    def result(self, rank: int, answer: Reply) -> Any:
+        """Return what a function returned on a slot; for the caller's thread, because it may take its time.
+
+        Raises
+        ------
+        TimeoutError
+            If the function gave no sign of life for too long, and ended when it was interrupted.
+        Exception
+            What the function raised.
+        """
         if answer["ok"]:
             try:
-                return unpack(answer["payload"]), answer["said"]
+                return unpack(answer["payload"])
             except Exception as error:
                 error.add_note("the function's result needs something that is not here")
                 raise
@@ -298,8 +299,8 @@ class LoopLease:
             )
             late.__cause__ = error.__cause__
             error = late
-        if len(self.slots) > 1:
-            error.add_note(f"on slot {self.slots[rank]['slot']}, {rank} of {len(self.slots)}")
+        if self._n_slots > 1:
+            error.add_note(f"on slot {self.slots[rank]['slot']}, {rank} of {self._n_slots}")
         raise error
 
     async def _interrupt(self) -> None:

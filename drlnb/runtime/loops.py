@@ -31,7 +31,7 @@ _PART = 10_000
 #: Rows in one answer.
 _PAGE = 2_000
 #: Seconds after which a loop hears that fewer slots are up than it wants: executors take a moment to start.
-_UNMET_S = 5.0
+_UNMET_S = 15.0
 #: Ends of leases that are remembered, for holders that ask late.
 _ENDS = 256
 
