@@ -130,6 +130,9 @@ class WarmupPlanned(Decision):
     #: What was weighed: seconds after sending (None: at the parameters' arrival), expected wait of the round and idle
     #: time of a collector in seconds.  Told once per round, by the first plan.
     candidates: tuple[tuple[float | None, float, float], ...] = ()
+    #: What the stability filter did: latest rounds looked at, least and most seconds that it keeps (of round times if
+    #: `planner` is ``seed``, else of this collector's gaps).  None: nothing was filtered.
+    filtered: tuple[int, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,13 @@ class WarmupPlan:
     expected_idle_s: float | None = None
     #: What was weighed.
     candidates: tuple[Candidate, ...] = ()
+    #: Latest rounds that the stability filter looked at, least and most seconds that it keeps; by worker, or one for
+    #: all, or nothing if there was none.
+    filtered: tuple[tuple[int, float, float], ...] = ()
+
+    def filter_of(self, worker: int) -> tuple[int, float, float] | None:
+        """Return what the filter did for one worker."""
+        return self.filtered[min(worker, len(self.filtered) - 1)] if self.filtered else None
 
     def start_s(self, worker: int) -> float | None:
         """Return the start of one worker in seconds after the reference; None: at the parameters' arrival."""

@@ -5,7 +5,7 @@ the same per worker, on gaps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.saa import saa_plan
 from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
-from drlnb.planning.warmup.stability import stable_window
+from drlnb.planning.warmup.stability import Stability, stable_window
 
 __all__ = ["Planner", "WarmupView", "planner_named"]
 
@@ -64,7 +64,7 @@ def seed(view: WarmupView) -> WarmupPlan:
     """Plan one start for all: last start + mean of the filtered round times - mean start (seed 000, claim 8)."""
     verdict = stable_window(view.round_s, **_filter(view.settings))
     if not verdict.stable:
-        return _event(f"round times are not stable: {verdict.reason}")
+        return replace(_event(f"round times are not stable: {verdict.reason}"), filtered=_seen([verdict]))
     lead_s = fmean(value for pool in view.pools_s for value in pool)
     return WarmupPlan(
         action="start",
@@ -72,17 +72,20 @@ def seed(view: WarmupView) -> WarmupPlan:
         start_after_s=max(0.0, fmean(verdict.kept_s) - lead_s),
         since="round",
         lead_s=lead_s,
+        filtered=_seen([verdict]),
     )
 
 
 def mean(view: WarmupView) -> WarmupPlan:
     """Plan each worker's start at the mean of its filtered gaps - its mean start (ours, after claim 8)."""
     verdicts = [stable_window(column, **_filter(view.settings)) for column in _columns(view.gap_s)]
+    filtered = _seen(verdicts)
     for i, verdict in enumerate(verdicts):
         if not verdict.stable:
-            return _event(f"gaps of worker {i} are not stable: {verdict.reason}")
+            return replace(_event(f"gaps of worker {i} are not stable: {verdict.reason}"), filtered=filtered)
     times = [fmean(verdict.kept_s) - fmean(pool) for verdict, pool in zip(verdicts, view.pools_s, strict=True)]
-    return _each(times, fmean(map(fmean, view.pools_s)), f"mean gap - mean start: {verdicts[0].reason}")
+    plan = _each(times, fmean(map(fmean, view.pools_s)), f"mean gap - mean start: {verdicts[0].reason}")
+    return replace(plan, filtered=filtered)
 
 
 def quantile(view: WarmupView) -> WarmupPlan:
@@ -150,6 +153,14 @@ def _each(times: Sequence[float], lead_s: float, reason: str) -> WarmupPlan:
         start_after_s=base,
         offsets_s=tuple(value - base for value in times),
         lead_s=lead_s,
+    )
+
+
+def _seen(verdicts: Sequence[Stability]) -> tuple[tuple[int, float, float], ...]:
+    """Return, for who asks later, how many rounds each verdict looked at, and the range of those that it keeps."""
+    return tuple(
+        (len(one.kept_s) + len(one.dropped_s), min(one.kept_s, default=0.0), max(one.kept_s, default=0.0))
+        for one in verdicts
     )
 
 

@@ -148,6 +148,7 @@ class Planning(WarmupState):
                 start_after_s=None if after_s is None else round(after_s, _DIGITS),
                 lead_s=round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
                 candidates=plan.candidates,
+                filtered=plan.filter_of(i),
             )
         )
 
