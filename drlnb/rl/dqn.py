@@ -19,7 +19,7 @@ from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit
 from drlnb.rl.dqn_actor import HEAD, TOWER, check_discrete, dqn_layout
-from drlnb.rl.dqn_loss import dqn_loss, huber_gradient, td_target
+from drlnb.rl.dqn_losses import dqn_loss, huber_gradient, td_target
 from drlnb.rl.dqn_settings import DqnSettings
 from drlnb.rl.flat import FlatAdam
 from drlnb.rl.fragments import Fragment

@@ -1,6 +1,6 @@
 """How does GPF learn from a round?  Targets are set as fragments arrive; then Q is fitted, and the policy follows.
 
-What is minimised is in :mod:`drlnb.rl.gpf_loss`.  Targets: on policy the return of generalised advantage estimation,
+What is minimised is in :mod:`drlnb.rl.gpf_losses`.  Targets: on policy the return of generalised advantage estimation,
 for Q and V alike; for late fragments, and where every sample is judged by the target member, V-trace for V and Retrace
 for Q.  The loss is a plain mean over samples, so with one pass over the whole round each environment's gradient is
 computed when its fragment arrives, and their sum is exact (``compute`` is ``stream``).  Sums run in the order of the
@@ -24,7 +24,7 @@ from drlnb.rl.actor_critic import MlpTowers, make_networks
 from drlnb.rl.advantages import gae
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.gpf_actor import check_discrete, pack_family
-from drlnb.rl.gpf_loss import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss
+from drlnb.rl.gpf_losses import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss
 from drlnb.rl.gpf_settings import GpfSettings
 from drlnb.rl.networks import views
 from drlnb.rl.ppo import minibatches
@@ -290,7 +290,7 @@ class GpfLearner:
         Returns
         -------
         Tensor
-            The values of :data:`drlnb.rl.gpf_loss.GPF_STATISTICS`; shape ``(7,)``.
+            The values of :data:`drlnb.rl.gpf_losses.GPF_STATISTICS`; shape ``(7,)``.
         """
         n = n_total or sum(len(samples.obs) for samples in parts)
         self.adam.zero_grad()

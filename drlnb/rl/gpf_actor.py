@@ -28,7 +28,7 @@ def _log_softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
-    """Return log-probabilities of all actions; the numpy twin of :func:`drlnb.rl.gpf_loss.log_strategy`.
+    """Return log-probabilities of all actions; the numpy twin of :func:`drlnb.rl.gpf_losses.log_strategy`.
 
     Parameters
     ----------

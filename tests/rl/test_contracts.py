@@ -191,3 +191,12 @@ def test_an_environment_from_a_notebook_can_be_resumed(make_spec):
     assert second.collect(parameters, version=2, round=2, n_steps=1).arrays["obs"][0].tolist() == [[5.0], [5.0]]
     first.close()
     second.close()
+
+
+def test_losses_have_the_names_of_functions():
+    """`drlnb.rl.ppo_loss`, `gpf_loss` and `dqn_loss` are functions, also after the algorithms' modules are loaded."""
+    import drlnb.rl.dqn
+
+    for name in ("ppo_loss", "gpf_loss", "dqn_loss"):
+        assert callable(getattr(drlnb.rl, name))
+        assert name in drlnb.rl.__all__

@@ -14,7 +14,7 @@ from drlnb.rl.algorithms import make_actor, make_learner, make_replay, round_ste
 from drlnb.rl.collect import Collector, split_envs
 from drlnb.rl.dqn import DqnLearner, Rows
 from drlnb.rl.dqn_actor import dqn_layout
-from drlnb.rl.dqn_loss import dqn_loss, huber_gradient
+from drlnb.rl.dqn_losses import dqn_loss, huber_gradient
 from drlnb.rl.dqn_settings import DqnSettings
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.local import train_local

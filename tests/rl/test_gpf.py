@@ -15,7 +15,7 @@ from drlnb.rl.algorithms import make_actor, make_learner
 from drlnb.rl.collect import Collector, split_envs
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.gpf import GpfLearner
-from drlnb.rl.gpf_loss import Samples, action_shares, log_strategy
+from drlnb.rl.gpf_losses import Samples, action_shares, log_strategy
 from drlnb.rl.gpf_settings import GpfSettings
 from drlnb.rl.metrics import GLOSSARY
 from drlnb.rl.networks import tower, views

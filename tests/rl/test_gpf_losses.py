@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from drlnb.rl import gpf_actor
-from drlnb.rl.gpf_loss import GPF_STATISTICS, Coefficients, action_values, gpf_loss, log_strategy
+from drlnb.rl.gpf_losses import GPF_STATISTICS, Coefficients, action_values, gpf_loss, log_strategy
 
 
 def rows(*strategy: float, n: int) -> Tensor:
