@@ -4,12 +4,13 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from drlnb.planning.seat_rules import n_seats_problem
 from drlnb.records.errors import InputError
 
-__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seat_count", "seed_list"]
+__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seat_count", "seconds", "seed_list"]
 
 
 class UsageError(InputError, ValueError):
@@ -104,6 +105,27 @@ def seat_count(text: str) -> int | str:
     if problem := n_seats_problem(seats):
         raise argparse.ArgumentTypeError(problem.removeprefix("seats "))
     return seats
+
+
+def seconds(text: str) -> float | None:
+    """Read a number of seconds above 0; ``none`` is None.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> seconds("2.5"), seconds("none")
+    (2.5, None)
+    """
+    if text.lower() == "none":
+        return None
+    with suppress(ValueError):
+        if 0.0 < (found := float(text)) < float("inf"):
+            return found
+    raise argparse.ArgumentTypeError(f"must be a number of seconds > 0, or none, got {text!r}")
 
 
 def seed_list(text: str) -> list[int]:

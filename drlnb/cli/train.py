@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drlnb.cli.parser import UsageError, at_least, key_values, seat_count, seed_list
+from drlnb.cli.parser import UsageError, at_least, key_values, seat_count, seconds, seed_list
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["add_cluster_options", "add_parser"]
@@ -90,6 +90,13 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help="send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too",
     )
+    parser.add_argument(
+        "--env-timeout",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds that environments may take for one step, or to be made (default 60; none: all time)",
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)")
     parser.add_argument(
         "--on-existing",
@@ -151,4 +158,5 @@ def run(args: argparse.Namespace) -> int:
             session.say(line)
         slots = args.gpus or "auto"
         fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots, seats=args.seats or 1))
-        return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, planners=planners, track=sinks))
+        given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout}
+        return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))

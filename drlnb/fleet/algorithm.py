@@ -5,6 +5,7 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 """
 
 import inspect
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,10 +16,12 @@ from drlnb.fleet.current import begin, current_fleet
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.launch import default_out, run_spec
 from drlnb.fleet.model import Model
+from drlnb.fleet.notice import say
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.progress import ProgressLine
 from drlnb.fleet.saved import load_model, newest
 from drlnb.fleet.sessions import LocalSession, RunSession
+from drlnb.fleet.tensorboard_log import TensorBoardLog, budget_folder
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
@@ -39,6 +42,8 @@ class Algorithm(Model):
 
     # Defaults for a model that was loaded: its constructor never ran.
     verbose: int = 0
+    #: Folder of event files; None: none are written.
+    tensorboard_log: str | Path | None = None
     _fleet: Fleet | None = None
     _run: Training | None = None
     #: The training of :meth:`learn` with ``local=True`` that goes on now.
@@ -50,6 +55,7 @@ class Algorithm(Model):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
         self.verbose = int(given.pop("verbose", 0))
+        self.tensorboard_log = given.pop("tensorboard_log", None)
         self._fleet = given.pop("fleet", None)
         super().__init__(described(self.ALGO, given))
 
@@ -76,7 +82,7 @@ class Algorithm(Model):
         log_interval
             Rounds between two lines of progress (with ``verbose=1`` or `progress_bar`).
         tb_log_name
-            Must be None: metrics have sinks of their own.
+            Name of the folders below `tensorboard_log`; None: the algorithm's.
         reset_num_timesteps
             Begin a budget of its own, with schedules from their start and new episodes; parameters, optimiser,
             statistics and replay go on.  False: go on exactly, `total_timesteps` more.
@@ -97,21 +103,31 @@ class Algorithm(Model):
         TrainingFailed
             If training failed; the model then holds its newest checkpoint.
         """
-        if tb_log_name is not None:
-            raise ConfigError(
-                "tb_log_name is not supported: metrics go to metrics/*.csv, the journal, and the run's sinks"
-            )
-        callbacks = self._callbacks(callback, log_interval, progress_bar=progress_bar)
-        if local:
-            spec, start = self._budget(total_timesteps, reset_num_timesteps=reset_num_timesteps)
-            with one_thread():
-                self._learn_here(spec, start, callbacks)
-            return self
-        self._follow(
-            self._launched(total_timesteps, callbacks, None, "error", reset_num_timesteps=reset_num_timesteps),
-            callbacks,
-        )
+        log = self._tensorboard(tb_log_name, reset_num_timesteps=reset_num_timesteps)
+        callbacks = self._callbacks(callback, log_interval, log, progress_bar=progress_bar)
+        try:
+            if local:
+                spec, start = self._budget(total_timesteps, reset_num_timesteps=reset_num_timesteps)
+                with one_thread():
+                    self._learn_here(spec, start, callbacks)
+                return self
+            run = self._launched(total_timesteps, callbacks, None, "error", reset_num_timesteps=reset_num_timesteps)
+            self._follow(run, callbacks)
+        finally:
+            if log is not None:
+                log.close()
         return self
+
+    def _tensorboard(self, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
+        """Return the callback that writes event files; None where nobody asked for them."""
+        if self.tensorboard_log is None:
+            if name is not None:
+                raise ConfigError(
+                    f"tb_log_name={name!r} needs tensorboard_log, the folder that it is in: give it to the model"
+                )
+            return None
+        anew = reset_num_timesteps or self.num_timesteps == 0
+        return TensorBoardLog(budget_folder(self.tensorboard_log, name or type(self).__name__, anew=anew))
 
     def _follow(self, run: Training, callbacks: CallbackList) -> None:
         (task,) = run.specs
@@ -123,8 +139,10 @@ class Algorithm(Model):
         finally:
             self._adopt()
 
-    def _callbacks(self, callback: Any, log_interval: int, *, progress_bar: bool) -> CallbackList:
-        shown: list[BaseCallback] = []
+    def _callbacks(
+        self, callback: Any, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
+    ) -> CallbackList:
+        shown: list[BaseCallback] = [] if log is None else [log]
         if self.verbose or progress_bar:
             shown.append(ProgressLine(log_interval, in_place=progress_bar))
         return CallbackList([*shown, as_callback(callback)])
@@ -147,6 +165,8 @@ class Algorithm(Model):
     def submit(
         self,
         total_timesteps: int,
+        callback: Any = None,
+        log_interval: int = 1,
         *,
         out: str | Path | None = None,
         on_existing: str = "error",
@@ -159,8 +179,11 @@ class Algorithm(Model):
 
         Parameters
         ----------
-        total_timesteps, reset_num_timesteps
+        total_timesteps, log_interval, reset_num_timesteps
             As of :meth:`learn`.
+        callback
+            As of :meth:`learn`, but called in a thread of its own until the run has ended.  One that raises stops the
+            run; what it raised is said in a line.
         out
             Run directory; None: ``runs/<date-time>``.
         on_existing
@@ -172,9 +195,26 @@ class Algorithm(Model):
         ConfigError, EnvError, RunLocked, SpecMismatch
             As :meth:`drlnb.fleet.fleet.Fleet.train`.
         """
-        return self._launched(
-            total_timesteps, CallbackList(()), out, on_existing, reset_num_timesteps=reset_num_timesteps
-        )
+        log = self._tensorboard(None, reset_num_timesteps=reset_num_timesteps)
+        callbacks = self._callbacks(callback, log_interval, log)
+        run = self._launched(total_timesteps, callbacks, out, on_existing, reset_num_timesteps=reset_num_timesteps)
+        if log is not None or callback is not None or self.verbose:
+            name = f"drlnb callbacks of {run.run_id}"
+            threading.Thread(target=self._listen, args=(run, callbacks, log), name=name, daemon=True).start()
+        return run
+
+    def _listen(self, run: Training, callbacks: CallbackList, log: TensorBoardLog | None) -> None:
+        """Call the callbacks of a run that nobody waits for."""
+        (task,) = run.specs
+        session = RunSession(run, task, callbacks)
+        try:
+            callbacks.init_callback(self, session)
+            session.follow()
+        except Exception as error:  # noqa: BLE001 - a callback is foreign code, and this thread has nobody to tell it to
+            say(f"a callback of run {run.run_id} raised {type(error).__name__}: {error}; the run was stopped")
+        finally:
+            if log is not None:
+                log.close()
 
     def _launched(
         self, total: int, callbacks: CallbackList, out: Any, on_existing: str, *, reset_num_timesteps: bool
@@ -281,6 +321,7 @@ class Algorithm(Model):
         if changed:
             given = bound(cls.__name__, cls.ALGO, cls.__signature__, None, changed)
             model.verbose = int(given.pop("verbose", 0))
+            model.tensorboard_log = given.pop("tensorboard_log", None)
             model._spec = altered(model._spec, given, str(path))
         return model
 

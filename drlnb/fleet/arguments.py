@@ -16,6 +16,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import check_fit, make_actor, settings_class
 from drlnb.rl.settings import resolve
 from drlnb.rl.state import check_layout, describe_layout
+from drlnb.rl.wrappers import read_wrappers
 
 __all__ = ["altered", "bound", "described", "moved", "signature"]
 
@@ -32,12 +33,11 @@ _FIXED: Mapping[str, Any] = {
     "optimize_memory_usage": False,
     "n_steps": 1,
     "stats_window_size": 100,
-    "tensorboard_log": None,
     "device": "auto",
     "_init_setup_model": True,
 }
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
-_OURS: Mapping[str, Any] = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "fleet": None}
+_OURS: Mapping[str, Any] = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
 #: Other names that were noted already: once per process is enough.
 _NOTED: set[str] = set()
 
@@ -54,6 +54,7 @@ def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
     """
     kind = settings_class(algo)
     defaults = {**_FIXED, **kind().to_plain(), "policy_kwargs": None, "verbose": 0, "seed": None}
+    defaults["tensorboard_log"] = None
     parameters = [inspect.Parameter(name, _EITHER) for name in ("policy", "env")]
     parameters += [inspect.Parameter(name, _EITHER, default=defaults[name]) for name in order]
     own = {name: defaults[name] for name in kind.names() if name not in {"policy", *order}}
@@ -118,6 +119,7 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
         If the environment cannot be made, breaks its contract, or has spaces that the algorithm cannot serve.
     """
     name, factory, kwargs = environment(given.pop("env"), given.pop("env_kwargs", None))
+    wrappers = read_wrappers(given.pop("env_wrappers", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
     n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
@@ -130,6 +132,7 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
             env=name,
             env_factory=factory,
             env_kwargs=kwargs,
+            env_wrappers=wrappers,
             algo=algo,
             total_timesteps=resolved.total_timesteps,
             seed=seed,

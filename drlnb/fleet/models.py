@@ -25,6 +25,9 @@ class PPO(Algorithm):
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf, normalize_advantage, \
 ent_coef, vf_coef, max_grad_norm, target_kl, policy_kwargs
         Settings, see :class:`drlnb.rl.ppo_settings.PpoSettings`; a schedule is a number or ``lin_x``.
+    tensorboard_log
+        Folder of event files, one folder ``NAME_1``, ``NAME_2``, ... in it per budget, as in Stable-Baselines3; takes
+        the extra ``track``.
     verbose
         1: a line of progress every `log_interval` rounds.
     seed
@@ -35,6 +38,8 @@ ent_coef, vf_coef, max_grad_norm, target_kl, policy_kwargs
         Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
     env_kwargs
         Arguments of the environment's constructor.
+    env_wrappers
+        As of :class:`drlnb.Task`: names, or ``{name: arguments}``, innermost first.
     fleet
         Where to train; None: the fleet that is up in this process, else one of its own when it is needed.
     normalize
@@ -69,7 +74,7 @@ class DQN(Algorithm):
 
     Parameters
     ----------
-    policy, env, verbose, seed, n_envs, n_collectors, env_kwargs, fleet
+    policy, env, tensorboard_log, verbose, seed, n_envs, n_collectors, env_kwargs, env_wrappers, fleet
         As of :class:`PPO`.
     learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps, \
 target_update_interval, exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, \
@@ -90,7 +95,7 @@ class GPF(Algorithm):
 
     Parameters
     ----------
-    policy, env, verbose, seed, n_envs, n_collectors, env_kwargs, fleet, normalize
+    policy, env, verbose, seed, n_envs, n_collectors, env_kwargs, env_wrappers, fleet, normalize
         As of :class:`PPO`.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, eps, tau1, tau2, members, expectation, q_coef, \
 vf_coef, pg_coef, reward_scale, max_grad_norm, policy_kwargs

@@ -15,6 +15,8 @@ from drlnb.rl.zoo import read_entry, resolve_entry
 
 __all__ = ["DEFAULT_COLLECTORS", "Task", "file_safe", "source_of", "task_specs"]
 
+#: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
+_ID = re.compile(r"([\w.]+:)?[^:\s]+")
 #: Names become file names and part of stream names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -88,6 +90,8 @@ class Task:
     ) -> None:
         good = (isinstance(env, str) and env) or callable(env)
         problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
+        if good and isinstance(env, str) and not _ID.fullmatch(env):
+            problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
         for key, value, least in (
             ("total_timesteps", total_timesteps, 1),
             ("seed", seed, 0),

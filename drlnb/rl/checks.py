@@ -39,7 +39,7 @@ Check = Callable[[Any], str | None]
 #: Stable-Baselines3's arguments that no algorithm here takes, and why.
 NEVER: Mapping[str, str] = {
     "stats_window_size": "returns are averaged over the last 100 episodes",
-    "tensorboard_log": "metrics go to metrics.csv and the journal",
+    "tensorboard_log": "it belongs to a model; tasks are tracked by fleet.train with track='tensorboard'",
     "device": "the fleet chooses the device",
     "seed": "the seed is the task's, not a hyper-parameter",
     "use_masking": "only ppo learns with action masks",

@@ -107,6 +107,8 @@ class TensorBoard:
     ----------
     folder
         Where; None: ``OUT/tensorboard``.
+    alone
+        There is one task only, and its files are in `folder` itself.
 
     Raises
     ------
@@ -114,9 +116,9 @@ class TensorBoard:
         If the package ``tensorboard`` is not installed.
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path | None = None, *, alone: bool = False) -> None:
         _need("tensorboard", "TensorBoard")
-        self._folder = folder
+        self._folder, self._alone = folder, alone
         self._writers: dict[str, Any] = {}
 
     def open(self, facts: RunFacts) -> None:
@@ -125,7 +127,7 @@ class TensorBoard:
 
         folder = Path(self._folder or facts.out / "tensorboard")
         for task, spec in facts.tasks.items():
-            writer = self._writers[task] = SummaryWriter(str(folder / task))
+            writer = self._writers[task] = SummaryWriter(str(folder if self._alone else folder / task))
             table = "\n".join(f"|{key}|{value}|" for key, value in _settings(spec).items())
             writer.add_text("settings", f"|setting|value|\n|-|-|\n{table}")
 

@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from drlnb.cli.main import build_parser
-from drlnb.cli.parser import UsageError, at_least, key_values, parse, seed_list
+from drlnb.cli.parser import UsageError, at_least, key_values, parse, seconds, seed_list
 
 
 @pytest.mark.parametrize(("text", "number"), [("5", 5), ("100_000", 100_000), ("1e5", 100_000), ("1", 1)])
@@ -17,6 +17,20 @@ def test_other_numbers_are_refused_with_limit_and_value(text):
     """The message holds what was typed."""
     with pytest.raises(argparse.ArgumentTypeError, match=f"must be a whole number >= 1, got '{text}'"):
         at_least(1)(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf", ""])
+def test_a_time_limit_is_a_number_above_zero(text):
+    """Or none, for all time; anything else is told with its value."""
+    assert (seconds("2.5"), seconds("1e2"), seconds("None")) == (2.5, 100.0, None)
+    with pytest.raises(argparse.ArgumentTypeError, match=f"must be a number of seconds > 0, or none, got '{text}'"):
+        seconds(text)
+
+
+def test_the_deadline_of_environments_is_an_option():
+    """60 s where nothing is said, as of `fleet.train`."""
+    assert parse(build_parser(), ["train", "A-v0"]).env_timeout == 60.0
+    assert parse(build_parser(), ["train", "A-v0", "--env-timeout", "5"]).env_timeout == 5.0
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("0-4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("3-3,0", [3, 0])])

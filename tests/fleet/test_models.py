@@ -1,5 +1,6 @@
 """PPO, DQN and GPF as a person who knows Stable-Baselines3 uses them, in this process."""
 
+import importlib.util
 import inspect
 
 import gymnasium
@@ -8,9 +9,11 @@ import pytest
 import torch
 
 import drlnb
+from drlnb.fleet import tensorboard_log
 from drlnb.fleet.callbacks import BaseCallback
 from drlnb.fleet.models import MODELS
-from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch
+from drlnb.fleet.tensorboard_log import budget_folder
+from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch, MissingExtra
 from drlnb.rl import evaluate
 
 SMALL = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [8]}}
@@ -78,8 +81,9 @@ def test_wrong_arguments_are_told(given, error, said):
 
 
 def test_what_stable_baselines3_has_at_its_default_is_taken():
-    """Arguments without a meaning here do no harm as long as they say nothing."""
-    small(use_sde=False, stats_window_size=100, tensorboard_log=None, device="auto", verbose=0)
+    """Arguments without a meaning here do no harm as long as they say nothing: the task is the same."""
+    said = small(use_sde=False, stats_window_size=100, tensorboard_log=None, device="auto", verbose=0)
+    assert said.spec == small().spec
 
 
 def test_cleanrls_names_are_taken():
@@ -92,7 +96,11 @@ def test_cleanrls_names_are_taken():
 def test_an_activation_may_be_torchs_class():
     """`policy_kwargs` as people write them for Stable-Baselines3."""
     kwargs = {"net_arch": {"pi": [8], "vf": [8]}, "activation_fn": torch.nn.ReLU}
-    small(policy_kwargs=kwargs).predict(np.zeros(4, np.float32))
+    model = small(policy_kwargs=kwargs)
+    assert model.settings["policy_kwargs"]["activation_fn"] == "relu"
+    named = small(policy_kwargs={**kwargs, "activation_fn": "relu"})
+    obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    assert np.array_equal(model.predict(obs, deterministic=True)[0], named.predict(obs, deterministic=True)[0])
 
 
 def test_an_environment_that_gymnasium_has_made_is_made_again():
@@ -101,6 +109,15 @@ def test_an_environment_that_gymnasium_has_made_is_made_again():
     spec = drlnb.PPO("MlpPolicy", made, n_steps=64).spec
     assert (spec.env, spec.env_kwargs) == ("Pendulum-v1", {"g": 5.0})
     made.close()
+
+
+def test_wrappers_go_around_the_environment():
+    """As of a task: known names, innermost first; an unknown one is told with the nearest."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", env_wrappers=[{"FrameStackObservation": {"stack_size": 3}}])
+    assert model.spec.observation_space["shape"] == [3, 4]
+    assert model.predict(np.zeros((3, 4), np.float32))[0].shape == ()
+    with pytest.raises(ConfigError, match="unknown wrapper 'FrameStac'; did you mean 'FrameStack"):
+        drlnb.PPO("MlpPolicy", "CartPole-v1", env_wrappers="FrameStac")
 
 
 def test_environments_that_cannot_travel_are_told():
@@ -235,7 +252,7 @@ def test_progress_is_said_now_and_then(capsys):
     [
         ({"total_timesteps": 0}, "total_timesteps must be a whole number >= 1, got 0"),
         ({"total_timesteps": 64, "log_interval": 0, "progress_bar": True}, "log_interval must be .* got 0"),
-        ({"total_timesteps": 64, "tb_log_name": "x"}, "tb_log_name is not supported"),
+        ({"total_timesteps": 64, "tb_log_name": "x"}, "tb_log_name='x' needs tensorboard_log"),
         ({"total_timesteps": 64, "callback": 3}, "callback must be a drlnb callback"),
     ],
     ids=["steps", "interval", "tb", "callback"],
@@ -244,6 +261,70 @@ def test_wrong_wishes_are_told_before_anything_starts(given, said):
     """The argument and its value are named."""
     with pytest.raises(ConfigError, match=said):
         small().learn(**given, local=True)
+
+
+# ---------------------------------------------------------------------------------------------- event files
+def test_each_budget_has_a_folder_of_its_own(tmp_path):
+    """Numbers count up from 1; a budget that goes on has the newest; other names do not count."""
+    assert budget_folder(tmp_path, "PPO", anew=False).name == "PPO_1"
+    for name in ("PPO_1", "PPO_9", "PPO_x", "PPO_2_old", "DQN_30"):
+        (tmp_path / name).mkdir()
+    assert budget_folder(tmp_path, "PPO", anew=True).name == "PPO_10"
+    assert budget_folder(tmp_path, "PPO", anew=False).name == "PPO_9"
+
+
+def test_scalars_go_to_the_folder_of_the_log(tmp_path, monkeypatch):
+    """Each round at its steps and each evaluation, under Stable-Baselines3's names; closed at the end."""
+    made = []
+
+    class Kept:
+        def __init__(self, folder, *, alone):
+            self.folder, self.alone, self.rows, self.facts, self.closed = folder, alone, [], None, 0
+            made.append(self)
+
+        def open(self, facts):
+            self.facts = facts
+
+        def scalars(self, task, step, metrics):
+            self.rows.append((task, step, metrics))
+
+        def close(self):
+            self.closed += 1
+
+    monkeypatch.setattr(tensorboard_log, "TensorBoard", Kept)
+    model = small(tensorboard_log=tmp_path)
+    model.learn(128, drlnb.EvalCallback(eval_freq=32, n_eval_episodes=2, verbose=0), tb_log_name="mine", local=True)
+    with pytest.raises(ZeroDivisionError):
+        model.learn(128, Stop(64, ZeroDivisionError()), local=True)
+    first, second = made
+    assert (first.folder, first.alone, first.closed) == (tmp_path / "mine_1", True, 1)
+    rounds = [(task, step) for task, step, metrics in first.rows if "train/loss" in metrics]
+    assert rounds == [("CartPole-v1", 64), ("CartPole-v1", 128)]
+    evaluations = [(step, sorted(metrics)) for _, step, metrics in first.rows if "train/loss" not in metrics]
+    assert evaluations == [(128, ["eval/mean_ep_length", "eval/mean_reward"])]
+    assert (second.folder.name, second.closed) == ("PPO_1", 1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="tensorboard is installed")
+def test_a_missing_library_is_told_before_anything_starts(tmp_path):
+    """With the line that installs it."""
+    with pytest.raises(MissingExtra, match=r"drlnb\[track\]"):
+        small(tensorboard_log=tmp_path).learn(64, local=True)
+
+
+def test_event_files_are_read_back_by_the_library(tmp_path):
+    """What TensorBoard reads is what the callback heard."""
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra track)")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    losses = []
+    model = small(tensorboard_log=str(tmp_path))
+    model.learn(128, lambda locals_, _: losses.append(locals_["metrics"]["train/loss"]), local=True)
+    found = EventAccumulator(str(tmp_path / "PPO_1"))
+    found.Reload()
+    scalars = found.Scalars("train/loss")
+    assert [scalar.step for scalar in scalars] == [64, 128]
+    assert [scalar.value for scalar in scalars] == pytest.approx(losses, rel=1e-6)
 
 
 def test_threads_of_torch_are_given_back():

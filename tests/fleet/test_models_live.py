@@ -101,6 +101,44 @@ def test_a_callback_that_raises_stops_the_run(fleet):
     assert model.num_timesteps == fleet.trainings[-1].tasks["CartPole-v1"].n_timesteps > 0
 
 
+def test_false_stops_within_seconds(fleet):
+    """What a callback says takes 3 s and the round that is on its way at most, by the run's own clock."""
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    model.learn(10**6, lambda locals_, _: locals_["metrics"]["time/total_timesteps"] < 512)
+    run = fleet.trainings[-1]
+    assert run.status == "stopped"
+    rows = Journal.read(run.out).of(words.MetricsRecorded)
+    said = next(row.metrics["time/time_elapsed"] for row in rows if row.n_timesteps >= 512)
+    longest = max(row.metrics["round/time_s"] for row in rows)
+    assert rows[-1].metrics["time/time_elapsed"] - said <= 3.0 + longest
+    assert model.num_timesteps == rows[-1].n_timesteps
+
+
+def test_a_submitted_run_calls_back_in_a_thread(fleet, tmp_path, capsys):
+    """`submit` returns at once; the callback hears of rounds and its False stops; one that raises is said in a line."""
+    heard = []
+
+    def callback(locals_, globals_):
+        heard.append(locals_["metrics"]["time/total_timesteps"])
+        return heard[-1] < 512
+
+    model = drlnb.PPO("MlpPolicy", "CartPole-v1", **SMALL, fleet=fleet)
+    run = model.submit(10**6, callback, out=tmp_path / "a")
+    run.wait(60)
+    wait_until(lambda: heard and heard[-1] == model.num_timesteps, "the last round's news")
+    assert run.status == "stopped"
+    assert heard[:4] == [128, 256, 384, 512]
+
+    def broken(locals_, globals_):
+        raise ZeroDivisionError("mine")
+
+    run = model.submit(10**6, broken, out=tmp_path / "b")
+    run.wait(60)
+    assert run.status == "stopped"
+    told = []
+    wait_until(lambda: told.append(capsys.readouterr().err) or "ZeroDivisionError: mine" in "".join(told), "the line")
+
+
 def test_submit_returns_at_once_and_resume_goes_on_exactly(fleet, tmp_path):
     """Stopped three times wherever it was, resumed each time: the bits of one process that never stopped."""
     kwargs = {**SMALL, "normalize": True}

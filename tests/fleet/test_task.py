@@ -53,6 +53,16 @@ def test_a_wrong_setting_is_named_with_its_value(wrong, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("env", ["a:b:c", "my module:A-v0", "A-v0 ", ":A-v0", "A-v0:"])
+def test_a_malformed_id_is_refused_at_construction(env):
+    """One line with what an id looks like; nothing is imported or started for it."""
+    with pytest.raises(
+        ConfigError, match="env must be an id or module:id, without blanks and with one ':' at most"
+    ) as e:
+        Task(env)
+    assert repr(env) in str(e.value)
+
+
 def test_a_name_is_the_environments_id():
     """Characters that no file name bears become one dash."""
     assert names("CartPole-v1", "ale_py:ALE/Pong-v5") == ["CartPole-v1", "ale_py-ALE-Pong-v5"]
@@ -103,7 +113,8 @@ def test_an_unknown_decision_is_refused_with_the_nearest():
     with pytest.raises(ConfigError) as error:
         planner_names({"holds": "last", "hold": "clever"})
     assert str(error.value) == (
-        "unknown kind of planner 'holds'; did you mean 'hold'?; hold planner must be one of round, yield, last, got 'clever'"
+        "unknown kind of planner 'holds'; did you mean 'hold'?; "
+        "hold planner must be one of round, yield, last, got 'clever'"
     )
 
 
