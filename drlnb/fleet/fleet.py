@@ -111,6 +111,8 @@ class Fleet(Lending):
             own_workers = (n_workers or 1) if self._handle is not None else None
             self.pool = self._link.open_pool(n_slots, seats=seats, own_workers=own_workers)
         except BaseException:
+            if (link := getattr(self, "_link", None)) is not None:
+                link.close()  # its client, if it is ours, would go on
             self._finalizer()
             raise
         self._at_exit = close_at_exit(self)
@@ -202,6 +204,7 @@ class Fleet(Lending):
         planners: Mapping[str, str] | None = None,
         track: Any = None,
         env_timeout_s: float | None = 60.0,
+        settings: Mapping[str, Any] | None = None,
     ) -> Training:
         """Start training; return as soon as every environment has been tried and the run is registered.
 
@@ -221,11 +224,14 @@ class Fleet(Lending):
             Seconds that a collector's environments may take for one step (with the resets in it), or to be made; one
             that hangs longer is interrupted or killed, its collector is started again, and the third time in a row
             fails its task.  None: all time.
+        settings
+            Settings of scheduling to begin with, as ``{"warmup.collector_mode": "respawn"}``; :meth:`Training.set`
+            changes them later.
 
         Raises
         ------
         ConfigError
-            If tasks, planners, sinks or the directory are wrong.
+            If tasks, planners, settings, sinks or the directory are wrong.
         MissingExtra
             If a sink's library is not installed.
         EnvError
@@ -244,7 +250,7 @@ class Fleet(Lending):
                     if sinks and not training.tracked:
                         training.track(sinks)
                     return training
-        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s), "pool": self.shape}
+        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s, settings=settings), "pool": self.shape}
         where = Path(out) if out is not None else default_out()
         training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
         if sinks:
