@@ -21,8 +21,8 @@ _KEPT_WIDTHS = 3.0
 _DRIFT_WIDTHS = 2.0
 #: Rounds whose median says where durations are now.
 _LATEST = 5
-#: The regime has ended if the median of so many latest rounds lies so many widths off: three of five beyond 3 widths, or
-#: five of eight beyond 2 (one chance in a million in normal noise; three of five beyond 2 would be one in ten thousand).
+#: The regime has ended if the median of so many latest rounds lies so many widths off: three of five beyond 3 widths,
+#: or five of eight beyond 2 (one chance in a million in normal noise; three of five beyond 2 is one in ten thousand).
 #: Three widths alone miss every third shift from 9 to 6 s at 10 % jitter (docs/decisions/0008).
 _SHIFTS = ((_LATEST, 3.0), (8, 2.0))
 #: Least share kept, and largest relative width.

@@ -84,9 +84,7 @@ def test_three_widths_off_is_another_regime():
 def test_five_of_eight_two_widths_off_are_another_regime():
     """At 2.4 widths: five of the last eight end the regime, three of the last five do not."""
     assert stable_window([*STEADY, 2.34, 2.36, 2.35, 2.37, 2.35]).shifted
-    three = stable_window([*STEADY, 2.35, 2.36, 2.35])
-    assert not three.shifted
-    assert three.reason == "the last 5 rounds drift: median 2.35 s, before 2 s"
+    assert not stable_window([*STEADY, 2.35, 2.36, 2.35]).shifted
 
 
 def test_only_the_window_is_looked_at():
