@@ -22,7 +22,7 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         help="list (default), stop, pause, resume, set",
     )
     parser.add_argument("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on")
-    parser.add_argument("key", nargs="?", metavar="KEY", help="set: leasing.hold, task.priority, warmup.NAME, rl.NAME ...")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="set: leasing.NAME, task.priority, warmup.NAME, rl.NAME")
     parser.add_argument("value", nargs="?", metavar="VALUE", help="set: a number, a word, none, lin_NUMBER or JSON")
     parser.add_argument("--task", metavar="NAME", help="this task only (default: all tasks of the run)")
     parser.add_argument(

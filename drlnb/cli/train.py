@@ -1,6 +1,7 @@
 """``drlnb train ENV [ENV ...]``: train all tasks at once."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,15 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="planners, such as hold=last (default hold=round)",
+        help="planners, such as hold=last (default hold=yield); or auto, or seed: the patents' own rules",
+    )
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)",
     )
     parser.add_argument(
         "--track",
@@ -107,6 +116,11 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
     )
     parser.set_defaults(run=run, parser=parser)
     return parser
+
+
+def _planners(words: Sequence[str]) -> Mapping[str, str] | str:
+    """Read ``--planners``: one word that names a set of them, or KEY=VALUE words."""
+    return words[0] if len(words) == 1 and "=" not in words[0] else key_values("--planners", words)
 
 
 def _tasks(args: argparse.Namespace) -> list[Any]:
@@ -143,13 +157,15 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.fleet.planners import planner_names
     from drlnb.fleet.task import task_specs
     from drlnb.rl.algorithms import settings_class
+    from drlnb.rl.settings import parse_text
     from drlnb.rl.sinks import sinks_of
 
     tasks, sinks = _tasks(args), sinks_of(args.track)
     specs = task_specs(tasks)
-    planners = planner_names(key_values("--planners", args.planners))
+    planners = planner_names(_planners(args.planners))
+    settings = {key: parse_text(value) for key, value in key_values("--set", args.set).items()}
     out = args.out or default_out()
-    check(out, run_spec(specs, planners), args.on_existing)  # before a cluster is started
+    check(out, run_spec(specs, planners, settings=settings), args.on_existing)  # before a cluster is started
 
     from drlnb.cli.session import Session
 
@@ -158,5 +174,5 @@ def run(args: argparse.Namespace) -> int:
             session.say(line)
         slots = args.gpus or "auto"
         fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots, seats=args.seats or 1))
-        given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout}
+        given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout, "settings": settings}
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))

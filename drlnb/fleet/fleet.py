@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from drlnb.fleet import faces
 from drlnb.fleet.cluster import check_pool, close_at_exit, current_client, start_cluster, sweep
-from drlnb.fleet.existing import check
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
 from drlnb.fleet.lease import Lending
 from drlnb.fleet.link import connect
@@ -23,7 +22,7 @@ from drlnb.records.errors import ConfigError, PeerError
 from drlnb.rl.sinks import sinks_of
 from drlnb.runtime.rundir import RunDir
 
-__all__ = ["Fleet", "default_out", "launch", "resume", "run_spec"]
+__all__ = ["Fleet", "default_out", "launch", "run_spec"]
 
 #: Longest wait for the checkpoints of an own cluster's runs when it is closed, in seconds.
 _STOP_S = 60.0
@@ -201,7 +200,7 @@ class Fleet(Lending):
         *,
         out: str | Path | None = None,
         on_existing: str = "error",
-        planners: Mapping[str, str] | None = None,
+        planners: Mapping[str, str] | str | None = None,
         track: Any = None,
         env_timeout_s: float | None = 60.0,
         settings: Mapping[str, Any] | None = None,
@@ -217,7 +216,7 @@ class Fleet(Lending):
         on_existing
             What to do with a run that is there: ``error``, ``resume``, ``restart`` or ``overwrite``.
         planners
-            Decision -> planner's name, where it shall not be the default.
+            Decision -> planner's name, where it shall not be the default; or ``"seed"``: the patents' own rules.
         track
             ``tensorboard``, ``wandb``, ``mlflow``, a sink of your own, or several; :meth:`Training.track`.
         env_timeout_s
@@ -392,42 +391,3 @@ _own: "weakref.WeakValueDictionary[str, Fleet]" = weakref.WeakValueDictionary()
 def _goes_on(training: Training, out: str | Path | None) -> bool:
     same = out is None or Path(out).expanduser().absolute() == training.out
     return same and not training.ended and not training.closed
-
-
-def resume(
-    out: str | Path,
-    client: Any = None,
-    *,
-    n_workers: int | None = None,
-    slots: int | str = "auto",
-    seats: int | str | None = None,
-) -> Training:
-    """Go on with a run that was stopped or interrupted, from its last checkpoints.
-
-    Parameters
-    ----------
-    out
-        Its directory.
-    client, n_workers, slots, seats
-        As of :class:`Fleet`; a local cluster has by default what the run had.
-
-    Returns
-    -------
-    Training
-        Close its ``fleet`` when it has ended; otherwise that happens when this process ends.
-
-    Raises
-    ------
-    ConfigError
-        If no run is there, or it is finished.
-    RunLocked
-        If it is going on already.
-    """
-    spec = RunDir(out).read_spec()
-    check(out, spec, "resume")
-    pool = {} if client is not None else spec.get("pool", {})
-    if slots == "auto":
-        slots = pool.get("n_slots", "auto")
-    if seats is None:
-        seats = pool.get("seats", 1)
-    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots, seats=seats).go_on(out)

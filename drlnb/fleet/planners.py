@@ -14,6 +14,9 @@ from drlnb.records.errors import ConfigError
 
 __all__ = ["CHOICES", "planner_names"]
 
+#: Sets of planners by name.
+_SETS: Mapping[str, dict[str, str]] = {"auto": {}, "seed": {"hold": "round", "warmup": "seed"}}
+
 #: Setting -> values that it can be given while tasks run.
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yield")}
 
@@ -28,13 +31,14 @@ _BUILDERS: Mapping[str, Callable[[str], object]] = {
 }
 
 
-def planner_names(asked: Mapping[str, str] | None = None) -> dict[str, str]:
+def planner_names(asked: Mapping[str, str] | str | None = None) -> dict[str, str]:
     """Return the planner's name for each of the six decisions.
 
     Parameters
     ----------
     asked
-        Decision -> name, for those that shall differ from the default.
+        Decision -> name, for those that shall differ from the default; ``"auto"``: the defaults; ``"seed"``: the rules
+        of the patent that this project implements, where they differ.
 
     Raises
     ------
@@ -47,6 +51,10 @@ def planner_names(asked: Mapping[str, str] | None = None) -> dict[str, str]:
     'last'
     """
     names: dict[str, str] = dict(ROUND_DEFAULTS["planners"])
+    if isinstance(asked, str):
+        if asked not in _SETS:
+            raise ConfigError(f"planners must be {', '.join(map(repr, _SETS))} or decision -> name, got {asked!r}")
+        return names | _SETS[asked]
     problems = []
     for decision, name in (asked or {}).items():
         builder = _BUILDERS.get(decision)

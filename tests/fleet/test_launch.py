@@ -111,3 +111,45 @@ def test_what_is_no_cluster_is_refused_at_once(client, message):
     """No time is spent on what cannot be an address."""
     with pytest.raises(ConfigError, match=message):
         connect(client)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"leasing.hold": "last"}, "leasing.hold is a planner: planners={'hold': 'last'}"),
+        ({"warmup.planner": "saa"}, "warmup.planner is a planner: planners={'warmup': 'saa'}"),
+        ({"task.priority": 3}, "task.priority is a task's own: Task(..., priority=3)"),
+        ({"leasing.ttl_s": 3}, "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)"),
+        ({"warmup.rhoo": 3}, "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"),
+        ({"warmup.rho": 0, "warmup.window": 1.5}, "rho must be a finite number > 0, got 0"),
+    ],
+)
+def test_settings_that_a_run_cannot_begin_with(settings, said):
+    """Each in one line, with what to do; all of them are told."""
+    with pytest.raises(ConfigError) as error:
+        run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
+    assert said in str(error.value)
+    assert all(key.rpartition(".")[2] in str(error.value) for key in settings)
+
+
+def test_settings_reach_the_masters(link, tmp_path):
+    """As the round machine's configuration."""
+    link.spaces = {**link.spaces, "can_snapshot": True}
+    given = {"warmup.collector_mode": "respawn", "warmup.rho": 2, "leasing.switch_limit_frac": 0.5}
+    spec = run_spec(task_specs(["CartPole-v1"]), planner_names("seed"), settings=given)
+    launch(link, spec, tmp_path / "run").close()
+    assert link.created[0]["planners"]["hold"] == "round"
+    assert link.created[0]["planners"]["warmup"] == "seed"
+    assert link.created[0]["settings"] == {
+        "env_timeout_s": 60.0,
+        "switch_limit_frac": 0.5,
+        "warmup": {"collector_mode": "respawn", "rho": 2},
+    }
+
+
+def test_collectors_of_environments_without_snapshots_are_never_ended(link, tmp_path):
+    """Refused with the reason before anything is made."""
+    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings={"warmup.collector_mode": "respawn"})
+    with pytest.raises(ConfigError, match=r"task CartPole-v1: .*'respawn' needs environments that can be frozen"):
+        launch(link, spec, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
