@@ -5,18 +5,19 @@ import re
 import numpy as np
 import pytest
 
-from drlnb.planning.warmup import PLANNER_NAMES, WarmupMachine, saa_plan
+from drlnb.planning.warmup import PLANNER_NAMES, WarmupMachine, WarmupSettings, saa_plan
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import line_of, stream_of
 from drlnb.records.warmup import (
     CollectorReady,
+    RevokeStart,
     StartCollector,
     StopCollector,
     WarmupMeasured,
     WarmupPlanned,
     WarmupRegimeEnded,
 )
-from drlnb.sim.warmup import STARTS, WarmupWorkload, simulate_warmup
+from drlnb.sim.warmup import STARTS, WarmupWorkload, _Task, simulate_warmup
 
 SHORT = WarmupWorkload(n_rounds=40, n_workers=3)
 #: Rounds that count: the first tenth does not.
@@ -185,3 +186,25 @@ def test_the_prototypes_table(planner, rho, wait_s, idle_s):
 def test_start_modes_of_the_settings_can_be_simulated():
     """Each start mode has its measured distribution."""
     assert set(STARTS) == {"spawn", "zygote"}
+
+
+def test_a_start_happens_once_and_can_be_taken_back():
+    """The driver's side of a start: a new time replaces the old, a repeat does nothing, a revoked one never is."""
+    task = _Task(SHORT, WarmupSettings(collector_mode="respawn"), validate=False)
+    for after_s in (5.0, 1.0):
+        task._set_start(start(0, after_s))
+    task._set_start(start(1, 1.0))
+    task._revoke(RevokeStart(collector=1, node="n0", round=2, reason="x"))
+    task.clock.run(until_s=2.0)
+    task._set_start(start(0, 0.0))
+    assert task.started == [2, 0, 0]
+    task._set_start(start(2, 0.0))
+    task.clock.run(until_s=2.0)
+    task._revoke(RevokeStart(collector=2, node="n0", round=2, reason="x"))
+    task.up = [False] * 3
+    task.clock.run()
+    assert task.up == [True, False, False]
+
+
+def start(collector, after_s):
+    return StartCollector(collector=collector, node="n0", env_indices=(collector,), after_s=after_s, round=2)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from drlnb.planning.warmup.state import WarmupState
+from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
 from drlnb.records.distribution import HostCompleted, HostUnreachable
 from drlnb.records.placement import NodeLost
@@ -101,9 +102,11 @@ class Measuring(WarmupState):
         if event.version >= self.version:
             self.version, self.version_t = event.version, event.t
         trace = self.trace
-        if trace is not None and event.version == trace.round:
-            self._late_host(event)
-        if trace is None or event.version != trace.round + 1:
+        if trace is None:
+            return
+        if event.version == trace.round:
+            self._late_host(trace, event)
+        if event.version != trace.round + 1:
             return
         for i, member in enumerate(self.members):
             if member.node == event.host and i in trace.sent_t and i not in trace.arrival_t:
@@ -112,11 +115,11 @@ class Measuring(WarmupState):
         if trace.complete and not trace.closed:
             self._close()
 
-    def _late_host(self, event: HostCompleted) -> None:
+    def _late_host(self, trace: RoundTrace, event: HostCompleted) -> None:
         """Start whom a slow host has kept from a round in which others have acted already."""
         for i, member in enumerate(self.members):
-            if self.trace is not None and member.node == event.host and i not in self.trace.sent_t:
-                self.trace.broken = True
+            if member.node == event.host and i not in trace.sent_t:
+                trace.broken = True
                 self._arrived(i, event.t, round_=event.version)
 
     def _arrived(self, i: int, t: float, *, round_: int | None = None) -> None:
@@ -128,8 +131,8 @@ class Measuring(WarmupState):
             member.status = "up"
         elif self.resting:
             member.due = True
-            if self.trace is not None:
-                self.trace.broken = True
+            assert self.trace is not None
+            self.trace.broken = True
         else:
             self._start(i, 0.0, t, round_=round_)
 

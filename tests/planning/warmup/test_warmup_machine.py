@@ -379,6 +379,78 @@ def test_messages_name_the_state():
     assert task.machine.state == "ended"
 
 
+# ------------------------------------------------------------------ hosts and rounds that do not keep step
+def test_a_slow_host_does_not_hold_up_the_others():
+    """Collector 0 has acted in round 10 before n1 has its parameters: 1 is started when they come, for round 10."""
+    task = learned(nodes=["n0", "n1"], planner="cold")
+    task.send(task.t + 2.0)
+    task.completed("n0", task.t + 3.0)
+    task.ready(0, task.t + 1.0)
+    task.round += 1
+    task.arrived(0, at=task.t + 2.0)
+    late = task.completed("n1", task.t + 1.0, version=10)
+    assert late == (StartCollector(collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
+    task.ready(1, task.t + 1.0)
+    task.arrived(1, at=task.t + 1.0)
+    n_rows = len(task.machine.history.rows)
+    task.publish(task.t + 6.0)
+    assert len(task.machine.history.rows) == n_rows  # its gaps are no guide
+
+
+def test_a_round_whose_start_was_not_seen_is_measured_but_no_guide():
+    """Its length is not known; its starts are."""
+    task = learned()
+    task.round += 1
+    task.send(task.t + 2.0)
+    task.publish(task.t + 6.0)
+    task.ready(0, task.t + 1.0)
+    assert only(WarmupMeasured, task.ready(1, task.t, n_starting=2)).round == 11
+    assert task.machine.history.rows[-1].round == 8
+    assert len(task.machine.starts.samples("n0", "spawn", 2)) == 2 + 8 * 2 + 2
+
+
+def test_a_node_can_be_dropped_by_the_one_who_places():
+    """Its collectors are absent until they are placed again."""
+    task = learned(nodes=["n0", "n1"])
+    task.send(task.t + 2.0)
+    task.machine.drop("n1")
+    assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [0]
+
+
+def test_a_rest_can_be_ended_by_the_one_who_drives_rounds():
+    """As a person's resume: who is due starts."""
+    task = learned()
+    task.pause()
+    task.send(task.t + 2.0)
+    task.publish(task.t + 6.0)
+    assert [start.collector for start in task.machine.go_on(task.t + 1.0)] == [0, 1]
+    assert task.machine.go_on(task.t + 1.0) == ()
+
+
+def test_a_loss_elsewhere_is_nobodys():
+    """The node is not the collector's."""
+    task = learned(nodes=["n0", "n1"])
+    task.nodes = ("n7", "n7")
+    assert task.lost(0) == ()
+    assert task.machine.members[0].status == "up"
+
+
+def test_who_plans_nothing_hears_nothing_of_regimes():
+    """Mode keep: the change is taken over without a word."""
+    task = learned()
+    task.set("warmup.collector_mode", "keep")
+    assert kinds(task.arrived(0, at=task.t + 2.0)) == ["WarmupPlanned"]
+    assert task.machine.history.rows == []
+
+
+def test_a_broken_invariant_is_told():
+    """Whatever was put in by hand."""
+    task = learned()
+    task.machine.members[0].due = True
+    with pytest.raises(AssertionError, match="collector 0 waits for a person who has not paused"):
+        task.machine.check()
+
+
 # ------------------------------------------------------------------ the other planners
 def test_the_seeds_rule_counts_from_the_rounds_start():
     """Claim 8: rounds of 9 s, starts of 1 s: started 8 s after the round began, whoever has sent when."""
