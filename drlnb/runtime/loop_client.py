@@ -91,6 +91,8 @@ class LoopLease:
         self._serial: tuple[asyncio.Lock, ...] = ()
         self._computed_s = 0.0
         self._n_jobs = 0
+        #: When the last renewal that was answered was sent, on this process's clock.
+        self._good_t = 0.0
 
     @property
     def shown(self) -> Fence:
@@ -119,6 +121,7 @@ class LoopLease:
         self.slots, self.settings = tuple(grant["slots"]), grant["settings"]
         self._losing = asyncio.Event()
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
+        self._good_t = time.monotonic()
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
     async def _granted(self) -> Reply:
@@ -190,15 +193,13 @@ class LoopLease:
     # ------------------------------------------------------------------ keeping it
     async def _renew(self) -> None:
         """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
-        renew_s, patience_s = float(self.settings["renew_s"]), float(self.settings["holder_ttl_s"])
-        good_t = time.monotonic()
         while not self.lost:
-            await asyncio.sleep(renew_s)
+            await asyncio.sleep(float(self.settings["renew_s"]))
             sent_t = time.monotonic()
             if await self._renewed():
-                good_t = sent_t
-            elif time.monotonic() - good_t > patience_s:
-                self._lose(f"the pool did not answer for {patience_s:g} s")
+                self._good_t = sent_t
+            else:
+                self._despair()
 
     async def _renewed(self) -> bool:
         """Renew once; false if nobody answered."""
@@ -210,13 +211,22 @@ class LoopLease:
             self._lose(_WHY.get(reply["lost"], reply["lost"]).format_map(self.settings))
         return reply is not None
 
+    def _despair(self) -> None:
+        """Give up a lease that was not renewed for so long that the pool may soon lend its slots to others."""
+        patience_s = float(self.settings["holder_ttl_s"])
+        if time.monotonic() - self._good_t > patience_s:
+            self._lose(
+                f"it was not renewed for {patience_s:g} s: this process stood still, or the pool does not answer"
+            )
+
     def _lose(self, reason: str) -> None:
         if not self.lost and self._losing is not None:
             self.lost = reason
             self._losing.set()
 
     def check(self) -> None:
-        """Raise LeaseLost if it is lost."""
+        """Raise LeaseLost if it is lost; a process that stood still finds out here, before it uses the slot again."""
+        self._despair()
         if self.lost:
             raise LeaseLost(self.shown, self.lost)
 
@@ -261,6 +271,7 @@ class LoopLease:
         header = {"op": "job", "fence": self.fence, "slot": slot["slot"], "name": name, "rank": rank}
         header["n_slots"] = len(self.slots)
         async with self._serial[rank]:
+            self.check()
             self._n_jobs += 1
             answer = await self._compute(slot, header, payload, self._patience_s)
         if answer["op"] == "ran":
@@ -332,7 +343,7 @@ class LoopLease:
     async def _to_node(self, address: str, op: str, **message: Any) -> Any:
         if await self._reaches(address):
             return await getattr(self._client.rpc(address), op)(**message)
-        return await self._client.scheduler.drlnb_loop_compute(address=address, op=op, **message)
+        return await self._client.scheduler.drlnb_loop_compute(address=address, handler=op, **message)
 
     async def _reaches(self, address: str) -> bool:
         """Whether this client can speak with a node itself: with a gateway it cannot, and the scheduler passes on."""

@@ -166,9 +166,9 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         known = self._ends.get(Fence(epoch=fence[0], token=fence[1]))
         return {"lost": known} if "lost" in reply and known else reply
 
-    async def compute(self, address: str, op: str, payload: Any = b"", **message: Any) -> Any:
+    async def compute(self, address: str, handler: str, payload: Any = b"", **message: Any) -> Any:
         """Pass a message on to a node that the client cannot reach itself; the payload is not looked at."""
-        return await getattr(self.scheduler.rpc(address), op)(payload=payload, **message)
+        return await getattr(self.scheduler.rpc(address), handler)(payload=payload, **message)
 
     async def rows(self, since: int) -> dict[str, Any]:
         """Return the pool's rows from number `since` on."""

@@ -17,6 +17,8 @@ from drlnb.planning.replay import replay
 from drlnb.records import leasing
 from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
+from drlnb.runtime.loop_client import LoopLease
+from drlnb.runtime.parcels import pack_call
 from drlnb.views.leasing import gantt
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
@@ -273,9 +275,10 @@ def test_without_a_run_the_pool_keeps_its_journal():
         pids = asyncio.run(both())
         assert pids[0] == pids[2] != pids[1]
         _several_slots(fleet)
+        _relayed(fleet)
         journal = fleet.journal()
     names = [r.task.partition("/")[2] for r in journal.of(leasing.LeaseGranted)]
-    assert names == ["a", "b", "a", "a", "b", "one", "gang"]
+    assert names == ["a", "b", "a", "a", "b", "one", "gang", "relay"]
     assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
     assert [replay(stream).difference for stream in journal.streams.values()] == [None]
     assert gantt(journal).value("busy") == 0
@@ -307,6 +310,24 @@ def _several_slots(fleet):
         assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
 
 
+def _relayed(fleet):
+    """Reach a node through the scheduler, as where a gateway is between, with some megabytes."""
+    import numpy as np
+
+    client = fleet._link.client
+    loop = client.loop.asyncio_loop
+    lease = LoopLease(client, task="own-test/relay", round=1, relay=True)
+
+    def wait(work):
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    wait(lease.acquire())
+    sent = np.arange(1_500_000)
+    (answer,) = wait(lease.run("relay", pack_call(np.flip, (sent,), {})))
+    assert np.array_equal(lease.result(0, answer), sent[::-1])
+    wait(lease.release())
+
+
 @pytest.mark.cluster
 def test_what_goes_wrong_on_a_slot_is_told(quick):
     """Hanging, cancelled, unstoppable, killed: each costs no more than it must, and the next lease works."""
@@ -322,12 +343,6 @@ def test_what_goes_wrong_on_a_slot_is_told(quick):
     assert [reason for _, reason in ends(fleet)][2:] == ["slot-failed", "slot-failed", "returned"]
 
 
-def _sleep():
-    import time
-
-    time.sleep(60)
-
-
 def _hangs(fleet):
     """Silent for timeout_s, it is interrupted where it hangs and the lease goes on; saying progress, it may go on."""
     with fleet.lease(timeout_s=1.0) as lease:
@@ -340,9 +355,14 @@ def _hangs(fleet):
                 lease.progress()
             return "done"
 
+        def hang():
+            import time
+
+            time.sleep(60)
+
         with pytest.raises(TimeoutError, match="no sign of life for 1 s and was interrupted") as error:
-            lease.run(_sleep)
-        assert "in _sleep" in str(error.value.__cause__)
+            lease.run(hang)
+        assert "in hang" in str(error.value.__cause__)
         assert lease.run(work) == "done"
 
 
@@ -350,7 +370,7 @@ async def _cancelled(fleet):
     """`wait_for` around a submitted function stops it on the slot; the lease goes on with the next one."""
     async with fleet.lease() as lease:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(lease.submit(_sleep), 0.5)
+            await asyncio.wait_for(lease.submit(time.sleep, 60), 0.5)
         began = time.monotonic()
         assert await lease.submit(len, (1,)) == 1
         assert time.monotonic() - began < 20
@@ -380,7 +400,7 @@ def _killed(fleet):
         killer = threading.Timer(0.5, executor.kill)
         killer.start()
         with pytest.raises(LeaseLost, match="signal 9"):
-            lease.run(_sleep)
+            lease.run(time.sleep, 60)
         killer.join()
 
 
@@ -393,7 +413,7 @@ def test_a_lease_is_kept_while_its_holder_computes_elsewhere(quick):
         assert lease.run(len, (1,)) == 1
 
         with pytest.raises(LeaseLost, match=r"held for longer than leasing\.max_hold_s = 4 s"):
-            lease.run(_sleep)
+            lease.run(time.sleep, 60)
     with fleet.lease(wait_s=20.0) as lease:
         assert lease.run(len, (1,)) == 1
     assert [reason for _, reason in ends(fleet)] == ["expired", "returned"]
@@ -401,6 +421,7 @@ def test_a_lease_is_kept_while_its_holder_computes_elsewhere(quick):
 
 _HOLDER = """
     import sys, time, drlnb
+    from drlnb.records.errors import LeaseLost
 
     def forever():
         import time
@@ -409,19 +430,25 @@ _HOLDER = """
     if __name__ == "__main__":
         with drlnb.Fleet(sys.argv[1], slots=1) as fleet, fleet.lease(name="other") as lease:
             print(lease.run(len, (1,)), flush=True)
-            lease.run(forever)
+            if sys.argv[2] != "SIGSTOP":
+                lease.run(forever)
+            try:
+                while True:
+                    lease.run(len, (1,))
+            except LeaseLost as lost:
+                print(lost)
 """
 
 
 @pytest.mark.cluster
 def test_the_slot_of_a_dead_holder_is_free_again(quick, tmp_path):
-    """By Ctrl-C a holder gives its slot back; killed while its function runs, it loses it by the time to live."""
+    """By Ctrl-C a holder gives its slot back; killed or stopped it loses it by the time to live, and wakes up to it."""
     fleet = quick()
     fleet.journal()  # from here on
     script = tmp_path / "holder.py"
     script.write_text(textwrap.dedent(_HOLDER))
-    for how in (signal.SIGINT, signal.SIGKILL):
-        command = [sys.executable, str(script), fleet.address]
+    for how in (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP):
+        command = [sys.executable, str(script), fleet.address, how.name]
         holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             assert holder.stdout.readline() == "1\n"
@@ -429,8 +456,13 @@ def test_the_slot_of_a_dead_holder_is_free_again(quick, tmp_path):
             holder.send_signal(how)
             with fleet.lease(wait_s=15.0) as lease:
                 assert lease.run(len, (1, 2)) == 2
-            assert holder.wait(20) != 0
+                holder.send_signal(signal.SIGCONT)
+                said, _ = holder.communicate(timeout=20)
+                assert lease.run(len, (1, 2)) == 2
+            assert holder.returncode != 0 or how == signal.SIGSTOP
+            assert ("is lost: " in said) == (how == signal.SIGSTOP)
         finally:
             holder.kill()
             holder.communicate()
-    assert [reason for _, reason in ends(fleet)] == ["returned", "returned", "expired", "returned"]
+    assert [reason for _, reason in ends(fleet)][::2] == ["returned", "expired", "expired"]
+    assert {reason for _, reason in ends(fleet)[1::2]} == {"returned"}
