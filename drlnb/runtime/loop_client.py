@@ -324,8 +324,7 @@ class LoopLease:
 
     # ------------------------------------------------------------------ talking to others
     async def _ask(self, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Reply | None:
-        if self._client.scheduler is None:
-            raise ConnectionError("no connection")
+        self._check_client()
         reply: Reply | None = await asyncio.wait_for(getattr(self._client.scheduler, op)(**message), timeout_s)
         return reply
 
@@ -340,7 +339,12 @@ class LoopLease:
             return {"op": "died", "reason": f"its node {slot['node']} cannot be reached: {error}"}
         return reply or {"op": "died", "reason": f"its node {slot['node']} does not know drlnb any more"}
 
+    def _check_client(self) -> None:
+        if self._client.status != "running" or self._client.scheduler is None:
+            raise ConnectionError("no connection")
+
     async def _to_node(self, address: str, op: str, **message: Any) -> Any:
+        self._check_client()
         if await self._reaches(address):
             return await getattr(self._client.rpc(address), op)(**message)
         return await self._client.scheduler.drlnb_loop_compute(address=address, handler=op, **message)

@@ -243,3 +243,30 @@ def test_a_signal_interrupts_a_function_and_nothing_else(owner):
         assert owner.run(lambda: 1) == 1
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.gpu
+def test_tensors_come_back_from_a_device_and_its_memory_is_free_again():
+    """What a function returns is on the CPU, parameters and optimizers, too; the end of the lease frees the device."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    owner = Owner()
+    owner.jobs._device = "cuda"
+    torch.zeros(1, device="cuda")
+    before = torch.cuda.memory_allocated()
+
+    def train():
+        model = torch.nn.Linear(256, 256).to(here().device)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(1, 256, device=here().device)).sum().backward()
+        optimizer.step()
+        here().state.update(model=model, optimizer=optimizer)
+        return model.state_dict(), optimizer.state_dict(), model.weight, torch.ones(3, device=here().device)
+
+    weights, moments, weight, ones = owner.run(train)
+    found = [*weights.values(), weight, ones, moments["state"][0]["exp_avg"]]
+    assert {tensor.device.type for tensor in found} == {"cpu"}
+    assert torch.equal(weight, weights["weight"])
+    assert torch.cuda.memory_allocated() > before
+    owner.jobs.end(Fence(epoch=1, token=1))
+    assert torch.cuda.memory_allocated() == before
