@@ -10,7 +10,8 @@ from drlnb.rl.register import register_environments
 
 if TYPE_CHECKING:
     from drlnb.fleet.callbacks import BaseCallback, CallbackList
-    from drlnb.fleet.fleet import Fleet, resume
+    from drlnb.fleet.fleet import Fleet
+    from drlnb.fleet.going_on import resume
     from drlnb.fleet.models import DQN, GPF, PPO
     from drlnb.fleet.recording import play
     from drlnb.fleet.stock_callbacks import (
@@ -60,7 +61,7 @@ _HOMES = {
     "Task": "drlnb.fleet.task",
     "Training": "drlnb.fleet.training",
     "play": "drlnb.fleet.recording",
-    "resume": "drlnb.fleet.fleet",
+    "resume": "drlnb.fleet.going_on",
 }
 
 register_environments()

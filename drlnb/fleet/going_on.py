@@ -1,0 +1,50 @@
+"""How does a run go on that was stopped or interrupted?  On a fleet of the kind that it had."""
+
+from pathlib import Path
+from typing import Any
+
+from drlnb.fleet.existing import check
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.training import Training
+from drlnb.runtime.rundir import RunDir
+
+__all__ = ["resume"]
+
+
+def resume(
+    out: str | Path,
+    client: Any = None,
+    *,
+    n_workers: int | None = None,
+    slots: int | str = "auto",
+    seats: int | str | None = None,
+) -> Training:
+    """Go on with a run that was stopped or interrupted, from its last checkpoints.
+
+    Parameters
+    ----------
+    out
+        Its directory.
+    client, n_workers, slots, seats
+        As of :class:`Fleet`; a local cluster has by default what the run had.
+
+    Returns
+    -------
+    Training
+        Close its ``fleet`` when it has ended; otherwise that happens when this process ends.
+
+    Raises
+    ------
+    ConfigError
+        If no run is there, or it is finished.
+    RunLocked
+        If it is going on already.
+    """
+    spec = RunDir(out).read_spec()
+    check(out, spec, "resume")
+    pool = {} if client is not None else spec.get("pool", {})
+    if slots == "auto":
+        slots = pool.get("n_slots", "auto")
+    if seats is None:
+        seats = pool.get("seats", 1)
+    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots, seats=seats).go_on(out)

@@ -1,0 +1,45 @@
+"""The number of seats at the door: what is wrong is told before a cluster is started."""
+
+import pytest
+
+import drlnb
+from drlnb.cli.main import main
+from drlnb.cli.parser import seat_count
+from drlnb.fleet import fleet as module
+from drlnb.fleet.cluster import check_pool
+from drlnb.records.errors import ConfigError
+
+
+@pytest.mark.parametrize("seats", [0, -1, 5, 2.0, True, "2", "all", None])
+def test_a_wrong_number_of_seats_starts_nothing(monkeypatch, seats):
+    """`Fleet(seats=...)`: one line with the limits and the value."""
+    monkeypatch.setattr(module, "start_cluster", lambda n: pytest.fail("a cluster was started"))
+    with pytest.raises(ConfigError) as caught:
+        drlnb.Fleet(slots=1, seats=seats)
+    assert str(caught.value) == f"seats must be 'auto' or a whole number from 1 to 4, got {seats!r}"
+
+
+def test_other_numbers_are_checked_as_before():
+    """`slots` and `n_workers` are whole numbers from 1 on; slots may be auto."""
+    assert check_pool(None, "auto", 1) is None
+    assert check_pool(2, 3, "auto") == 3
+    with pytest.raises(ConfigError, match=r"slots must be 'auto' or a whole number >= 1, got 0"):
+        check_pool(None, 0, 1)
+    with pytest.raises(ConfigError, match=r"n_workers must be a whole number >= 1, got True"):
+        check_pool(True, 1, 1)
+
+
+def test_seats_are_read_from_the_command_line():
+    """A number or auto."""
+    assert [seat_count(text) for text in ("1", "4", "auto")] == [1, 4, "auto"]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "5", "two", "1.5", "", "Auto"])
+def test_wrong_seats_on_the_command_line_are_one_line(capsys, monkeypatch, text):
+    """Exit code 2 and one line on standard error that names the option, the limits and what was typed."""
+    monkeypatch.setattr(module, "start_cluster", lambda n: pytest.fail("a cluster was started"))
+    assert main(["train", "CartPole-v1", f"--seats={text}"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert "--seats" in said[0]
+    assert "must be 'auto' or a whole number from 1 to 4, got" in said[0]

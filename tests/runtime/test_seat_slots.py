@@ -1,0 +1,130 @@
+"""Which slots does a pool open for so many devices and seats, and what does it refuse?  No process is started."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from drlnb.runtime.broker_nodes import Nodes
+from drlnb.runtime.protocol import SEATS
+
+GPU = {"uuid": "GPU-1", "index": 0, "name": "x"}
+
+
+class Broker:
+    """Hears what the register asks of it."""
+
+    def __init__(self):
+        self.asked = []
+        self.opened = []
+        plugin = SimpleNamespace(open=lambda devices, limits: self.opened.append((devices, limits)))
+        self.scheduler = SimpleNamespace(plugins={SEATS: plugin})
+
+    async def ask_node(self, node, op, timeout_s, /, **message):
+        self.asked.append((node, op, message))
+
+
+def _nodes(*rows):
+    nodes = Nodes(Broker())
+    for i, row in enumerate(rows or ({},)):
+        plain = {"host": "h", "n_cpus": 8, "devices": [], "why_no_cuda": "none", "address": f"tcp://{i}"}
+        nodes.rows[str(i)] = plain | row
+    return nodes
+
+
+def _open(nodes, n_slots, seats=1):
+    return asyncio.run(nodes.open_slots(n_slots, seats))
+
+
+def _given(nodes):
+    return {slot: row["device"] for slots in nodes.given.values() for slot, row in slots.items()}
+
+
+def test_one_seat_leaves_the_names_as_they_are():
+    """Two virtual slots: 0/cpu0 and 0/cpu1, device cpu."""
+    nodes = _nodes()
+    assert _open(nodes, 2) == {"ok": True}
+    assert _given(nodes) == {"0/cpu0": "cpu", "0/cpu1": "cpu"}
+    assert nodes.notices == ["no CUDA device (none): training on 2 virtual CPU slots"]
+
+
+def test_seats_of_a_virtual_device_share_its_name():
+    """`slots` counts devices: 2 devices with 3 seats are 6 slots."""
+    nodes = _nodes()
+    _open(nodes, 2, 3)
+    assert _given(nodes) == {f"0/cpu{k}/{seat}": f"cpu:{k}" for k in range(2) for seat in range(3)}
+    assert nodes.notices == ["no CUDA device (none): training on 2 virtual CPU devices with seats: 3"]
+    (asked,) = nodes.broker.asked
+    assert [row["slot"] for row in asked[2]["slots"]] == list(_given(nodes))
+
+
+def test_seats_of_a_cuda_device_share_its_uuid():
+    """Each executor gets CUDA_VISIBLE_DEVICES of the one UUID; cores do not count there."""
+    nodes = _nodes({"devices": [GPU], "n_cpus": 1})
+    _open(nodes, None, 4)
+    assert _given(nodes) == {f"0/gpu0/{seat}": "cuda:GPU-1" for seat in range(4)}
+    plain = _nodes({"devices": [GPU]})
+    _open(plain, None)
+    assert _given(plain) == {"0/gpu0": "cuda:GPU-1"}
+
+
+def test_auto_begins_with_one_seat_and_names_the_limits():
+    """8 cores for 2 virtual devices: at most 4 seats each; the plugin takes them on."""
+    nodes = _nodes()
+    _open(nodes, 2, "auto")
+    assert _given(nodes) == {"0/cpu0/0": "cpu:0", "0/cpu1/0": "cpu:1"}
+    ((devices, limits),) = nodes.broker.opened
+    assert devices == [("0", "0/cpu0", "cpu:0"), ("0", "0/cpu1", "cpu:1")]
+    assert limits == {"0/cpu0": (4, "at most 4 seats"), "0/cpu1": (4, "at most 4 seats")}
+
+
+def test_workers_of_one_machine_share_its_cores():
+    """Two workers on a machine of 4 cores, one device each: 2 seats each, not 4."""
+    nodes = _nodes({"n_cpus": 4}, {"n_cpus": 4})
+    _open(nodes, 2, "auto")
+    ((_, limits),) = nodes.broker.opened
+    assert limits == dict.fromkeys(("0/cpu0", "1/cpu0"), (2, "4 CPU cores for 2 devices"))
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "seats", "message"),
+    [
+        (1, 0, "seats must be 'auto' or a whole number from 1 to 4, got 0"),
+        (1, -2, "seats must be 'auto' or a whole number from 1 to 4, got -2"),
+        (1, 5, "seats must be 'auto' or a whole number from 1 to 4, got 5"),
+        (1, "many", "seats must be 'auto' or a whole number from 1 to 4, got 'many'"),
+        (4, 3, "seats 3: a device here has room for 2 (8 CPU cores for 4 devices)"),
+        (9, 1, "--gpus 9: the cluster has 8 CPU cores for virtual slots"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_opened(n_slots, seats, message):
+    """One clear line with the limit and the value; the next request may be a good one."""
+    nodes = _nodes()
+    assert _open(nodes, n_slots, seats) == {"error": "ConfigError", "message": message}
+    assert (nodes.given, nodes.opened) == ({}, False)
+    assert _open(nodes, 1, 2) == {"ok": True}
+
+
+def test_a_pool_is_what_it_was_opened_as():
+    """Who names no number takes it as it is; who names another is told what it is."""
+    nodes = _nodes()
+    _open(nodes, 2, 2)
+    assert _open(nodes, None) == _open(nodes, 2) == _open(nodes, 2, 2) == {"ok": True}
+    assert _open(nodes, 3)["message"] == (
+        "this cluster's pool has 2 devices (seats: 2) already; --gpus 3 asks for another"
+    )
+    assert _open(nodes, None, "auto")["message"] == (
+        "this cluster's pool has seats 2 already; seats auto asks for another"
+    )
+    assert "from 1 to 4" in _open(nodes, None, 7)["message"]
+
+
+def test_a_slot_that_is_closed_goes_on_with_its_epoch():
+    """Given again, its next executor has a higher epoch than any before."""
+    nodes = _nodes()
+    _open(nodes, 1, 2)
+    nodes.given["0"]["0/cpu0/1"]["epoch"] = 7
+    row = nodes.take("0/cpu0/1")
+    assert list(_given(nodes)) == ["0/cpu0/0"]
+    nodes.give("0", "0/cpu0/1", "cpu:0", epoch=row["epoch"])
+    assert nodes.given["0"]["0/cpu0/1"] == {"slot": "0/cpu0/1", "device": "cpu:0", "up": False, "epoch": 7}

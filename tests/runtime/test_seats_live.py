@@ -1,0 +1,130 @@
+"""Several executors on one device, in real processes: fixed, found by a probe, closed again and opened again."""
+
+import os
+
+import numpy as np
+import pytest
+from distributed import Client
+
+import drlnb
+from drlnb.records import leasing, seats
+from drlnb.records.errors import ConfigError
+from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.seats import SeatsPlugin
+from drlnb.views.leasing import gantt
+from tests.runtime.laws import check_laws
+from tests.runtime.live import titled, wait_until
+
+pytestmark = pytest.mark.cluster
+
+#: A probe needs room for a second seat.
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU core carries one seat")
+
+
+def _tasks(n, steps=4096, first=0):
+    small = {"n_steps": 32, "n_envs": 8, "batch_size": 64, "n_epochs": 10}
+    return [drlnb.Task("CartPole-v1", total_timesteps=steps, seed=first + i, **small) for i in range(n)]
+
+
+def _of(journal, *kinds):
+    return [record for name, one in journal.streams.items() if name.startswith("seats-") for record in one.of(*kinds)]
+
+
+@two_cores
+def test_two_seats_of_one_device_are_two_slots_with_an_executor_each(tmp_path):
+    """`Fleet(slots=1, seats=2)`: 0/cpu0/0 and 0/cpu0/1 on one virtual device; both are used, each has its lane."""
+    with drlnb.Fleet(slots=1, seats=2) as fleet:
+        assert [(slot.slot, slot.device) for slot in fleet.slots] == [("0/cpu0/0", "cpu:0"), ("0/cpu0/1", "cpu:0")]
+        assert fleet.shape == {"n_slots": 1, "n_workers": 1, "seats": 2}
+        run = fleet.train(_tasks(3), out=tmp_path / "r")
+        run.wait(timeout_s=90)
+        assert {task.state for task in run.tasks.values()} == {"done"}
+        with pytest.raises(ConfigError, match="pool has seats 2 already; seats 3 asks for another"):
+            drlnb.Fleet(fleet.address, seats=3)
+    journal = check_laws(tmp_path / "r")
+    added = {
+        (one["name"], one["device"]) for one in next(iter(journal.streams.values())).header.snapshot["table"]["slots"]
+    }
+    added |= {(one.slot, one.device) for one in journal.of(leasing.SlotAdded)}
+    assert added == {("0/cpu0/0", "cpu:0"), ("0/cpu0/1", "cpu:0")}
+    assert {slot for one in journal.of(leasing.LeaseGranted) for slot in one.slots} == {"0/cpu0/0", "0/cpu0/1"}
+    lanes = [lane["label"] for lane in gantt(journal).facts["lanes"]]
+    assert set(lanes[:2]) == {"0/cpu0/0", "0/cpu0/1"}
+
+
+def test_more_seats_than_cores_are_refused_in_one_line():
+    """Four seats of as many virtual devices as there are cores: the line says what there is room for."""
+    n = len(os.sched_getaffinity(0))
+    with pytest.raises(
+        ConfigError, match=r"^seats 4: a device here has room for 1 \(\d+ CPU cores?( for \d+ devices)?\)$"
+    ):
+        drlnb.Fleet(slots=n, seats=4)
+
+
+@two_cores
+def test_a_probe_finds_seats_and_changes_nothing_of_what_is_learnt(tmp_path):
+    """`seats="auto"`: measured, planned, journalled, replayed; parameters are bitwise those of one seat."""
+    learnt = {}
+    for name, number in (("one", 1), ("auto", "auto")):
+        with drlnb.Fleet(slots=1, seats=number) as fleet:
+            run = fleet.train(_tasks(3, steps=20_480), out=tmp_path / name)
+            run.wait(timeout_s=180)
+            assert not [text for text in run.notices if "Traceback" in text]
+            learnt[name] = {task: run.load(task).parameters for task in run.tasks}
+    journal = check_laws(tmp_path / "auto")
+    (planned,) = _of(journal, seats.ProbePlanned)[:1]
+    assert planned.n_most == 2 if len(os.sched_getaffinity(0)) == 2 else planned.n_most >= 2
+    measured = _of(journal, seats.SeatsMeasured)
+    assert [one.n_seats for one in measured][: planned.n_most] == list(range(1, planned.n_most + 1))
+    chosen = _of(journal, seats.SeatsPlanned)[0]
+    assert chosen.rates[0] == 1.0
+    assert len(chosen.rates) == planned.n_most
+    assert _of(journal, seats.SeatsSet)[0].n_seats == chosen.n_seats
+    assert learnt["one"].keys() == learnt["auto"].keys()
+    for task, parameters in learnt["one"].items():
+        assert np.array_equal(parameters, learnt["auto"][task]), task
+    held = [one for one in journal.of(leasing.LeaseReleased) if one.task.startswith("seats/")]
+    assert {one.reason for one in held} == {"returned"}
+
+
+@two_cores
+def test_seats_are_closed_when_one_task_is_left_and_opened_again_for_others(foreign_cluster, tmp_path):
+    """A seat leaves the pool while nobody holds it, its process ends; when tasks come, it is probed and comes back."""
+    with Client(_address(foreign_cluster), set_as_default=False) as client:
+        client.register_plugin(BrokerPlugin())
+        # Any second executor pays, and a probe may follow another at once.
+        client.register_plugin(SeatsPlugin({"again_s": 0.5, "again_max_s": 0.5, "margin_frac": 1e-9, "probe_s": 1.0}))
+        with drlnb.Fleet(client, slots=1, seats="auto") as fleet:
+            run = fleet.train([*_tasks(1, steps=400_000), *_tasks(1, steps=4096, first=7)], out=tmp_path / "a")
+            node = next(iter({slot.node for slot in fleet.slots}))
+            wait_until(lambda: run.tasks["CartPole-v1-s7"].state == "done", "the short task's end")
+            wait_until(lambda: len(_plans(run)) >= 2, "two plans")
+            executors = lambda: titled(f"drlnb executor {node}/cpu0", os.getpid())  # noqa: E731
+            wait_until(lambda: len(executors()) == 1, "one executor left", 30.0)
+            other = fleet.train(_tasks(1, steps=100_000, first=9), out=tmp_path / "b")
+            wait_until(lambda: len(_plans(run)) >= 3, "a third plan")
+            wait_until(lambda: len(executors()) == _plans(run)[2].n_seats, "its executors", 30.0)
+            for one in (run, other):
+                one.stop()
+                one.wait(timeout_s=60)
+                assert not [text for text in one.notices if "Traceback" in text]
+    journal = check_laws(tmp_path / "a")
+    plans = _of(journal, seats.SeatsPlanned)
+    assert plans[1].reason == "one seat: one task computes here"
+    second = f"{node}/cpu0/1"
+    assert [one.slot for one in journal.of(leasing.SlotClosed)][:1] == ([second] if plans[0].n_seats == 2 else [])
+    added = [one.slot for one in journal.of(leasing.SlotAdded) if one.slot == second]
+    assert len(added) >= (plans[0].n_seats == 2) + (plans[2].n_seats == 2)
+    for one in journal.of(leasing.LeaseReleased):
+        assert one.reason in {"returned", "yielded", "task-stopped"}, one
+
+
+def _plans(run):
+    return _of(run.journal(), seats.SeatsPlanned)
+
+
+def _address(scheduler_file):
+    import json
+    from pathlib import Path
+
+    return json.loads(Path(scheduler_file).read_text())["address"]
