@@ -199,7 +199,7 @@ def test_a_start_happens_once_and_can_be_taken_back():
     task._set_start(start(0, 0.0))
     assert task.started == [2, 0, 0]
     task._set_start(start(2, 0.0))
-    task.clock.run(until_s=2.0)
+    task.clock.run(until_s=task.clock.now)
     task._revoke(RevokeStart(collector=2, node="n0", round=2, reason="x"))
     task.up = [False] * 3
     task.clock.run()
