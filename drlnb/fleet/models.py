@@ -23,7 +23,7 @@ class PPO(Algorithm):
         Gymnasium id, ``module:Id-v0``, an environment made by ``gymnasium.make``, or a class or function that returns
         one.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf, normalize_advantage, \
-ent_coef, vf_coef, max_grad_norm, target_kl, policy_kwargs
+ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kwargs
         Settings, see :class:`drlnb.rl.ppo_settings.PpoSettings`; a schedule is a number or ``lin_x``.
     tensorboard_log
         Folder of event files, one folder ``NAME_1``, ``NAME_2``, ... in it per budget, as in Stable-Baselines3; takes
@@ -42,6 +42,8 @@ ent_coef, vf_coef, max_grad_norm, target_kl, policy_kwargs
         As of :class:`drlnb.Task`: names, or ``{name: arguments}``, innermost first.
     fleet
         Where to train; None: the fleet that is up in this process, else one of its own when it is needed.
+    use_masking
+        Forbidden actions get probability 0, as of sb3-contrib's ``MaskablePPO``.
     normalize
         Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
 

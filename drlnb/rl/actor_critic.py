@@ -16,7 +16,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl import explicit
 from drlnb.rl.activations import BY_HAND
 from drlnb.rl.kept import Kept
-from drlnb.rl.layout import Layout, check_policy, is_module, layout_of
+from drlnb.rl.layout import Layout, check_exploration, check_policy, is_module, layout_of
 from drlnb.rl.modules import build, check, module_layout
 from drlnb.rl.networks import dense, initial, views
 from drlnb.rl.normalise import normalise
@@ -81,7 +81,7 @@ class MlpTowers:
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs ``(B, width)`` and values ``(B,)``; gradients are recorded."""
-        outputs = dense(self.leaves, "pi", "action", obs, self._activate)
+        outputs = dense(self.leaves, "pi", "action", obs, self._activate, features=self.layout.head.kind == "sde")
         return outputs, dense(self.leaves, "vf", "value", obs, self._activate)[:, 0]
 
     def values(self, obs: Tensor) -> Tensor:
@@ -176,4 +176,5 @@ def make_networks(spec: TaskSpec, device: torch.device) -> MlpTowers | ModuleNet
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
     check_policy(spec)
+    check_exploration(spec)
     return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

@@ -40,10 +40,12 @@ class NumpyMlp:
         One of :data:`drlnb.rl.activations.NAMES`.
     scaled
         Observations are images and are divided by 255.
+    features
+        The last hidden layer's outputs follow the outputs.
     """
 
-    def __init__(self, activation: str, *, scaled: bool = False) -> None:
-        self._activate, self._scaled = numpy_function(activation), scaled
+    def __init__(self, activation: str, *, scaled: bool = False, features: bool = False) -> None:
+        self._activate, self._scaled, self._features = numpy_function(activation), scaled, features
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -66,7 +68,7 @@ class NumpyMlp:
         weight, bias = self._layers[-1]
         outputs: np.ndarray = x @ weight
         outputs += bias
-        return outputs
+        return np.concatenate((outputs, x), axis=1) if self._features else outputs
 
 
 class Actor:
@@ -108,9 +110,11 @@ class Actor:
         self._start = np.asarray(space.get("start", 0))
         self._action_shape = tuple(space.get("shape", ()))
         self._action_dtype = np.dtype(space.get("dtype", "int64"))
-        if self.head.kind == "box":
+        if self.head.continuous:
             self._low, self._high = bounds(space)
-        self._network: Network = network or NumpyMlp(self.layout.activation, scaled=self.layout.scaled)
+        self._network: Network = network or NumpyMlp(
+            self.layout.activation, scaled=self.layout.scaled, features=self.head.kind == "sde"
+        )
         self._std = self._log_std = None
         self._rng = generator(spec.seed, EXPLORE)
 
@@ -190,7 +194,7 @@ class Actor:
         kind = self.head.kind
         if kind == "discrete":
             return (actions + self._start).tolist()
-        if kind == "box":
+        if self.head.continuous:
             actions = np.clip(actions, self._low, self._high)
         elif kind == "multidiscrete":
             actions = actions + self._start
@@ -223,7 +227,8 @@ class Actor:
         outputs = self.forward(rows)
         if action_masks is not None:
             outputs = masked(outputs, self._allowed(action_masks, len(rows), single))
-        noise = np.zeros(outputs.shape, np.float32) if deterministic else self.head.draw(self._rng, outputs.shape)
+        shape = len(outputs), self.head.noise_width
+        noise = np.zeros(shape, np.float32) if deterministic else self.head.draw(self._rng, shape)
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
 

@@ -127,11 +127,12 @@ def check_fit(spec: TaskSpec) -> None:
     ConfigError, UnsupportedSpace
         With what would serve them.
     """
-    from drlnb.rl.layout import check_policy
+    from drlnb.rl.layout import check_exploration, check_policy
     from drlnb.rl.masks import check_masks
 
     check_policy(spec)
     check_masks(spec)
+    check_exploration(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
 

@@ -151,11 +151,11 @@ class Collector:
         self.actor.load(parameters)
         done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
-        noise = self._noises(round, n_steps)
+        hold, noise = self._noises(round, n_steps)
         n, masked = len(self.env_indices), self._masks is not None
         run = _Run(round, n_steps, n, self._current, self.actor.head, masked=masked)
         for t in range(n_steps):
-            self._step(t, run, noise[t])
+            self._step(t, run, noise[t // hold])
             if on_step is not None:
                 on_step()
         arrays = self._arrays(run)
@@ -177,13 +177,20 @@ class Collector:
             "episodes": self._episodes(run),
         }
 
-    def _noises(self, round: int, n_steps: int) -> np.ndarray:
-        """Return the round's acting noise; float32, shape ``(n_steps, environments of the task, width)``."""
-        head = self.actor.head
-        noise = np.zeros((n_steps, self.spec.n_envs, head.width), np.float32)
+    def _noises(self, round: int, n_steps: int) -> tuple[int, np.ndarray]:
+        """Return for how many steps each draw holds, and the round's acting noise.
+
+        It is float32, of the shape ``(draws, environments of the task, noise_width)``.
+        """
+        head, hold = self.actor.head, 1
+        if head.kind == "sde":  # drawn at the round's start, and every so many steps
+            every = int(self.spec.hyperparameters.get("sde_sample_freq", -1))
+            hold = every if every > 0 else n_steps
+        shape = -(-n_steps // hold), head.noise_width
+        noise = np.zeros((shape[0], self.spec.n_envs, shape[1]), np.float32)
         for column, index in enumerate(self.env_indices):
-            noise[:, index] = self._noise.block(column, round, (n_steps, head.width), noise=head.noise)
-        return noise
+            noise[:, index] = self._noise.block(column, round, shape, noise=head.noise)
+        return hold, noise
 
     def _episodes(self, run: "_Run") -> list[list[float]]:
         """Return raw returns and lengths; with wrappers as the tallies beneath them say."""

@@ -4,11 +4,13 @@ Functions of the network's outputs, no objects: building a ``torch.distributions
 pass of a small network.  Legend: B samples, W outputs, D dimensions or decisions.
 """
 
+from math import log, pi
+
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from drlnb.rl.heads import Head
+from drlnb.rl.heads import SDE_EPSILON, Head
 from drlnb.rl.losses import categorical, gaussian
 
 __all__ = ["evaluate", "sample"]
@@ -26,13 +28,20 @@ def evaluate(head: Head, outputs: Tensor, actions: Tensor, log_std: Tensor | Non
     actions
         As a fragment holds them: ``(B,)`` int64, or ``(B, D)``; boxes unclipped.
     log_std
-        Of a box; shape ``(W,)``.
+        Of a box, shape ``(W,)``; of state-dependent exploration, ``(L, d)``.
     """
     if head.kind == "discrete":
         return categorical(outputs, actions)
     if head.kind == "box":
         assert log_std is not None
         return gaussian(outputs, log_std, actions)
+    if head.kind == "sde":
+        assert log_std is not None
+        d = head.sizes[0]
+        variance = outputs[:, d:].detach().square() @ log_std.exp().square() + SDE_EPSILON
+        spread = variance.log() + log(2.0 * pi)
+        log_p = -0.5 * ((actions - outputs[:, :d]).square() / variance + spread).sum(1)
+        return log_p, 0.5 * (spread + 1.0).sum(1).mean()
     if head.kind == "multibinary":
         log_p = -softplus((1.0 - 2.0 * actions) * outputs).sum(1)
         probs = torch.sigmoid(outputs)
@@ -42,7 +51,12 @@ def evaluate(head: Head, outputs: Tensor, actions: Tensor, log_std: Tensor | Non
 
 
 def sample(head: Head, outputs: Tensor, noise: Tensor, std: Tensor | None = None) -> Tensor:
-    """Return actions for outputs and noise of the head's kind, both ``(B, W)``; noise 0: the most likely ones."""
+    """Return actions for outputs ``(B, W)`` and noise of the head's kind; noise 0: the most likely ones."""
+    if head.kind == "sde":
+        assert std is not None
+        d, n = head.sizes
+        matrices = noise.reshape(len(noise), n, d) * std
+        return outputs[:, :d] + torch.bmm(outputs[:, None, d:], matrices)[:, 0]
     if head.kind == "box":
         return outputs + std * noise
     perturbed = outputs + noise

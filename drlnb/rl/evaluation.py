@@ -167,7 +167,7 @@ def _play(
         columns = list(playing)
         outputs = actor.forward(np.stack([obs[column] for column in columns]))
         outputs = masked(outputs, np.stack([masks[c](infos[c]) for c in columns])) if masks else outputs
-        noise = np.zeros((len(columns), actor.head.width), np.float32)
+        noise = np.zeros((len(columns), actor.head.noise_width), np.float32)
         if not deterministic:
             noise[:] = [actor.head.draw(rngs[playing[column]], noise.shape[1:]) for column in columns]
         actions = actor.to_env(actor.sample(outputs, noise))

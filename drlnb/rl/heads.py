@@ -10,7 +10,13 @@ discrete       logits                     Gumbel                      ``(...)`` 
 multidiscrete  logits, side by side       Gumbel                      ``(..., d)`` int64, each from 0
 multibinary    logits of 1                logistic                    ``(..., d)`` int64, 0 or 1
 box            means                      standard normal             ``(..., d)`` float32, unclipped
+sde            means, then L features     standard normal, ``L d``    ``(..., d)`` float32, unclipped
 =============  =========================  ==========================  =============================================
+
+``sde`` is generalised state-dependent exploration (gSDE; Raffin et al. 2021, arXiv 2005.05719), of boxes, as
+Stable-Baselines3 has it: ``a = mean + h E`` with the policy's last features h and a matrix E of deviates with standard
+deviations ``exp(log_std)``, shape ``(L, d)``, drawn now and then; so the variance of an action is
+``h^2 exp(log_std)^2 + 1e-6``.  No gradient goes through h.
 """
 
 from collections.abc import Mapping
@@ -21,13 +27,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Head", "Noise", "bounds"]
+__all__ = ["SDE_EPSILON", "Head", "Noise", "bounds"]
 
 #: Distributions that acting noise is drawn from.
 Noise = Literal["gumbel", "logistic", "normal"]
 
+#: Added to the variance of state-dependent exploration, Stable-Baselines3's ``epsilon``.
+SDE_EPSILON = 1e-6
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_NOISE: dict[str, Noise] = {"discrete": "gumbel", "multidiscrete": "gumbel", "multibinary": "logistic", "box": "normal"}
+_NOISE: dict[str, Noise] = {
+    "discrete": "gumbel",
+    "multidiscrete": "gumbel",
+    "multibinary": "logistic",
+    "box": "normal",
+    "sde": "normal",
+}
 
 
 def bounds(space: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -45,10 +59,10 @@ def bounds(space: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 class Head:
     """The distribution over one action space."""
 
-    kind: Literal["discrete", "multidiscrete", "multibinary", "box"]
-    #: Outputs of the network; the width of the noise as well.
+    kind: Literal["discrete", "multidiscrete", "multibinary", "box", "sde"]
+    #: Outputs of the network.
     width: int
-    #: Multidiscrete: how many choices each decision has; else empty.
+    #: Multidiscrete: how many choices each decision has; sde: dimensions d and features L; else empty.
     sizes: tuple[int, ...] = ()
 
     @classmethod
@@ -72,6 +86,20 @@ class Head:
             return cls("box", prod(action_space["shape"]))
         raise ValueError(f"actions must be discrete, multidiscrete, multibinary or box, got {kind!r}")
 
+    def exploring(self, n_features: int) -> "Head":
+        """Return this box's head with state-dependent exploration on that many features."""
+        return Head("sde", self.width + n_features, (self.width, n_features))
+
+    @property
+    def continuous(self) -> bool:
+        """Actions are numbers within bounds."""
+        return self.kind in {"box", "sde"}
+
+    @property
+    def noise_width(self) -> int:
+        """How many deviates :meth:`choose` takes for an action."""
+        return self.sizes[0] * self.sizes[1] if self.kind == "sde" else self.width
+
     @property
     def noise(self) -> Noise:
         """Which noise :meth:`choose` takes."""
@@ -82,24 +110,34 @@ class Head:
         """Shape of one action in a fragment: ``()`` or ``(d,)``."""
         if self.kind == "discrete":
             return ()
+        if self.kind == "sde":
+            return self.sizes[:1]
         return (len(self.sizes) if self.sizes else self.width,)
 
     @property
     def action_dtype(self) -> type[np.generic]:
         """Type of actions in a fragment."""
-        return np.float32 if self.kind == "box" else np.int64
+        return np.float32 if self.continuous else np.int64
 
     def parts(self) -> list[slice]:
         """Return where each decision's logits are; multidiscrete only."""
         return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray, std: np.ndarray | None = None) -> np.ndarray:
-        """Return actions for outputs and noise, both ``(..., width)``; `std` ``(width,)`` is for boxes."""
+        """Return actions for outputs ``(..., width)`` and noise ``(..., noise_width)``.
+
+        `std` is for boxes ``(width,)``, and for state-dependent exploration ``(L, d)``.
+        """
         chosen: np.ndarray
         if self.kind == "box":
             chosen = outputs + std * noise
         elif self.kind == "discrete":
             chosen = (outputs + noise).argmax(axis=-1)
+        elif self.kind == "sde":
+            assert std is not None
+            d, n = self.sizes
+            matrices = noise.reshape(*noise.shape[:-1], n, d) * std
+            chosen = outputs[..., :d] + (outputs[..., None, d:] @ matrices)[..., 0, :]
         elif self.kind == "multibinary":
             chosen = (outputs + noise > 0.0).astype(np.int64)
         else:
@@ -117,6 +155,12 @@ class Head:
             log_p = np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
         elif self.kind == "discrete":
             log_p = _categorical(outputs, actions)
+        elif self.kind == "sde":
+            assert log_std is not None
+            d = self.sizes[0]
+            variance = np.square(outputs[..., d:]) @ np.square(np.exp(log_std)) + np.float32(SDE_EPSILON)
+            error = np.square(actions - outputs[..., :d])
+            log_p = np.float32(-0.5) * (error / variance + np.log(variance) + np.float32(_LOG_2PI)).sum(axis=-1)
         elif self.kind == "multibinary":
             log_p = -np.logaddexp(np.float32(0.0), (1 - 2 * actions).astype(np.float32) * outputs).sum(axis=-1)
         else:
@@ -126,7 +170,7 @@ class Head:
         return log_p
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Return noise of this head from a generator, float32, of `shape` (its last axis is `width`)."""
+        """Return noise of this head from a generator, float32, of `shape` (its last axis is `noise_width`)."""
         if self.noise == "gumbel":
             return rng.gumbel(size=shape).astype(np.float32)
         if self.noise == "logistic":

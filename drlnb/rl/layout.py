@@ -26,6 +26,7 @@ __all__ = [
     "Layout",
     "Shapes",
     "assemble",
+    "check_exploration",
     "check_policy",
     "images_scaled",
     "is_module",
@@ -163,6 +164,23 @@ def check_policy(spec: TaskSpec) -> None:
         raise ConfigError(f"MultiInputPolicy takes Dict observations, {spec.env} has {_kind(space)}: say MlpPolicy")
 
 
+def check_exploration(spec: TaskSpec) -> None:
+    """Refuse state-dependent exploration where it has no meaning, or no code.
+
+    Raises
+    ------
+    ConfigError
+        Naming what it needs.
+    """
+    kind = (spec.action_space or {}).get("kind", "box")
+    if not spec.hyperparameters.get("use_sde", False):
+        return
+    if kind != "box":
+        raise ConfigError(f"use_sde needs Box actions, {spec.env} takes {kind} ones")
+    if is_module(spec):
+        raise ConfigError("use_sde needs an MLP (MlpPolicy, or MultiInputPolicy without images)")
+
+
 def _kind(space: Mapping[str, Any]) -> str:
     return str(space.get("of", space)["kind"])
 
@@ -294,6 +312,7 @@ def layout_of(spec: TaskSpec) -> Layout:
     if spec.observation_space is None or spec.action_space is None:
         raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
     check_policy(spec)
+    check_exploration(spec)
     if is_module(spec):
         from drlnb.rl.modules import module_layout  # torch, which an MLP's collector never loads
 
@@ -304,5 +323,8 @@ def layout_of(spec: TaskSpec) -> Layout:
     policy = [*mlp_tower("pi", "action", pi, obs_width, head.width)]
     if head.kind == "box":
         policy.append(("log_std", (head.width,)))
+    if spec.hyperparameters.get("use_sde", False):
+        head = head.exploring((obs_width, *pi)[-1])
+        policy[-1] = ("log_std", head.sizes[::-1])
     rest = mlp_tower("vf", "value", vf, obs_width, 1)
     return assemble(spec, policy, rest, activation=activation, head=head, scaled=images_scaled(spec))

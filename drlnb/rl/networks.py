@@ -61,14 +61,24 @@ def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
 
 
 def dense(
-    tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, activate: Callable[[Tensor], Tensor]
+    tensors: Mapping[str, Tensor],
+    prefix: str,
+    head: str,
+    x: Tensor,
+    activate: Callable[[Tensor], Tensor],
+    *,
+    features: bool = False,
 ) -> Tensor:
-    """Return a tower's output for inputs `x`, shape ``(B, obs_width)`` -> ``(B, n_out)``."""
+    """Return a tower's output for inputs `x`, shape ``(B, obs_width)`` -> ``(B, n_out)``.
+
+    With `features` the last hidden layer's outputs follow: ``(B, n_out + L)``.
+    """
     number = 0
     while f"{prefix}.{number}.weight" in tensors:
         x = activate(linear(x, tensors[f"{prefix}.{number}.weight"], tensors[f"{prefix}.{number}.bias"]))
         number += 1
-    return linear(x, tensors[f"{head}.weight"], tensors[f"{head}.bias"])
+    outputs = linear(x, tensors[f"{head}.weight"], tensors[f"{head}.bias"])
+    return torch.cat((outputs, x), 1) if features else outputs
 
 
 def tower(tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, *, relu: bool) -> Tensor:

@@ -13,6 +13,11 @@ from drlnb.rl.checks import Check, Settings
 __all__ = ["PpoSettings"]
 
 
+def _every(value: Any) -> str | None:
+    good = isinstance(value, int) and not isinstance(value, bool) and (value >= 1 or value == -1)
+    return None if good else "must be a whole number >= 1, or -1 for the start of each round only"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoSettings(Settings):
     """PPO's settings, complete.
@@ -38,6 +43,8 @@ class PpoSettings(Settings):
         "vf_coef": checks.WEIGHT,
         "target_kl": checks.optional(checks.POSITIVE),
         "use_masking": checks.flag,
+        "use_sde": checks.flag,
+        "sde_sample_freq": _every,
     }
     #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
     ALIASES: ClassVar[Mapping[str, str]] = {
@@ -50,8 +57,6 @@ class PpoSettings(Settings):
     CONVERTED: ClassVar[frozenset[str]] = frozenset({"anneal_lr", "num_minibatches"})
     UNSUPPORTED: ClassVar[Mapping[str, str]] = {
         **{name: reason for name, reason in checks.NEVER.items() if name != "use_masking"},
-        "use_sde": "state-dependent exploration is not built yet",
-        "sde_sample_freq": "state-dependent exploration is not built yet",
         "rollout_buffer_class": "samples travel as fragments, there is no buffer class",
         "rollout_buffer_kwargs": "samples travel as fragments, there is no buffer class",
     }
@@ -88,6 +93,10 @@ class PpoSettings(Settings):
     target_kl: float | None = None
     #: Forbidden actions get probability 0; the environment says which: ``action_masks()`` or ``info["action_mask"]``.
     use_masking: bool = False
+    #: Generalised state-dependent exploration (gSDE) instead of noise of each step's own; boxes, MLPs.
+    use_sde: bool = False
+    #: Steps between two draws of its matrix; -1: at the start of each round only.
+    sde_sample_freq: int = -1
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = False
     #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from drlnb.rl.distributions import evaluate
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.ppo import PpoLearner
 
@@ -24,7 +25,7 @@ def give_weights(theirs: Any, learner: PpoLearner) -> None:
 
 def their_names(learner: PpoLearner) -> dict[str, str]:
     """Our entry -> their parameter."""
-    names = {"log_std": "log_std"} if learner.layout.head.kind == "box" else {}
+    names = {"log_std": "log_std"} if learner.layout.head.continuous else {}
     for kind in ("weight", "bias"):
         names |= {f"action.{kind}": f"action_net.{kind}", f"value.{kind}": f"value_net.{kind}"}
         for tower, their in (("pi", "policy_net"), ("vf", "value_net")):
@@ -52,8 +53,8 @@ def fragment_of(theirs: Any, discrete: bool) -> Fragment:
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_updates_equal_stable_baselines3s(env, by_hand, make_spec):
+@pytest.mark.parametrize(("env", "sde"), [("CartPole-v1", {}), ("Pendulum-v1", {}), ("Pendulum-v1", {"use_sde": True})])
+def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
     """Same weights and rollout, three epochs of one batch each: all parameters equal to 1e-5 after two rounds."""
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
     from stable_baselines3.common.env_util import make_vec_env
@@ -61,7 +62,7 @@ def test_updates_equal_stable_baselines3s(env, by_hand, make_spec):
 
     hyper = {
         "n_steps": _STEPS, "batch_size": _STEPS * _ENVS, "n_epochs": _EPOCHS, "gamma": 0.9, "gae_lambda": 0.8,
-        "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3,
+        "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3, **sde,
     }  # fmt: skip
     policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}}
     theirs = sb3.PPO(
@@ -81,3 +82,23 @@ def test_updates_equal_stable_baselines3s(env, by_hand, make_spec):
             entry = ours.layout[name]
             found = ours.adam.flat[entry.start : entry.stop].reshape(entry.shape)
             torch.testing.assert_close(found, theirs.policy.get_parameter(their).detach(), atol=1e-5, rtol=0)
+
+
+def test_exploration_by_state_is_judged_as_theirs(make_spec):
+    """Same weights, any observations and actions: log-probabilities, entropy and values equal to 1e-5."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}, "log_std_init": -0.7}
+    theirs = sb3.PPO("MlpPolicy", "Pendulum-v1", use_sde=True, policy_kwargs=policy_kwargs, seed=3, device="cpu")
+    ours = PpoLearner(make_spec("Pendulum-v1", use_sde=True, policy_kwargs=policy_kwargs))
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        theirs.policy.log_std += torch.from_numpy(rng.normal(0.0, 0.3, (8, 1)).astype(np.float32))
+    give_weights(theirs, ours)
+    obs = torch.from_numpy(rng.standard_normal((50, 3)).astype(np.float32))
+    actions = torch.from_numpy(rng.standard_normal((50, 1)).astype(np.float32))
+    values, log_p, entropy = theirs.policy.evaluate_actions(obs, actions)
+    outputs, found_values = ours._networks.both(obs)
+    found_log_p, found_entropy = evaluate(ours.layout.head, outputs, actions, ours._networks.log_std())
+    torch.testing.assert_close(found_log_p, log_p, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found_entropy, entropy.mean(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found_values, values[:, 0], rtol=1e-5, atol=1e-5)

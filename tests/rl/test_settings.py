@@ -30,6 +30,8 @@ def test_defaults_are_stable_baselines():
         "max_grad_norm": 0.5,
         "target_kl": None,
         "use_masking": False,
+        "use_sde": False,
+        "sde_sample_freq": -1,
         "normalize": False,
         "policy_kwargs": {},
     }

@@ -1,0 +1,134 @@
+"""State-dependent exploration (gSDE): one matrix per stretch, its variance, and both sides of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms import check_fit, make_actor
+from drlnb.rl.collect import Collector
+from drlnb.rl.distributions import evaluate, sample
+from drlnb.rl.heads import Head
+from drlnb.rl.local import train_local
+from drlnb.rl.loop import LocalLoop
+from drlnb.rl.ppo import PpoLearner
+from drlnb.rl.settings import resolve
+
+HEAD = Head("box", 2).exploring(3)
+
+
+def task(make_spec: Any, **given: Any) -> TaskSpec:
+    """Return a small Pendulum task that explores by state."""
+    return make_spec("Pendulum-v1", **{"use_sde": True, "n_steps": 8, "batch_size": 32, **given})
+
+
+def test_the_head_by_hand():
+    """Mean (1, -1), features (1, 2, 0), deviations 0.5: action = mean + h E, variance = (1 + 4) / 4 + 1e-6."""
+    outputs = np.array([[1.0, -1.0, 1.0, 2.0, 0.0]], np.float32)
+    std = np.full((3, 2), 0.5, np.float32)
+    noise = np.array([[1.0, 0.0, 0.0, -1.0, 9.0, 9.0]], np.float32)  # E before scaling: rows (1 0), (0 -1), (9 9)
+    actions = HEAD.choose(outputs, noise, std)
+    assert actions.tolist() == [[1.5, -2.0]]
+    variance = 1.25 + 1e-6
+    expected = -0.5 * ((0.25 + 1.0) / variance + 2 * np.log(variance) + 2 * np.log(2 * np.pi))
+    assert HEAD.log_prob(outputs, actions, np.log(std))[0] == pytest.approx(expected, rel=1e-6)
+    assert HEAD.choose(outputs, np.zeros_like(noise), std).tolist() == [[1.0, -1.0]]
+    assert (HEAD.width, HEAD.noise_width, HEAD.action_shape, HEAD.action_dtype) == (5, 6, (2,), np.float32)
+
+
+def test_numpy_and_torch_agree_and_equal_a_normal_distribution():
+    """Actions, log-probabilities and entropy of 20 rows: both sides, and torch.distributions, to 1e-5."""
+    rng = np.random.default_rng(0)
+    outputs = rng.standard_normal((20, 5)).astype(np.float32)
+    log_std = rng.normal(-0.5, 0.3, (3, 2)).astype(np.float32)
+    noise = HEAD.draw(rng, (20, 6))
+    actions = HEAD.choose(outputs, noise, np.exp(log_std))
+    there = [torch.from_numpy(array) for array in (outputs, noise, log_std)]
+    assert sample(HEAD, there[0], there[1], there[2].exp()).numpy() == pytest.approx(actions, abs=1e-5)
+    log_p, entropy = evaluate(HEAD, there[0], torch.from_numpy(actions), there[2])
+    assert log_p.numpy() == pytest.approx(HEAD.log_prob(outputs, actions, log_std), abs=1e-4)
+    spread = (there[0][:, 2:].square() @ there[2].exp().square() + 1e-6).sqrt()
+    judged = torch.distributions.Normal(there[0][:, :2], spread)
+    torch.testing.assert_close(log_p, judged.log_prob(torch.from_numpy(actions)).sum(1), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(entropy, judged.entropy().sum(1).mean(), rtol=1e-5, atol=1e-5)
+
+
+def test_no_gradient_goes_through_the_features():
+    """The log-probability's gradient reaches means and deviations; the features' part of the outputs gets 0."""
+    outputs = torch.randn(4, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    log_std = torch.zeros(3, 2, requires_grad=True)
+    evaluate(HEAD, outputs, torch.ones(4, 2), log_std)[0].sum().backward()
+    assert (outputs.grad[:, 2:] == 0.0).all()
+    assert (outputs.grad[:, :2] != 0.0).all()
+    assert (log_std.grad != 0.0).all()
+
+
+@pytest.mark.parametrize(("every", "n_matrices"), [(-1, 1), (3, 3), (1, 8)])
+def test_the_matrix_is_held_for_its_stretch(every, n_matrices, make_spec):
+    """Of 8 steps: one matrix, or one per 3, or per step; (action - mean) / features shows which (L = d = 1)."""
+    spec = task(make_spec, sde_sample_freq=every, policy_kwargs={"net_arch": [1]})
+    learner = PpoLearner(spec)
+    found = Collector(spec, env_indices=range(4)).collect(learner.published(), version=0, round=0, n_steps=8)
+    obs = torch.from_numpy(found.arrays["obs"].reshape(32, 3))
+    outputs = learner._networks.both(obs)[0].detach().numpy().reshape(8, 4, 2)
+    matrices = (found.arrays["action"][..., 0] - outputs[..., 0]) / outputs[..., 1]
+    drawn = [np.unique(matrices[:, env].round(3)) for env in range(4)]
+    assert [len(values) for values in drawn] == [n_matrices] * 4
+    assert len(np.unique(np.concatenate(drawn))) == 4 * n_matrices  # each environment has its own
+    again = Collector(spec, env_indices=range(4)).collect(learner.published(), version=1, round=1, n_steps=8)
+    assert not np.array_equal(again.arrays["action"], found.arrays["action"])
+
+
+def test_the_first_ratio_is_one(make_spec):
+    """What acted is what learns: numpy's log-probabilities are torch's."""
+    spec = task(make_spec, n_epochs=1, policy_kwargs={"net_arch": [16], "log_std_init": -1.0}, sde_sample_freq=4)
+    learner = PpoLearner(spec)
+    assert learner.layout["log_std"].shape == (16, 1)
+    learner.begin(0, 32)
+    learner.stage(0, Collector(spec, env_indices=range(4)).collect(learner.published(), version=0, round=0, n_steps=8))
+    metrics = learner.finish()
+    assert abs(metrics["train/approx_kl"]) < 1e-6
+    assert metrics["train/clip_fraction"] == 0.0
+    assert metrics["train/std"] == pytest.approx(np.exp(-1.0), abs=1e-3)  # one step of 3e-4 moved it
+
+
+def test_split_and_resume_change_nothing(make_spec):
+    """Matrices are keyed by environment and round: two collectors and a stop give the same bits."""
+    spec = task(make_spec, total_timesteps=96, sde_sample_freq=3, normalize=True)
+    whole = train_local(spec).parameters
+    split = TaskSpec.from_plain({**spec.to_plain(), "n_collectors": 2})
+    assert train_local(split).parameters.tobytes() == whole.tobytes()
+    first = LocalLoop(spec)
+    first.round()
+    second = LocalLoop(spec, first.trained())
+    while second.n_timesteps < 96:
+        second.round()
+    first.close()
+    second.close()
+    assert second.parameters.tobytes() == whole.tobytes()
+
+
+def test_predict_explores_or_not(make_spec):
+    """Deterministic actions are the mean's; samples differ, and both stay within the bounds."""
+    spec = task(make_spec, policy_kwargs={"net_arch": [8], "log_std_init": 1.0})
+    actor = make_actor(spec)
+    actor.load(PpoLearner(spec).published())
+    obs = np.ones((200, 3), np.float32)
+    best, _ = actor.predict(obs, deterministic=True)
+    drawn, _ = actor.predict(obs)
+    assert np.ptp(best) == 0.0
+    assert np.ptp(drawn) > 1.0
+    assert np.abs(drawn).max() <= 2.0
+
+
+def test_where_it_has_no_place_it_is_refused(make_spec):
+    """Other actions, networks that are modules, a wrong number of steps: one line each."""
+    with pytest.raises(ConfigError, match="use_sde needs Box actions, CartPole-v1 takes discrete ones"):
+        check_fit(make_spec("CartPole-v1", use_sde=True))
+    with pytest.raises(ConfigError, match="use_sde needs an MLP"):
+        PpoLearner(task(make_spec, policy="CnnPolicy"))
+    with pytest.raises(ConfigError, match=r"sde_sample_freq must be a whole number >= 1, or -1 .*, got 0"):
+        resolve("Pendulum-v1", overrides={"use_sde": True, "sde_sample_freq": 0})
