@@ -91,6 +91,18 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)",
     )
+    _add_run_options(parser)
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _planners(words: Sequence[str]) -> Mapping[str, str] | str:
+    """Read ``--planners``: one word that names a set of them, or KEY=VALUE words."""
+    return words[0] if len(words) == 1 and "=" not in words[0] else key_values("--planners", words)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says how the run is watched and kept."""
     parser.add_argument(
         "--track",
         nargs="+",
@@ -114,13 +126,6 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         metavar="ACTION",
         help="what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite",
     )
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
-def _planners(words: Sequence[str]) -> Mapping[str, str] | str:
-    """Read ``--planners``: one word that names a set of them, or KEY=VALUE words."""
-    return words[0] if len(words) == 1 and "=" not in words[0] else key_values("--planners", words)
 
 
 def _tasks(args: argparse.Namespace) -> list[Any]:
