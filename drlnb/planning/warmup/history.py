@@ -18,8 +18,8 @@ __all__ = ["History", "RoundRow", "StartBook"]
 
 #: Start durations kept under one key: 8 workers in 32 rounds.
 _STARTS = 256
-#: Rounds whose median says where gaps are now, and those of which some are left after a shift.
-_NOW, _LATEST = 5, 8
+#: Rounds whose median is compared with all of them; what is left of them after a shift.
+_LATEST = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class History:
         verdict = stable_window(gaps, window=self.filter_window, min_rounds=self.min_rounds)
         if not verdict.shifted:
             return ""
-        now = median(gaps[-_NOW:])
+        now = median(gaps[-_LATEST:])
         before = verdict.median_s
         latest = self.rows[-_LATEST:]
         while len(latest) > 1 and abs(latest[0].mean_gap_s - now) > abs(latest[0].mean_gap_s - before):

@@ -17,14 +17,11 @@ _MAD_TO_SD = 1.4826
 _FLOOR_FRAC, _FLOOR_S = 0.01, 1e-3
 #: A round is kept within so many widths.
 _KEPT_WIDTHS = 3.0
-#: The latest few may lie so many widths off.
-_DRIFT_WIDTHS = 2.0
+#: The latest few may lie so many widths off; beyond the second number the regime has ended.  Cutting at 2 costs more by
+#: false alarms than a late cut does.
+_DRIFT_WIDTHS, _SHIFT_WIDTHS = 2.0, 3.0
 #: Rounds whose median says where durations are now.
 _LATEST = 5
-#: The regime has ended if the median of so many latest rounds lies so many widths off: three of five beyond 3 widths,
-#: or five of eight beyond 2 (one chance in a million in normal noise; three of five beyond 2 is one in ten thousand).
-#: Three widths alone miss every third shift from 9 to 6 s at 10 % jitter (docs/decisions/0008).
-_SHIFTS = ((_LATEST, 3.0), (8, 2.0))
 #: Least share kept, and largest relative width.
 _SHARE_FRAC, _WIDTH_FRAC = 0.7, 0.25
 
@@ -108,8 +105,8 @@ def _width(values: Sequence[float]) -> tuple[float, float]:
     return m, max(_MAD_TO_SD * median(abs(x - m) for x in values), _FLOOR_FRAC * m, _FLOOR_S)
 
 
-def _drift(values: Sequence[float], m: float, n: int = _LATEST) -> float:
-    return abs(median(values[-n:]) - m)
+def _drift(values: Sequence[float], m: float) -> float:
+    return abs(median(values[-_LATEST:]) - m)
 
 
 def _faults(values: Sequence[float], kept: Sequence[float], m: float, w: float, needed: int) -> list[str]:
@@ -141,7 +138,7 @@ def _verdict(values: Sequence[float], *, needed: int, shifted: bool | None = Non
     kept = tuple(x for x in values if abs(x - m) <= _KEPT_WIDTHS * w)
     faults = _faults(values, kept, m, w, needed)
     if shifted is None:
-        shifted = any(len(values) >= n and _drift(values, m, n) > widths * w for n, widths in _SHIFTS)
+        shifted = len(values) >= _LATEST and _drift(values, m) > _SHIFT_WIDTHS * w
     return Stability(
         stable=not faults,
         kept_s=kept,

@@ -64,6 +64,7 @@ def test_where_only_the_latest_drift_the_latest_are_taken():
     assert verdict.stable
     assert verdict.kept_s == (2.34, 2.36, 2.35, 2.37, 2.35)
     assert verdict.reason == "5 of the last 5 kept, median 2.35 s"
+    assert not verdict.shifted
 
 
 def test_a_drift_that_has_not_settled_stays_unstable():
@@ -79,12 +80,6 @@ def test_three_widths_off_is_another_regime():
     verdict = stable_window([6.0] * 10 + [9.0] * 3)
     assert verdict.shifted
     assert not stable_window([6.0] * 10 + [9.0] * 2).shifted
-
-
-def test_five_of_eight_two_widths_off_are_another_regime():
-    """At 2.4 widths: five of the last eight end the regime, three of the last five do not."""
-    assert stable_window([*STEADY, 2.34, 2.36, 2.35, 2.37, 2.35]).shifted
-    assert not stable_window([*STEADY, 2.35, 2.36, 2.35]).shifted
 
 
 def test_only_the_window_is_looked_at():
