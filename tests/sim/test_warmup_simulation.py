@@ -170,7 +170,7 @@ def test_pre_warming_pays_for_slow_starts_and_is_refused_for_fast_ones():
     ("planner", "rho", "wait_s", "idle_s"),
     [
         ("cold", 1, 1.98, 0.0), ("keep", 1, 0.0, 6.0), ("mean", 1, 0.69, 0.29), ("saa", 1, 0.49, 0.45),
-        ("progress", 1, 0.30, 0.45), ("saa", 10, 0.05, 1.42), ("quantile", 10, 0.03, 1.47),
+        ("progress", 1, 0.30, 0.45), ("saa", 10, 0.05, 1.42),
     ],
 )  # fmt: skip
 def test_the_prototypes_table(planner, rho, wait_s, idle_s):
