@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,15 +72,23 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_stage(n_workers: int = 1, *, n_slots: int = 1) -> Iterator[Stage]:
-    """Start a cluster with drlnb and wait until its slots are up; afterwards nothing of it is left."""
+def open_stage(n_workers: int = 1, *, n_slots: int = 1, settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
+    """Start a cluster with drlnb and wait until its slots are up; afterwards nothing of it is left.
+
+    Parameters
+    ----------
+    n_workers, n_slots
+        Dask workers, and virtual devices with one slot each.
+    settings
+        Of leasing; those not named keep their defaults.
+    """
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name:
         began_t = time.monotonic()
         with virtual_devices():
             handle = start_local(n_workers=n_workers, root=Path(name) / "cluster")
         try:
             with _quiet(), Client(handle.address) as client:
-                pool = install(client, n_slots=n_slots, n_nodes=n_workers, own_cluster=True)
+                pool = install(client, n_slots=n_slots, n_nodes=n_workers, settings=settings, own_cluster=True)
                 in_loop(handle.address, lambda other: _slots_up(other, n_slots))
                 times = {"began_t": began_t, "ready_t": time.monotonic()}
                 yield Stage(handle=handle, client=client, pool=pool, folder=Path(name), **times)

@@ -11,7 +11,8 @@ __all__ = ["add_parser"]
 
 #: Names of benches, in the order of ``docs/reference/cli.md``; a version knows those whose module it has.
 _NAMES = (
-    "runtime", "rl", "returns", "leasing", "warmup", "batching", "swapping", "distribution", "placement", "lab",
+    "runtime", "chaos", "rl", "returns", "leasing", "leasing-live", "warmup", "warmup-live", "batching", "swapping",
+    "distribution", "placement", "lab",
 )  # fmt: skip
 
 
@@ -29,7 +30,11 @@ def known_names() -> list[str]:
     import drlnb.bench
 
     found = {module.name for module in pkgutil.iter_modules(drlnb.bench.__path__)}
-    return [name for name in _NAMES if name in found]
+    return [name for name in _NAMES if _module(name) in found]
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,5 +42,7 @@ def run(args: argparse.Namespace) -> int:
     known = known_names()
     if args.name not in known:
         raise UsageError(f"unknown bench {args.name!r}{nearest(args.name, known)}")
-    code: int | None = import_module(f"drlnb.bench.{args.name}").main([w for w in args.words if w != "--debug"])
+    code: int | None = import_module(f"drlnb.bench.{_module(args.name)}").main([
+        w for w in args.words if w != "--debug"
+    ])
     return code or 0

@@ -1,0 +1,336 @@
+"""``drlnb bench chaos``: do leases, masters and processes survive faults of every kind, all at once?
+
+Faults strike a real cluster in acts of :data:`ACT` each.  An act is a run of three tasks on two slots; after its last
+fault every task must go on (or have ended well) within a time, is then stopped, and its journal must obey every law of
+:mod:`drlnb.bench.chaos_laws`; every slot must be free again, and no process without an owner.  What happens is drawn
+from the seed; when exactly it strikes is the machine's.
+"""
+
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drlnb.bench.chaos_faults import KINDS, N_SLOTS, Arena, TooQuiet, left_over, open_arena, pool_state
+from drlnb.bench.chaos_laws import LAWS, broken_laws
+from drlnb.bench.groups import BenchParser, say, summary
+from drlnb.bench.report import Bar, Report, Row, row_lines
+from drlnb.records import leasing
+from drlnb.records import round as words
+from drlnb.records.errors import ConfigError, JournalError, PeerError
+from drlnb.records.journal import Journal
+
+__all__ = ["ACT", "Found", "Strike", "live_through", "main", "plan", "rows"]
+
+#: Faults per act.
+ACT = 20
+#: Pause after a fault, in seconds: drawn between these, so that faults overlap and yet rounds end between them.
+_PAUSE_S = (0.1, 1.5)
+#: Share of faults after which a round ends before the next one, if it does so within seconds.
+_RESTS, _REST_S = 0.5, 8.0
+#: How long a task may take after the last fault until two rounds have ended, an end until it is there, and everything
+#: else until it is in order again; in seconds.
+_GO_ON_S, _END_S, _ORDER_S = 90.0, 60.0, 30.0
+_OVER = ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """One fault to come."""
+
+    kind: str
+    #: Which of its possible victims, in [0, 1).
+    pick: float
+    #: Pause afterwards, in seconds.
+    pause_s: float
+    #: Whether the next one waits, for a while, until a round has ended; else it comes on top.
+    rests: bool
+
+
+def plan(n_faults: int, seed: int) -> tuple[Strike, ...]:
+    """Draw faults: every kind by its share, in random order.
+
+    Raises
+    ------
+    ValueError
+        If `n_faults` is below 1.
+
+    Examples
+    --------
+    >>> len(plan(200, 0)), plan(40, 1) == plan(40, 1), plan(40, 1) == plan(40, 2)
+    (200, True, False)
+    """
+    if n_faults < 1:
+        raise ValueError(f"n_faults must be >= 1, got {n_faults}")
+    draw = random.Random(seed)
+    total = sum(KINDS.values())
+    # Shares are dealt out like cards: any first n of a long plan, too, have about the shares of all.
+    dealt = sorted(
+        ((i + draw.random()) * total / share, kind)
+        for kind, share in KINDS.items()
+        for i in range(-(-n_faults * share // total))
+    )
+    kinds = [kind for _, kind in dealt][:n_faults]
+    return tuple(
+        Strike(kind=kind, pick=draw.random(), pause_s=draw.uniform(*_PAUSE_S), rests=draw.random() < _RESTS)
+        for kind in kinds
+    )
+
+
+@dataclass(slots=True)
+class Found:
+    """What a chaos run came to."""
+
+    #: Faults that struck, by kind.
+    struck: Counter[str] = field(default_factory=Counter)
+    #: Law, or ``stuck``, ``slots``, ``orphans`` -> what broke it, in words.
+    broken: dict[str, list[str]] = field(default_factory=lambda: {key: [] for key in (*LAWS, *_BESIDE)})
+    #: Figures that say that something happened at all.
+    counts: Counter[str] = field(default_factory=Counter)
+    #: Seconds from the last fault of an act until every task had gone on.
+    go_on_s: list[float] = field(default_factory=list)
+
+
+#: Laws that a journal alone does not show.
+_BESIDE = {
+    "stuck": "every task goes on or ends well, and so does its anchor",
+    "slots": "every slot is in the pool and free once nobody asks",
+    "orphans": "no process lives without an owner",
+}
+
+
+# ------------------------------------------------------------------ the course
+def live_through(strikes: Sequence[Strike], *, keep: Path | None = None) -> Found:
+    """Strike a cluster of its own and look what became of it.
+
+    Parameters
+    ----------
+    strikes
+        In their order.
+    keep
+        Folder for the journals of acts in which a law was broken; None: they go with the cluster.
+    """
+    found = Found()
+    with open_arena() as arena:
+        for n, at in enumerate(range(0, len(strikes), ACT)):
+            before = _n_broken(found)
+            _act(arena, f"act{n}", strikes[at : at + ACT], found)
+            if keep is not None and _n_broken(found) > before:
+                for run in arena.runs:
+                    shutil.copytree(arena.folder / run, keep / run, dirs_exist_ok=True)
+    found.broken["orphans"] += [f"after the end: {process}" for process in left_over(arena)]
+    return found
+
+
+def _n_broken(found: Found) -> int:
+    return sum(map(len, found.broken.values()))
+
+
+def _act(arena: Arena, run: str, strikes: Sequence[Strike], found: Found) -> None:
+    arena.begin(run)
+    for strike in strikes:
+        try:
+            arena.strike[strike.kind](strike.pick)
+        except (TooQuiet, PeerError) as error:
+            found.broken["stuck"].append(f"{run}: before {strike.kind}: {error}")
+            break
+        found.struck[strike.kind] += 1
+        time.sleep(strike.pause_s)
+        if strike.rests:
+            _rest(arena, run)
+    began_t = time.monotonic()
+    arena.let_go()
+    found.broken["stuck"] += [f"{run}: {what}" for what in _gone_on(arena, run)]
+    found.go_on_s.append(time.monotonic() - began_t)
+    found.broken["stuck"] += _ended(arena)
+    found.broken["slots"] += [f"{run}: {what}" for what in _unfree(arena)]
+    found.broken["stuck"] += [f"{run}: anchor {key} is left" for key in _anchors(arena)]
+    found.broken["orphans"] += [f"{run}: {what}" for what in _strays(arena)]
+    for one in arena.runs:
+        _judge(arena, one, found)
+
+
+def _wait(holds: Callable[[], bool], limit_s: float) -> bool:
+    """Wait until something holds; false if the time is up first."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _rest(arena: Arena, run: str) -> None:
+    """Wait a while until any task has ended a round."""
+
+    def steps() -> list[int]:
+        return [row["n_timesteps"] for row in arena.tasks(run).values()]
+
+    before = steps()
+    _wait(lambda: steps() != before, _REST_S)
+
+
+def _gone_on(arena: Arena, run: str) -> list[str]:
+    """Wait until each task has ended two more rounds, or has ended well; return what did not."""
+    seen: dict[str, tuple[int, int]] = dict.fromkeys(arena.tasks(run), (-1, -1))
+
+    def all_did() -> bool:
+        for name, row in arena.tasks(run).items():
+            n, steps = seen[name]
+            if row["n_timesteps"] != steps:
+                seen[name] = (n + 1, row["n_timesteps"])
+        return all(seen[name][0] >= 2 or row["state"] in _OVER for name, row in arena.tasks(run).items())
+
+    _wait(all_did, _GO_ON_S)
+    return [
+        f"task {name} is {row['state']} on node {row['node'] or 'none'} after {row['n_timesteps']} steps, "
+        f"attempt {row['attempt']}: {row['reason'] or 'no round ended'}"
+        for name, row in arena.tasks(run).items()
+        if row["state"] == "failed" or (row["state"] not in _OVER and seen[name][0] < 2)
+    ]
+
+
+def _ended(arena: Arena) -> list[str]:
+    """Stop every run and wait until it is over; return what is not."""
+    from drlnb.runtime import install
+
+    late = []
+    for run in arena.runs:
+        install.control(arena.client, run, "stop")
+    for run in arena.runs:
+        _wait(lambda run=run: all(row["state"] in _OVER for row in arena.tasks(run).values()), _END_S)  # type: ignore[misc]
+        late += [
+            f"{run}: task {name} is {row['state']} {_END_S:g} s after it was to stop: {row['reason']}"
+            for name, row in arena.tasks(run).items()
+            if row["state"] not in ("done", "stopped")
+        ]
+    return late
+
+
+def _unfree(arena: Arena) -> list[str]:
+    """Wait until every slot is free; return which are not, and requests that are left."""
+    state: dict[str, Any] = {}
+
+    def free() -> bool:
+        state.update(arena.client.run_on_scheduler(pool_state))
+        return list(state["slots"].values()) == ["free"] * N_SLOTS and not state["open"]
+
+    if _wait(free, _ORDER_S):
+        return []
+    return [f"{N_SLOTS} slots were opened, now they are {state['slots']}; open requests {state['open']}"]
+
+
+def _anchors(arena: Arena) -> list[str]:
+    def left() -> list[str]:
+        return list(arena.client.run_on_scheduler(pool_state)["anchors"])
+
+    _wait(lambda: not left(), _ORDER_S)
+    return left()
+
+
+def _strays(arena: Arena) -> list[str]:
+    """Return collectors that no task has, and processes that nobody owns."""
+    _wait(lambda: not arena.collectors() and not arena.family.strays(), _ORDER_S)
+    return [str(process) for process in (*arena.collectors(), *arena.family.strays())]
+
+
+def _judge(arena: Arena, run: str, found: Found) -> None:
+    """Hold a run's journal against the laws."""
+    time.sleep(0.6)  # the writers' threads flush four times a second
+    try:
+        journal = Journal.read(arena.folder / run)
+    except JournalError as error:
+        found.broken["replay"].append(f"{run}: {error}")
+        return
+    for law, texts in broken_laws(journal, run=run).items():
+        found.broken[law] += [f"{run}: {text}" for text in texts]
+    found.counts["streams"] += len(journal.streams)
+    found.counts["events"] += sum(len(stream.records) for stream in journal.streams.values())
+    found.counts["attempts"] += len(journal.of(words.TaskOpened))
+    found.counts["updates"] += len(journal.of(words.ParametersCommitted))
+    found.counts["grants"] += len(journal.of(leasing.LeaseGranted))
+    found.counts["expired"] += len(journal.of(leasing.LeaseExpired))
+
+
+# ------------------------------------------------------------------ rows
+def rows(found: Found, n_faults: int) -> tuple[Row, ...]:
+    """Return the figures: one row per law, one per kind of fault, and what happened meanwhile."""
+    laws = {**LAWS, **_BESIDE}
+    made = [
+        Row(
+            id="chaos-faults",
+            what=f"faults that struck, of {n_faults}",
+            unit="faults",
+            samples=(float(found.struck.total()),),
+            bar=Bar("value", at_least=float(n_faults)),
+        )
+    ]
+    made += [
+        Row(
+            id=f"chaos-{law}",
+            what=f"broken: {text}",
+            unit="times",
+            samples=(float(len(found.broken[law])),),
+            bar=Bar("value", 0.0),
+        )
+        for law, text in laws.items()
+    ]
+    made += [
+        Row(id=f"chaos-{kind}", what=f"{kind} struck", unit="times", samples=(float(found.struck[kind]),))
+        for kind in KINDS
+    ]
+    made += [
+        Row(id=f"chaos-n-{name}", what=f"{name} in the journals", unit=name, samples=(float(n),))
+        for name, n in sorted(found.counts.items())
+    ]
+    made.append(
+        Row(id="chaos-go-on", what="last fault of an act until every task has gone on", samples=tuple(found.go_on_s))
+    )
+    return tuple(made)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it and print the rows.
+
+    Parameters
+    ----------
+    argv
+        Words after ``drlnb bench chaos``.
+
+    Returns
+    -------
+    int
+        0 if no law was broken; else 1.
+
+    Raises
+    ------
+    ConfigError
+        If a word of `argv` is wrong, or a file cannot be written.
+    """
+    parser = BenchParser("chaos", "Strike a real cluster with faults of every kind and hold its journals to the laws.")
+    parser.add_argument("--faults", metavar="N", type=int, default=200, help="how many (default 200)")
+    parser.add_argument("--seed", metavar="S", type=int, default=0, help="what they are drawn from (default 0)")
+    parser.add_argument("--keep", metavar="DIR", type=Path, help="copy the runs that broke a law there")
+    args = parser.parse_args(list(argv))
+    if args.faults < 1:
+        raise ConfigError(f"--faults must be >= 1, got {args.faults}")
+    report = Report(bench="chaos")
+    if args.json is not None:
+        report.write(args.json)
+    say(report.header())
+    found = live_through(plan(args.faults, args.seed), keep=args.keep)
+    report.rows += rows(found, args.faults)
+    for row in report.rows:
+        for line in row_lines(row):
+            say(line)
+    for law, texts in found.broken.items():
+        for text in texts:
+            say(f"{law}: {text}")
+    say(summary(report))
+    if args.json is not None:
+        report.write(args.json)
+    return 1 if _n_broken(found) or report.exit_code(strict=args.strict) else 0

@@ -1,0 +1,197 @@
+"""Which laws did a run break?  Read from its journal alone, apart from the machines that wrote it."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drlnb.planning.replay import replay
+from drlnb.records import leasing
+from drlnb.records import round as words
+from drlnb.records.base import Event
+from drlnb.records.errors import JournalError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal, Stream
+from drlnb.records.replay import ParametersCarried
+
+__all__ = ["LAWS", "Grants", "broken_laws", "grants_of"]
+
+#: Law -> what it says.
+LAWS: Mapping[str, str] = {
+    "replay": "every stream is decided again exactly, and its time never runs backwards",
+    "holder": "no slot is held by two live leases, and fences grow",
+    "rounds": "versions grow by one within an attempt, and no fragment is used twice",
+    "fences": "every accepted update has one lease of its own, granted to that attempt and alive when it was accepted",
+    "masters": "no attempt's update is accepted once a later attempt's has been",
+}
+#: Clocks are related by messages; what is less than this apart is not called an order, in seconds.
+_SLACK_S = 0.001
+
+
+@dataclass(slots=True)
+class Grants:
+    """What the pool's streams say about leases."""
+
+    #: Fence -> (the task's name in the pool, attempt).
+    holder: dict[Fence, tuple[str, int]] = field(default_factory=dict)
+    #: Fence -> when it was granted, and when it was over or taken away, on the pool's clock.
+    granted_t: dict[Fence, float] = field(default_factory=dict)
+    lost_t: dict[Fence, float] = field(default_factory=dict)
+
+
+def grants_of(journal: Journal) -> Grants:
+    """Return what became of every lease that a journal tells of."""
+    found = Grants()
+    for stream in _streams(journal, "pool"):
+        for event, answer in stream.answers():
+            for record in answer:
+                if isinstance(record, leasing.LeaseGranted):
+                    found.holder[record.fence] = (record.task, record.attempt)
+                    found.granted_t[record.fence] = event.t
+                elif isinstance(record, leasing.LeaseExpired | leasing.LeaseReleased):
+                    found.lost_t.setdefault(record.fence, event.t)
+    return found
+
+
+def broken_laws(journal: Journal, *, run: str) -> dict[str, list[str]]:
+    """Return what breaks each law of :data:`LAWS`, in words; empty lists where it holds.
+
+    Parameters
+    ----------
+    journal
+        Of one run, whole: every attempt of every task, and the pool.
+    run
+        Its name, which tells its tasks from others in the pool.
+    """
+    grants = grants_of(journal)
+    found: dict[str, list[str]] = {law: [] for law in LAWS}
+    for name, stream in journal.streams.items():
+        found["replay"] += [f"{name}: {what}" for what in _replays(stream)]
+    for stream in _streams(journal, "pool"):
+        found["holder"] += _holders(stream)
+    for task, attempts in _attempts(journal).items():
+        for _, stream in attempts:
+            found["rounds"] += [f"{task}: {what}" for what in _rounds(stream)]
+        updates = [one for attempt, stream in attempts for one in _updates(stream, attempt, grants)]
+        found["fences"] += _fences(f"{run}/{task}", updates, grants)
+        found["masters"] += _masters(task, updates)
+    return found
+
+
+def _streams(journal: Journal, machine: str) -> Iterator[Stream]:
+    return (stream for stream in journal.streams.values() if stream.header.machine == machine)
+
+
+def _attempts(journal: Journal) -> dict[str, list[tuple[int, Stream]]]:
+    """Return every task's attempts in their order."""
+    found: dict[str, list[tuple[int, Stream]]] = {}
+    for stream in _streams(journal, "round"):
+        opened = stream.of(words.TaskOpened)
+        if opened:
+            found.setdefault(str(stream.header.config["task"]), []).append((opened[0].attempt, stream))
+    return {task: sorted(attempts, key=lambda one: one[0]) for task, attempts in found.items()}
+
+
+def _replays(stream: Stream) -> Iterator[str]:
+    try:
+        difference = replay(stream).difference
+    except (JournalError, AssertionError) as error:
+        difference = f"{type(error).__name__}: {error}"
+    if difference is not None:
+        yield difference
+    times = [record.t for record in stream.records if isinstance(record, Event)]
+    if times != sorted(times):
+        yield "time runs backwards"
+
+
+def _holders(stream: Stream) -> Iterator[str]:
+    holder: dict[str, Fence] = {}
+    last: Fence | None = None
+    for record in stream.records:
+        if isinstance(record, leasing.LeaseGranted):
+            if last is not None and not record.fence > last:
+                yield f"fence {record.fence} follows {last}"
+            last = record.fence
+            for slot in record.slots:
+                if slot in holder:
+                    yield f"{slot} is granted under {record.fence} while {holder[slot]} holds it"
+                holder[slot] = record.fence
+        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
+            for slot in record.slots:
+                if holder.pop(slot, record.fence) != record.fence:
+                    yield f"the end of {record.fence} frees {slot}, which another lease holds"
+
+
+def _rounds(stream: Stream) -> Iterator[str]:
+    versions = [r.version for r in stream.records if isinstance(r, words.ParametersCommitted | ParametersCarried)]
+    for before, after in itertools.pairwise(versions):
+        if after != before + 1:
+            yield f"version {after} follows {before}"
+    used = Counter((r.collector, r.round) for r in stream.of(words.DropExperience) if r.reason == "used")
+    for (collector, round_), n in used.items():
+        if n > 1:
+            yield f"round {round_} of collector {collector} is used {n} times"
+
+
+# ------------------------------------------------------------------ updates on the pool's clock
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Update:
+    """A version that a master took as its task's parameters."""
+
+    attempt: int
+    version: int
+    fence: Fence
+    #: Between which moments of the pool's clock that was.
+    earliest_t: float
+    latest_t: float
+
+
+def _updates(stream: Stream, attempt: int, grants: Grants) -> list[_Update]:
+    low_s, high_s = _offset(stream, grants)
+    return [
+        _Update(
+            attempt=attempt,
+            version=one.version,
+            fence=one.fence,
+            earliest_t=one.t + low_s,
+            latest_t=one.t + high_s,
+        )
+        for one in stream.of(words.ParametersCommitted)
+    ]
+
+
+def _offset(stream: Stream, grants: Grants) -> tuple[float, float]:
+    """Return between which bounds the pool's clock is ahead of a master's, by messages that went either way.
+
+    A lease is received after it was granted, and the pool hears of its return after it was given back.
+    """
+    low, high = float("-inf"), float("inf")
+    for event, answer in stream.answers():
+        if isinstance(event, words.LeaseReceived) and event.fence in grants.granted_t:
+            low = max(low, grants.granted_t[event.fence] - event.t)
+        for record in answer:
+            if isinstance(record, words.ReturnLease) and record.fence in grants.lost_t:
+                high = min(high, grants.lost_t[record.fence] - event.t)
+    return low, max(low, high)
+
+
+def _fences(task: str, updates: Sequence[_Update], grants: Grants) -> Iterator[str]:
+    # Hold planners differ in how long a lease lasts, none makes two updates under one.
+    for fence, n in Counter(one.fence for one in updates).items():
+        if n > 1:
+            yield f"{task}: {n} updates under {fence}"
+    for one in updates:
+        what = f"{task}: version {one.version} of attempt {one.attempt} under {one.fence}"
+        holder = grants.holder.get(one.fence)
+        if holder != (task, one.attempt):
+            yield f"{what}, which the pool granted to {holder}"
+        lost_t = grants.lost_t.get(one.fence, float("inf"))
+        if one.earliest_t > lost_t + _SLACK_S:
+            yield f"{what} was accepted {one.earliest_t - lost_t:.3f} s or more after the lease was over"
+
+
+def _masters(task: str, updates: Sequence[_Update]) -> Iterator[str]:
+    for one in updates:
+        later = [other.latest_t for other in updates if other.attempt > one.attempt]
+        if later and one.earliest_t > min(later) + _SLACK_S:
+            yield f"{task}: version {one.version} of attempt {one.attempt} was accepted after a later attempt's"

@@ -1,0 +1,160 @@
+"""The laws that `drlnb bench chaos` holds journals to find what is planted; its plan is drawn from the seed."""
+
+from collections import Counter
+
+import pytest
+
+from drlnb.bench import chaos
+from drlnb.bench.chaos_faults import KINDS
+from drlnb.bench.chaos_laws import LAWS, broken_laws
+from drlnb.records import leasing
+from drlnb.records import round as words
+from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal, Stream, StreamOpened
+
+
+def F(token):
+    return Fence(epoch=1, token=token)
+
+
+def stream(name, machine, config, *records):
+    header = StreamOpened(stream=name, machine=machine, config=config, origin="measured", version="0")
+    return Stream(header=header, records=records, torn=False, source="here")
+
+
+def asked(t):
+    return leasing.RequestPolled(t=t, request_id="q")
+
+
+def granted(token, attempt=1, slot="s"):
+    return leasing.LeaseGranted(
+        fence=F(token), request_id=f"q{token}", task="r/a", attempt=attempt, round=token, slots=(slot,), waited_s=0.0
+    )
+
+
+def released(token, slot="s"):
+    return leasing.LeaseReleased(
+        fence=F(token), task="r/a", slots=(slot,), held_s=1.0, computed_s=1.0, reason="returned"
+    )
+
+
+def expired(token, slot="s"):
+    return leasing.LeaseExpired(fence=F(token), task="r/a", slots=(slot,), held_s=1.0, silent_s=1.0)
+
+
+def opened(attempt=1):
+    return words.TaskOpened(
+        t=0.0, attempt=attempt, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
+    )
+
+
+def received(t, token):
+    return words.LeaseReceived(t=t, request_id=f"q{token}", fence=F(token), slots=("s",), waited_s=0.0)
+
+
+def committed(t, version, token):
+    return words.ParametersCommitted(t=t, version=version, fence=F(token))
+
+
+def returned(token):
+    return words.ReturnLease(fence=F(token), clean=True, computed_s=1.0)
+
+
+def used(round_):
+    return words.DropExperience(key="k", collector=0, round=round_, reason="used")
+
+
+#: The pool's clock is 10 s ahead of the master's.
+GOOD_POOL = (asked(11.0), granted(1), asked(12.0), released(1), asked(13.0), granted(2), asked(14.0), released(2))
+GOOD_TASK = (
+    opened(),
+    received(1.001, 1),
+    committed(1.9, 1, 1),
+    returned(1),
+    received(3.001, 2),
+    committed(3.9, 2, 2),
+    returned(2),
+    used(1),
+)
+
+
+def laws(pool=GOOD_POOL, *attempts):
+    streams = {"p": stream("p", "pool", {}, *pool)}
+    for n, records in enumerate(attempts or (GOOD_TASK,)):
+        streams[f"t{n}"] = stream(f"t{n}", "round", {"task": "a"}, *records)
+    found = broken_laws(Journal(streams=streams), run="r")
+    del found["replay"]  # these records were made by hand, no machine decided them
+    return {law: texts for law, texts in found.items() if texts}
+
+
+def test_a_good_run_breaks_nothing():
+    """Two leases one after the other, one update under each, each before its lease is over."""
+    assert laws() == {}
+
+
+@pytest.mark.parametrize(
+    ("law", "pool", "task", "text"),
+    [
+        ("holder", (asked(1.0), granted(1), granted(2)), GOOD_TASK[:1], "s is granted under #2 while #1 holds"),
+        ("holder", (asked(1.0), granted(2), granted(1, slot="z")), GOOD_TASK[:1], "follows"),
+        ("rounds", GOOD_POOL, (*GOOD_TASK[:3], committed(3.5, 3, 2)), "version 3 follows 1"),
+        ("rounds", GOOD_POOL, (*GOOD_TASK, used(1)), "round 1 of collector 0 is used 2 times"),
+        ("fences", GOOD_POOL, (*GOOD_TASK[:3], committed(1.95, 2, 1)), "2 updates under"),
+        ("fences", GOOD_POOL, (opened(), committed(1.0, 1, 9)), "which the pool granted to None"),
+        ("fences", GOOD_POOL, (opened(2), received(1.001, 1), committed(1.9, 1, 1)), "granted to .'r/a', 1."),
+        ("fences", (*GOOD_POOL[:2], asked(12.0), expired(1)), (*GOOD_TASK[:2], committed(2.1, 1, 1)), "0.099 s or"),
+    ],
+)
+def test_what_is_planted_is_found(law, pool, task, text):
+    """Each law has a run that breaks it, and that law alone tells of it."""
+    found = laws(pool, task)
+    assert list(found) == [law]
+    with pytest.raises(AssertionError, match=text):
+        raise AssertionError(found[law][0])
+
+
+def test_two_masters_are_found():
+    """Attempt 1 takes an update after attempt 2 did: both had living leases, one of them should not have been."""
+    pool = (asked(11.0), granted(1), granted(2, attempt=2, slot="z"))
+    pool += (asked(12.5), released(2, "z"), asked(20.0), released(1))
+    first = (opened(), received(1.001, 1), committed(9.9, 1, 1), returned(1))
+    second = (opened(2), received(1.001, 2), committed(2.0, 1, 2), returned(2))
+    assert list(laws(pool, first, second)) == ["masters"]
+    early = (opened(), received(1.001, 1), committed(1.5, 1, 1), returned(1))
+    late = (opened(2), received(1.001, 2), committed(2.4, 1, 2), returned(2))
+    assert laws(pool, early, late) == {}
+
+
+def test_a_stream_that_decides_otherwise_is_found():
+    """Records that no machine would write do not replay."""
+    found = broken_laws(Journal(streams={"p": stream("p", "pool", {"x": 1}, *GOOD_POOL)}), run="r")
+    assert found["replay"]
+
+
+# ------------------------------------------------------------------ plan, rows, words
+@pytest.mark.parametrize("n", [40, 200])
+def test_every_kind_strikes_about_its_share(n):
+    """Of 200, each kind is at most one or two off; of 40, none is missing."""
+    kinds = Counter(strike.kind for strike in chaos.plan(n, 3))
+    assert kinds.total() == n
+    for kind, share in KINDS.items():
+        assert abs(kinds[kind] - n * share / sum(KINDS.values())) <= 2
+        assert kinds[kind] >= 1
+
+
+def test_a_broken_law_is_a_missed_bar():
+    """One orphan: its row misses its bar of none; the others hold."""
+    found = chaos.Found()
+    found.struck.update(dict.fromkeys(KINDS, 4))
+    found.broken["orphans"].append("a process")
+    missed = {row.id for row in chaos.rows(found, 40) if row.holds is False}
+    assert missed == {"chaos-orphans"}
+    assert {f"chaos-{law}" for law in LAWS} <= {row.id for row in chaos.rows(found, 40)}
+
+
+def test_wrong_words_are_refused(monkeypatch):
+    """Before anything starts."""
+    monkeypatch.setattr(chaos, "live_through", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(ConfigError, match="--faults must be >= 1, got 0"):
+        chaos.main(["--faults", "0"])
