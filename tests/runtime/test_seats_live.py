@@ -8,7 +8,9 @@ from distributed import Client
 
 import drlnb
 from drlnb.records import leasing, seats
-from drlnb.records.errors import ConfigError
+from drlnb.records import round as words
+from drlnb.records.errors import ConfigError, JournalError
+from drlnb.rl.loop import LocalLoop
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.seats import SeatsPlugin
 from drlnb.views.leasing import gantt
@@ -63,28 +65,45 @@ def test_more_seats_than_cores_are_refused_in_one_line():
 
 @two_cores
 def test_a_probe_finds_seats_and_changes_nothing_of_what_is_learnt(tmp_path):
-    """`seats="auto"`: measured, planned, journalled, replayed; parameters are bitwise those of one seat."""
-    learnt = {}
-    for name, number in (("one", 1), ("auto", "auto")):
-        with drlnb.Fleet(slots=1, seats=number) as fleet:
-            run = fleet.train(_tasks(3, steps=20_480), out=tmp_path / name)
-            run.wait(timeout_s=180)
-            assert not [text for text in run.notices if "Traceback" in text]
-            learnt[name] = {task: run.load(task).parameters for task in run.tasks}
-    journal = check_laws(tmp_path / "auto")
-    (planned,) = _of(journal, seats.ProbePlanned)[:1]
-    assert planned.n_most == 2 if len(os.sched_getaffinity(0)) == 2 else planned.n_most >= 2
-    measured = _of(journal, seats.SeatsMeasured)
-    assert [one.n_seats for one in measured][: planned.n_most] == list(range(1, planned.n_most + 1))
-    chosen = _of(journal, seats.SeatsPlanned)[0]
+    """`seats="auto"`: measured, planned, journalled, replayed; parameters are bitwise those of a training alone."""
+    with drlnb.Fleet(slots=1, seats="auto") as fleet:
+        run = fleet.train(_tasks(2, steps=1_000_000), out=tmp_path / "r")
+        wait_until(lambda: _has(run, seats.SeatsSet), "the seats that the probe has found")
+        run.stop()
+        run.wait(timeout_s=60)
+        assert not [text for text in run.notices if "Traceback" in text]
+        learnt = {name: run.load(name).parameters for name in run.tasks}
+        specs = dict(run.specs)
+    journal = check_laws(tmp_path / "r")
+    (planned,) = _of(journal, seats.ProbePlanned)
+    assert (planned.device, planned.n_most) == ("0/cpu0", 2)
+    assert [one.n_seats for one in _of(journal, seats.SeatsMeasured)] == [1, 2]
+    (chosen,) = _of(journal, seats.SeatsPlanned)
     assert chosen.rates[0] == 1.0
-    assert len(chosen.rates) == planned.n_most
-    assert _of(journal, seats.SeatsSet)[0].n_seats == chosen.n_seats
-    assert learnt["one"].keys() == learnt["auto"].keys()
-    for task, parameters in learnt["one"].items():
-        assert np.array_equal(parameters, learnt["auto"][task]), task
+    assert len(chosen.rates) == 2
+    assert [one.n_seats for one in _of(journal, seats.SeatsSet)] == [chosen.n_seats]
     held = [one for one in journal.of(leasing.LeaseReleased) if one.task.startswith("seats/")]
     assert {one.reason for one in held} == {"returned"}
+    name = next(iter(specs))
+    n_rounds = max(one.round for one in journal.streams[f"task-{name}-a1"].of(words.MetricsRecorded))
+    assert np.array_equal(_alone(specs[name], n_rounds), learnt[name])
+
+
+def _has(run, kind):
+    try:
+        return bool(run.journal().of(kind))
+    except JournalError:
+        return False  # nothing has been written yet
+
+
+def _alone(spec, n_rounds):
+    loop = LocalLoop(spec)
+    try:
+        for _ in range(n_rounds):
+            loop.round()
+        return loop.parameters
+    finally:
+        loop.close()
 
 
 @two_cores
