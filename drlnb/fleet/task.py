@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from drlnb.planning.leasing.machine import priority_problem
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.settings import resolve
@@ -21,7 +22,7 @@ _ID = re.compile(r"([\w.]+:)?[^:\s]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 #: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
-_ARGUMENTS = ("seed", "n_collectors", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
+_ARGUMENTS = ("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
 
 #: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
 DEFAULT_COLLECTORS = 2
@@ -45,6 +46,8 @@ class Task:
         Environments over all collectors; None: the tuned number.
     n_collectors
         Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
+    priority
+        Whole number; of the tasks that wait for a slot the highest comes first, and waiting makes up for a lower one.
     group
         Curves of one group are drawn with a band over seeds.
     env_kwargs
@@ -81,6 +84,7 @@ class Task:
         seed: int = 0,
         n_envs: int | None = None,
         n_collectors: int | None = None,
+        priority: int = 0,
         group: str | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         env_wrappers: Any = None,
@@ -102,6 +106,8 @@ class Task:
                 problems.append(f"{key} must be a whole number >= {least}, got {value!r}")
         if name is not None and not _NAME.fullmatch(name):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
+        if problem := priority_problem(priority):
+            problems.append(problem.removeprefix("task."))
         if problems:
             raise ConfigError(problems)
         self.name = name
@@ -121,6 +127,7 @@ class Task:
                 seed=seed,
                 n_envs=resolved.n_envs,
                 n_collectors=n_collectors or min(DEFAULT_COLLECTORS, resolved.n_envs),
+                priority=priority,
                 group=group,
                 hyperparameters=resolved.hyperparameters,
                 origin=resolved.origin,

@@ -41,6 +41,8 @@ class TaskSpec:
     #: Environments over all collectors, at least `n_collectors`.
     n_envs: int
     n_collectors: int = 1
+    #: Who waits with a higher one comes first, unless the other has waited for long; 0 for most.
+    priority: int = 0
     #: Curves of one group are drawn with a band over seeds.
     group: str | None = None
     #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.

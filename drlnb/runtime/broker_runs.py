@@ -336,6 +336,8 @@ class Runs:
         row.update(state="running", attempt=row["attempt"] + 1, node=node)
         live.write_status(force=True)
         spec = next(s for s in live.spec["tasks"] if s["name"] == task)
+        if priority := row["scheduling"].get("task.priority", spec.get("priority", 0)):
+            await self.broker.set_pool("task.priority", priority, pool_task(run, task))
         return {
             "attempt": row["attempt"],
             "spec": spec,

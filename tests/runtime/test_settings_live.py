@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.records import common
+from drlnb.records import common, leasing
 from drlnb.records import round as words
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
@@ -35,7 +35,8 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
     for key, value, said in (
         ("rl.learning_rate", -1.0, "rl.learning_rate must be"),
         ("rl.gamma", 0.5, "these can change: rl.clip_range"),
-        ("warmup.rho", 0.5, "unknown setting 'warmup.rho'"),
+        ("warmup.rhoo", 0.5, "unknown setting 'warmup.rhoo'"),
+        ("warmup.rho", -0.5, "rho must be a finite number > 0, got -0.5"),
     ):
         with pytest.raises(ConfigError, match=said):
             bench.install.control(bench.client, "r1", "set", task="a", key=key, value=value)
@@ -72,3 +73,43 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
     assert set(rates(journal, "task-a-a2").values()) == {1e-4}
     assert set(rates(journal, "task-a-a3").values()) == {2e-5}
     assert 1e-4 not in rates(journal, "task-b-a1").values()
+
+
+def test_scheduling_changes_while_tasks_train(make_bench):
+    """A priority, a rule and a time of the pool: each is an event in a journal, and a wrong one changes nothing."""
+    bench = make_bench()
+    urgent = {**bench.spec("b", steps=200_000), "priority": 2}
+    run = bench.start([bench.spec("a", steps=200_000), urgent])
+    run.round(3)
+    for key, value, task in (
+        ("task.priority", 5, "a"),
+        ("leasing.age_quantum_s", 10.0, None),
+        ("leasing.hold", "last", None),
+    ):
+        bench.install.control(bench.client, "r1", "set", task=task, key=key, value=value)
+    bench.install.set_pool(bench.client, "leasing.reserve_after_s", 5.0)
+    for key, value, said in (
+        ("leasing.ttl_s", 1.0, "renew_s < holder_ttl_s < ttl_s must hold"),
+        ("task.priority", 10**9, "task.priority must be a whole number in"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            bench.install.control(bench.client, "r1", "set", task="a" if key[0] == "t" else None, key=key, value=value)
+    with pytest.raises(ConfigError, match="cannot be changed while tasks run"):
+        bench.install.set_pool(bench.client, "leasing.colour", "red")
+    run.round(run.of("MetricsRecorded")[-1]["round"] + 3)
+    bench.note()
+    bench.install.control(bench.client, "r1", "stop")
+    run.end()
+    journal = check_laws(run.out)
+    (pool,) = [one for name, one in journal.streams.items() if name.startswith("broker-")]
+    told = [(one.key, one.value, one.task) for one in pool.of(common.SettingChanged)]
+    assert told == [
+        ("task.priority", 2, "r1/b"),
+        ("task.priority", 5, "r1/a"),
+        ("leasing.age_quantum_s", 10.0, None),
+        ("leasing.reserve_after_s", 5.0, None),
+        ("leasing.colour", "red", None),
+    ]
+    assert [one.subject for one in pool.of(leasing.RequestRefused)] == ["leasing.colour"]
+    (mine,) = [one for name, one in journal.streams.items() if name.startswith("task-a-")]
+    assert ("leasing.hold", "last") in [(one.key, one.value) for one in mine.of(common.SettingChanged)]
