@@ -83,6 +83,7 @@ class LoopLease:
         self.fence: tuple[int, int] = (0, 0)
         self.slots: tuple[Reply, ...] = ()
         self.settings: Reply = {}
+        self._ending = False
         #: Why it was lost; empty if it was not.
         self.lost = ""
         self._losing: asyncio.Event | None = None
@@ -160,6 +161,7 @@ class LoopLease:
         clean = not self.lost and await self._stopped() and await self._freed()
         for call in self._calls:
             call.cancel()
+        self._ending = True
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
@@ -193,7 +195,7 @@ class LoopLease:
     # ------------------------------------------------------------------ keeping it
     async def _renew(self) -> None:
         """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
-        while not self.lost:
+        while not (self.lost or self._ending):  # wait_for may swallow a cancellation
             await asyncio.sleep(float(self.settings["renew_s"]))
             sent_t = time.monotonic()
             if await self._renewed():
@@ -244,6 +246,7 @@ class LoopLease:
         assert self._losing is not None
         losing = asyncio.ensure_future(self._losing.wait())
         everything = asyncio.gather(*calls)
+        everything.add_done_callback(_seen)
         try:
             await asyncio.wait({everything, losing}, return_when=asyncio.FIRST_COMPLETED)
             self.check()
@@ -258,13 +261,9 @@ class LoopLease:
         """Run something that goes on when its caller stops waiting: what runs on a slot, runs."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._calls.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(_seen)
         return task
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen here: its caller may have stopped waiting
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Reply:
         slot = self.slots[rank]
@@ -360,3 +359,9 @@ class LoopLease:
                 found = True
             self._reached[address] = found
         return self._reached[address]
+
+
+def _seen(future: "asyncio.Future[Any]") -> None:
+    """Look at an error whose caller may have stopped waiting, or asyncio complains that nobody has."""
+    if not future.cancelled():
+        future.exception()

@@ -191,14 +191,8 @@ def tasks(
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
-    told = ends or {}
-    # Others that share the pool (loops of people's own, other runs) have a letter in every picture, and no row here.
-    known = {*fold.tasks, *fold.named, *by_name} if by_name or fold.named else {*names}
-    shown = [i for i, name in enumerate(names) if name in known]
-    rows = [
-        _row(fold, fold.tasks.get(name), by_name.get(name, {}), told.get(name, ("", "")))
-        for name in (names[i] for i in shown)
-    ]
+    shown, told = _shown(fold, names, by_name), ends or {}
+    rows = [_row(fold, fold.tasks.get(n), by_name.get(n, {}), told.get(n, ("", ""))) for n in (names[i] for i in shown)]
     texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
     actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
     for row in rows:
@@ -228,6 +222,12 @@ def tasks(
             "now": fold.now_s,
         },
     )  # fmt: skip
+
+
+def _shown(fold: Fold, names: Sequence[str], specs: Mapping[str, Any]) -> list[int]:
+    """Return which names have a row: others that share the pool have a letter in every picture, and none here."""
+    known = {*fold.tasks, *fold.named, *specs} if specs or fold.named else {*names}
+    return [i for i, name in enumerate(names) if name in known]
 
 
 def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any], end: tuple[str, str]) -> dict[str, Any]:
