@@ -17,6 +17,7 @@ from drlnb.planning.seat_rules import percentile
 from drlnb.runtime.protocol import AGENT, SEATS_AGENT
 
 if TYPE_CHECKING:
+    from drlnb.runtime.agent import AgentPlugin
     from drlnb.runtime.executors import Executor
 
 __all__ = ["SeatsAgentPlugin"]
@@ -35,7 +36,7 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def setup(self, worker: Any) -> None:
         """Install the handlers; called by the worker."""
-        self.agent = worker.plugins[AGENT]
+        self.worker = worker
         #: Rounds under trial: rows and bytes; None between two probes.
         self.trials: tuple[list[dict[str, Any]], bytes] | None = None
         #: Slots whose executors have loaded them.
@@ -48,6 +49,12 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
         }
         for name, handler in handlers.items():
             worker.handlers[name] = handler
+
+    @property
+    def agent(self) -> "AgentPlugin":
+        """The node agent, which may have been set up after this plugin."""
+        agent: AgentPlugin = self.worker.plugins[AGENT]
+        return agent
 
     async def raise_seats(self, slots: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Have an executor up for each slot; return what memory they use, or ``failed``."""

@@ -11,6 +11,7 @@ from drlnb.records import leasing, seats
 from drlnb.records import round as words
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.rl.loop import LocalLoop
+from drlnb.rl.threads import one_thread
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.seats import SeatsPlugin
 from drlnb.views.leasing import gantt
@@ -99,8 +100,9 @@ def _has(run, kind):
 def _alone(spec, n_rounds):
     loop = LocalLoop(spec)
     try:
-        for _ in range(n_rounds):
-            loop.round()
+        with one_thread():
+            for _ in range(n_rounds):
+                loop.round()
         return loop.parameters
     finally:
         loop.close()
