@@ -250,8 +250,7 @@ class Fleet(Lending):
                         training.track(sinks)
                     return training
         spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s, settings=settings), "pool": self.shape}
-        where = Path(out) if out is not None else default_out()
-        training = self._started(launch(self._link, spec, where, on_existing, fleet=self))
+        training = self._started(launch(self._link, spec, Path(out or default_out()), on_existing, fleet=self))
         if sinks:
             training.track(sinks)
         return training
