@@ -103,16 +103,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Wait for a slot, at most ``poll_s``; a repeat (`known`) goes on waiting."""
         future = self._grants.get(request_id)
-        if future is None:
+        if future is None or (known and future.done()):
+            # New; or its answer was lost on the way: the pool repeats the grant, or lines it up again if that expired.
             future = self._grants[request_id] = asyncio.get_running_loop().create_future()
             self.host.feed(
                 leasing.SlotRequested, request_id=request_id, task=task, attempt=attempt, round=round, node=node
             )
-        elif known and future.done():
-            # The answer was lost on its way: the pool repeats the same grant.
-            self.host.feed(
-                leasing.SlotRequested, request_id=request_id, task=task, attempt=attempt, round=round, node=node
-            )
+        elif known:
+            self.host.feed(leasing.RequestPolled, request_id=request_id)
         try:
             return await asyncio.wait_for(asyncio.shield(future), self.pool.settings.poll_s)
         except TimeoutError:

@@ -60,15 +60,16 @@ class LeaseClient:
         PeerError
             If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
         """
-        known = False
-        refused_until = time.monotonic() + 3 * self._settings.ttl_s
+        known, n_refused = False, 0
+        refused_t: float | None = None
         while True:
             reply = None
             with contextlib.suppress(OSError, TimeoutError):
                 reply = await self._agent.ask_broker(
                     "drlnb_acquire",
                     timeout_s=self._settings.poll_s + 10.0,
-                    request_id=f"{self._task}/{request_id}",
+                    # The pool never opens a request again that is over, so that late repeats of it do no harm.
+                    request_id=f"{self._task}/{request_id}" + (f"+{n_refused}" if n_refused else ""),
                     task=self._task,
                     attempt=self._attempt,
                     round=round,
@@ -80,11 +81,14 @@ class LeaseClient:
                 await asyncio.sleep(_RETRY_S)
             elif "refused" in reply:
                 # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
-                if time.monotonic() > refused_until:
+                refused_t = time.monotonic() if refused_t is None else refused_t
+                if time.monotonic() - refused_t > 3 * self._settings.ttl_s:
                     raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
-                known = False
+                known, n_refused = False, n_refused + 1
                 await asyncio.sleep(_RETRY_S)
-            elif not reply.get("pending"):
+            elif reply.get("pending"):
+                refused_t = None
+            else:
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
                 self._renewals[fence] = self._agent.keep(self._renew(fence))
                 return {**reply, "fence": fence}

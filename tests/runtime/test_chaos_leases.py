@@ -1,0 +1,134 @@
+"""What the chaos found in how masters wait for slots, each in small: broker and clients in one loop, without a wire."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records import leasing
+from drlnb.records.errors import PeerError
+from drlnb.runtime import lease_client
+from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.lease_client import LeaseClient
+
+TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """Try again at once: nobody here is far away."""
+    monkeypatch.setattr(lease_client, "_RETRY_S", 0.005)
+
+
+class Cluster:
+    """A broker with one slot; every record of its pool."""
+
+    async def __aenter__(self):
+        self.broker = BrokerPlugin(TIMES)
+        await self.broker.start(SimpleNamespace(handlers={}))
+        self.records = []
+        self.broker.host.sinks.append(self.records.append)
+        self.broker.host.feed(leasing.SlotAdded, slot="n/cpu0", node="n", device="cpu", executor_epoch=1)
+        self.tasks = []
+        return self
+
+    async def __aexit__(self, *error):
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.broker.close()
+
+    def keep(self, work):
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    def client(self, task, ask=None):
+        async def direct(op, /, *, timeout_s=1.0, **message):
+            return await asyncio.wait_for(getattr(self.broker, op.removeprefix("drlnb_"))(**message), timeout_s)
+
+        agent = SimpleNamespace(node="n", keep=self.keep, ask_broker=ask or direct)
+        return LeaseClient(
+            agent, "r", task, 1, LeasingSettings.from_mapping(TIMES), lambda *lost: self.records.append(lost), int
+        )
+
+    def of(self, kind):
+        return [record for record in self.records if isinstance(record, kind)]
+
+
+def test_who_goes_on_polling_keeps_its_place():
+    """It waits three times as long as a silent requester would be waited for; it is next nevertheless."""
+
+    async def go():
+        async with Cluster() as cluster:
+            holder, waiter = cluster.client("holder"), cluster.client("waiter")
+            held = await holder.acquire("h", 1)
+            asked = cluster.keep(waiter.acquire("w", 1))
+            await asyncio.sleep(3 * TIMES["lost_polls"] * TIMES["poll_s"])
+            await holder.release(held["fence"], clean=True, computed_s=0.0)
+            assert (await asyncio.wait_for(asked, 1.0))["waited_s"] > 0.15
+            assert cluster.of(leasing.RequestRefused) == []
+
+    asyncio.run(go())
+
+
+def test_a_refusal_after_a_long_wait_is_not_the_last_word():
+    """Refused once after it waited for longer than three times to live, a request is made anew and granted."""
+
+    async def go():
+        async with Cluster() as cluster:
+            began_t, answers = time.monotonic(), []
+
+            async def ask(op, /, **message):
+                await asyncio.sleep(0.005)
+                if time.monotonic() - began_t < 3.2 * TIMES["ttl_s"]:
+                    return {"pending": True}
+                answers.append(message["known"])
+                return {"refused": "place lost"} if len(answers) == 1 else {"fence": (1, 1), "slots": []}
+
+            await cluster.client("a", ask).acquire("w", 1)
+            assert answers == [True, False]
+
+    asyncio.run(go())
+
+
+def test_who_is_only_ever_refused_is_told():
+    """After three times to live without another answer the master hears of it."""
+
+    async def go():
+        async with Cluster() as cluster:
+
+            async def ask(op, /, **message):
+                return {"refused": "for good"}
+
+            client = cluster.client("a", ask)
+            began_t = time.monotonic()
+            with pytest.raises(PeerError, match="refuses request w: for good"):
+                await client.acquire("w", 1)
+            assert time.monotonic() - began_t >= 3 * TIMES["ttl_s"]
+
+    asyncio.run(go())
+
+
+def test_a_grant_that_expired_on_its_way_is_not_handed_out():
+    """The answer was lost and the lease has expired meanwhile: asking again brings a new lease, not the dead one."""
+
+    async def go():
+        async with Cluster() as cluster:
+            lost = []
+
+            async def ask(op, /, timeout_s, **message):
+                if op == "drlnb_acquire" and not lost:
+                    lost.append(await cluster.broker.acquire(**message))
+                    deadline = time.monotonic() + 1.0
+                    while not cluster.of(leasing.LeaseExpired) and time.monotonic() < deadline:
+                        await asyncio.sleep(0.005)
+                    cluster.broker.host.feed(leasing.ExecutorIdled, slot="n/cpu0")
+                    raise TimeoutError
+                return await getattr(cluster.broker, op.removeprefix("drlnb_"))(**message)
+
+            held = await cluster.client("a", ask).acquire("w", 1)
+            assert held["fence"] > lost[0]["fence"]
+
+    asyncio.run(go())
