@@ -1,5 +1,6 @@
 """Models that learn on a real cluster: the same bits as in one process, callbacks by the journal, resumes."""
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -137,6 +138,61 @@ def test_a_submitted_run_calls_back_in_a_thread(fleet, tmp_path, capsys):
     assert run.status == "stopped"
     told = []
     wait_until(lambda: told.append(capsys.readouterr().err) or "ZeroDivisionError: mine" in "".join(told), "the line")
+
+
+def lamps():
+    """Return a class of environments with keyed observations, a picture among them, and masks; it travels by value."""
+
+    class Lamps(gymnasium.Env):
+        observation_space = gymnasium.spaces.Dict({
+            "lamp": gymnasium.spaces.Discrete(3),
+            "picture": gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8),
+            "speed": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
+        })
+        action_space = gymnasium.spaces.Discrete(4)
+        _t = 0
+
+        def _seen(self):
+            speed = self.np_random.normal(3.0, 2.0, 2).astype(np.float32)
+            picture = self.np_random.integers(0, 256, (36, 36, 1), np.uint8)
+            return {"lamp": self._t % 3, "picture": picture, "speed": speed}
+
+        def action_masks(self):
+            return np.arange(4) != self._t % 4
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self._t = 0
+            return self._seen(), {}
+
+        def step(self, action):
+            assert action != self._t % 4 or type(self).bears, f"{action} is forbidden at {self._t}"
+            self._t += 1
+            return self._seen(), float(action), False, self._t == 7, {}
+
+        bears = False
+
+    return Lamps
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_keys_masks_and_convolutions_have_the_bits_of_one_process(name, fleet, tmp_path):
+    """PPO with masks, and DQN, on observations by key: equal parameters there and here, and the file goes on."""
+    kind, env = getattr(drlnb, name), lamps()
+    given = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "use_masking": True, "normalize": True}
+    if name == "DQN":  # which knows no masks
+        env.bears = True
+        given = {"learning_starts": 8, "train_freq": 4, "batch_size": 4, "target_update_interval": 8, "buffer_size": 64}
+    features = {"features_extractor_kwargs": {"cnn_output_dim": 4}, "net_arch": [8]}
+    given |= {"policy_kwargs": features, "n_envs": 2, "n_collectors": 2, "seed": 1, "fleet": fleet}
+    there, here = (kind("MultiInputPolicy", env, **given) for _ in range(2))
+    there.learn(32)
+    here.learn(32, local=True)
+    assert np.array_equal(there.parameters, here.parameters)
+    check_laws(fleet.trainings[-1].out)
+    there.save(tmp_path / "m")
+    again = kind.load(tmp_path / "m", trust=True).learn(32, reset_num_timesteps=False, local=True)
+    assert again.num_timesteps == 64
 
 
 def test_submit_returns_at_once_and_resume_goes_on_exactly(fleet, tmp_path):
