@@ -41,6 +41,25 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="write the journal there")
 
 
+def _leasing_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--hold", default="all", metavar="LIST", help="hold planners by comma, or all (default)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--load", type=float, metavar="X", help="as many tasks as make this load (default 1.0)")
+    size.add_argument("--tasks", type=at_least(1), metavar="T", help="tasks")
+    add("--gpus", type=at_least(1), default=2, metavar="K", help="slots (default 2)")
+    add("--workers", type=at_least(1), default=4, metavar="N", help="collectors per task, one batch each (default 4)")
+    add("--cv", type=float, default=0.2, metavar="X", help="spread of the collectors' times (default 0.2)")
+    add("--compute", type=float, default=0.25, metavar="S", help="seconds per batch (default 0.25)")
+    add("--collect", type=float, default=4.0, metavar="S", help="mean seconds of a collector (default 4)")
+    add("--switch", type=float, default=0.0, metavar="S", help="seconds to switch a slot's task (default 0)")
+    add("--unequal", type=float, default=0.0, metavar="X", help="the last task collects so much longer (default 0)")
+    add("--queue", default="fifo", metavar="NAME", help="who is next: fifo (default) or drr")
+    add("--no-stream", action="store_true", help="nothing is computed before all experience of a round is there")
+    add("--rounds", type=at_least(20), default=60, metavar="N", help="rounds per task, a tenth discarded (default 60)")
+    add("--seeds", type=seed_list, default=[0, 1, 2, 3, 4], metavar="LIST", help="of the durations (default 0-4)")
+
+
 def _warmup_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--planners", default="all", metavar="LIST", help="warm-up planners by comma, or all (default)")
@@ -60,6 +79,7 @@ def _warmup_options(parser: argparse.ArgumentParser) -> None:
 #: What can be simulated -> words of ``--help``, its options, the module whose ``main`` runs it.
 _KINDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], str]] = {
     "train": ("whole runs", _train_options, "drlnb.sim.train"),
+    "leasing": ("who holds which slot when", _leasing_options, "drlnb.sim.leasing_report"),
     "warmup": ("when collectors start", _warmup_options, "drlnb.sim.warmup_report"),
 }
 

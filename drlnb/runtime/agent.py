@@ -64,6 +64,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.handlers = {
             "drlnb_slots": self.slots,
             "drlnb_revoke": self.revoke,
+            "drlnb_yield": self.ask_yield,
             "drlnb_lease_lost": self.lease_lost,
             "drlnb_node_lost": self.node_lost,
             "drlnb_control": self.control,
@@ -360,6 +361,13 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         del payload
         for master in self.masters.values():
             master.lease_lost((fence[0], fence[1]), reason)
+        return {"ok": True}
+
+    async def ask_yield(self, fence: Any, payload: Any = b"") -> dict[str, Any]:
+        """Tell the master here whose lease this is that somebody waits for its slot."""
+        del payload
+        for master in self.masters.values():
+            master.yield_asked((fence[0], fence[1]))
         return {"ok": True}
 
     async def node_lost(self, node: str, reason: str, payload: Any = b"") -> dict[str, Any]:

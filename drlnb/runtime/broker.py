@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -99,7 +100,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         return {"protocol": PROTOCOL, "version": drlnb_version(), "epoch": self.epoch, "t": self.host.now}
 
     async def acquire(
-        self, request_id: str, task: str, attempt: int, round: int, node: str, known: bool = False
+        self,
+        request_id: str,
+        task: str,
+        attempt: int,
+        round: int,
+        node: str,
+        known: bool = False,
+        yields: bool = False,
     ) -> dict[str, Any]:
         """Wait for a slot, at most ``poll_s``; a repeat (`known`) goes on waiting."""
         future = self._grants.get(request_id)
@@ -107,7 +115,13 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             # New; or its answer was lost on the way: the pool repeats the grant, or lines it up again if that expired.
             future = self._grants[request_id] = asyncio.get_running_loop().create_future()
             self.host.feed(
-                leasing.SlotRequested, request_id=request_id, task=task, attempt=attempt, round=round, node=node
+                leasing.SlotRequested,
+                request_id=request_id,
+                task=task,
+                attempt=attempt,
+                round=round,
+                node=node,
+                yields=yields,
             )
         elif known:
             self.host.feed(leasing.RequestPolled, request_id=request_id)
@@ -123,10 +137,17 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         )
         return {"lost": refusals[0].reason} if refusals else {"ok": True}
 
-    async def release(self, fence: tuple[int, int], clean: bool, computed_s: float) -> dict[str, Any]:
+    async def release(
+        self, fence: tuple[int, int], clean: bool, computed_s: float, yielded: bool = False
+    ) -> dict[str, Any]:
         """Take a lease back."""
         refusals = self._feed_for(
-            leasing.LeaseReturned, leasing.RequestRefused, fence=_fence(fence), clean=clean, computed_s=computed_s
+            leasing.LeaseReturned,
+            leasing.RequestRefused,
+            fence=_fence(fence),
+            clean=clean,
+            computed_s=computed_s,
+            yielded=yielded,
         )
         return {"refused": refusals[0].reason} if refusals else {"ok": True}
 
@@ -186,6 +207,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
                 future.set_result({"collector_nodes": list(command.collector_nodes)})
         elif isinstance(command, leasing.RevokeLease):
             return self._revoke(command)
+        elif isinstance(command, leasing.AskYield):
+            return self._ask_yield(command)
         else:
             raise TypeError(f"no effect for {type(command).__name__}")
         return None
@@ -199,6 +222,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "slots": [self.nodes.slot_row(slot) for slot in command.slots],
             "ttl_s": command.ttl_s,
             "waited_s": command.waited_s,
+            "demand": command.demand,
+            # What changed while tasks run counts for a holder from its next grant on.
+            "settings": asdict(self.pool.settings),
         })
 
     def _hear_refusal(self, record: Record) -> None:
@@ -208,13 +234,18 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             if future is not None and not future.done():
                 future.set_result({"refused": record.reason})
 
+    async def _ask_yield(self, command: leasing.AskYield) -> None:
+        """Tell a holder that somebody waits; one that is not reached keeps its slot for the round."""
+        fence = (command.fence.epoch, command.fence.token)
+        await self.ask_node(command.node, "drlnb_yield", 5.0, fence=fence)
+
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease; say when its slot is idle (no timer ever frees a slot)."""
         fence = (command.fence.epoch, command.fence.token)
         await self.nodes.tell_masters("drlnb_lease_lost", fence=fence, reason=command.reason)
         quiet = await self.nodes.revoke(command.slot, fence, self.pool.settings.kill_grace_s)
         if quiet:
-            self.host.feed(leasing.ExecutorIdled, slot=command.slot)
+            self.host.feed(leasing.ExecutorIdled, slot=command.slot, fence=command.fence)
         # else: the executor was killed, its successor says ExecutorStarted; or its node is gone and so is the slot.
 
     async def _watch_lag(self, settings: LeasingSettings) -> None:

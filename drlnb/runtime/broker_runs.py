@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -346,7 +347,7 @@ class Runs:
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],
             "live": row["live"],
-            "leasing": self.broker.pool.config["settings"],
+            "leasing": asdict(self.broker.pool.settings),
         }
 
     async def end(self, run: str, task: str, attempt: int, state: str, reason: str) -> dict[str, Any]:

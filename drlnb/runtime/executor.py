@@ -37,6 +37,8 @@ class _Tenant:
         self.version = 0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
+        #: Gradients of this round that the master keeps, too: key -> as they were packed.
+        self.parts: dict[str, bytes] = {}
 
 
 class ExecutorChild:
@@ -68,6 +70,8 @@ class ExecutorChild:
             return self._initialise(header)
         if op == "stage":
             return self._stage(header, payload, fence)
+        if op == "restore":
+            return self._restore(header, payload, fence)
         if op == "finish":
             return self._finish(header, fence)
         if op.startswith("trial-"):
@@ -94,27 +98,60 @@ class ExecutorChild:
         tenant.version = 1
         return self._made(tenant, {}, started)
 
-    def _stage(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
-        started = time.perf_counter()
+    def _ready(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> _Tenant | None:
+        """Return the task's model with its round open under this fence; None if its state is not here."""
         task, version, n_state = header["task"], header["version"], header["n_state"]
         tenant = self.tenants.get(task)
         if n_state:
             tenant = self.tenants[task] = tenant or self._tenant(header)
             tenant.learner.restore(header["state"], np.frombuffer(payload[:n_state], dtype=np.uint8))
             tenant.version, tenant.staging = version, None
+            tenant.parts.clear()
         elif tenant is None or tenant.version != version:
-            return {"op": "need-state"}, []
-        from drlnb.rl.fragments import Fragment
-
+            return None
         if tenant.staging != (fence, header["round"]):
             for name, value in header["settings"].items():
                 tenant.learner.set(name, value)
             tenant.learner.begin(header["round"], header["n_timesteps"])
             tenant.staging = (fence, header["round"])
+        return tenant
+
+    def _stage(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+        n_state = header["n_state"]
+        tenant = self._ready(header, payload, fence)
+        if tenant is None:
+            return {"op": "need-state"}, []
+        from drlnb.rl.fragments import Fragment
+        from drlnb.rl.parts import pack_part
+
+        started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
         tenant.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
-        return {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": n_state}, []
+        answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": n_state}
+        if not header.get("keep"):
+            return answer, []
+        part = pack_part(tenant.learner, header["collector"], fragment.header["env_indices"])
+        tenant.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
+        return answer, [part]
+
+    def _restore(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+        """Take gradients of this round back in that were computed under former leases, here or elsewhere."""
+        started = time.perf_counter()
+        tenant = self._ready(header, payload, fence)
+        if tenant is None:
+            return {"op": "need-state"}, []
+        from drlnb.rl.parts import take_part
+
+        keys, at = header["keys"], header["n_state"]
+        for key, size in zip(keys, header["sizes"], strict=False):
+            tenant.parts[key] = bytes(payload[at : at + size])
+            at += size
+        if any(key not in tenant.parts for key in keys):
+            return {"op": "need-parts"}, []
+        for key in keys:
+            take_part(tenant.learner, tenant.parts[key])
+        return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": at}, []
 
     def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         started = time.perf_counter()
@@ -122,6 +159,7 @@ class ExecutorChild:
         if tenant is None or tenant.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
         version, tenant.version, tenant.staging = tenant.version, -1, None
+        tenant.parts.clear()
         said_t = started
 
         def on_minibatch(done: int, total: int) -> None:

@@ -47,13 +47,23 @@ class LeaseClient:
         progress: Callable[[], int],
     ) -> None:
         self._agent, self._task, self._attempt = agent, pool_task(run, task), attempt
-        self._settings = settings
+        #: Times of leasing as they were at the last grant.
+        self.settings = settings
         self._on_lost = on_lost
         self._progress = progress
         self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    async def acquire(self, request_id: str, round: int) -> dict[str, Any]:
+    async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> dict[str, Any]:
         """Wait for a slot, for as long as it takes; then keep the lease alive.
+
+        Parameters
+        ----------
+        request_id
+            Names the request; unique inside the attempt.
+        round
+            Round that the slot is for.
+        yields
+            Whether the holder will give way when somebody waits.
 
         Raises
         ------
@@ -67,7 +77,7 @@ class LeaseClient:
             with contextlib.suppress(OSError, TimeoutError):
                 reply = await self._agent.ask_broker(
                     "drlnb_acquire",
-                    timeout_s=self._settings.poll_s + 10.0,
+                    timeout_s=self.settings.poll_s + 10.0,
                     # The pool never opens a request again that is over, so that late repeats of it do no harm.
                     request_id=f"{self._task}/{request_id}" + (f"+{n_refused}" if n_refused else ""),
                     task=self._task,
@@ -75,6 +85,7 @@ class LeaseClient:
                     round=round,
                     node=self._agent.node,
                     known=known,
+                    yields=yields,
                 )
             known = True
             if reply is None:
@@ -82,7 +93,7 @@ class LeaseClient:
             elif "refused" in reply:
                 # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
                 refused_t = time.monotonic() if refused_t is None else refused_t
-                if time.monotonic() - refused_t > 3 * self._settings.ttl_s:
+                if time.monotonic() - refused_t > 3 * self.settings.ttl_s:
                     raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
                 known, n_refused = False, n_refused + 1
                 await asyncio.sleep(_RETRY_S)
@@ -90,27 +101,28 @@ class LeaseClient:
                 refused_t = None
             else:
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
-                self._renewals[fence] = self._agent.keep(self._renew(fence))
+                self.settings = LeasingSettings.from_mapping(reply["settings"])
+                self._renewals[fence] = self._agent.keep(self._renew(fence, self.settings))
                 return {**reply, "fence": fence}
 
-    async def _renew(self, fence: tuple[int, int]) -> None:
+    async def _renew(self, fence: tuple[int, int], settings: LeasingSettings) -> None:
         """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
         good_t = time.monotonic()
         while True:
-            await asyncio.sleep(self._settings.renew_s)
+            await asyncio.sleep(settings.renew_s)
             sent_t = time.monotonic()
             reply = None
             with contextlib.suppress(OSError, TimeoutError):
                 reply = await self._agent.ask_broker(
-                    "drlnb_renew", timeout_s=self._settings.renew_s, fence=fence, n_progress=self._progress()
+                    "drlnb_renew", timeout_s=settings.renew_s, fence=fence, n_progress=self._progress()
                 )
             if reply is not None and "lost" in reply:
                 self._lose(fence, reply["lost"])
                 return
             if reply is not None:
                 good_t = sent_t
-            elif time.monotonic() - good_t > self._settings.holder_ttl_s:
-                self._lose(fence, f"no renewal for {self._settings.holder_ttl_s:g} s")
+            elif time.monotonic() - good_t > settings.holder_ttl_s:
+                self._lose(fence, f"no renewal for {settings.holder_ttl_s:g} s")
                 return
 
     def _lose(self, fence: tuple[int, int], reason: str) -> None:
@@ -124,15 +136,21 @@ class LeaseClient:
             renewal.cancel()
             self._lose(fence, reason)
 
-    async def release(self, fence: tuple[int, int], *, clean: bool, computed_s: float) -> None:
+    def holds(self, fence: tuple[int, int]) -> bool:
+        """Return whether a lease is ours and alive."""
+        return fence in self._renewals
+
+    async def release(self, fence: tuple[int, int], *, clean: bool, computed_s: float, yielded: bool = False) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         renewal = self._renewals.pop(fence, None)
         if renewal is not None:
             renewal.cancel()
-        deadline = time.monotonic() + self._settings.ttl_s
+        deadline = time.monotonic() + self.settings.ttl_s
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, TimeoutError):
-                await self._agent.ask_broker("drlnb_release", fence=fence, clean=clean, computed_s=computed_s)
+                await self._agent.ask_broker(
+                    "drlnb_release", fence=fence, clean=clean, computed_s=computed_s, yielded=yielded
+                )
                 return
             await asyncio.sleep(_RETRY_S)
 

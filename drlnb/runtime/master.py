@@ -15,7 +15,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.round import RoundMachine
 from drlnb.planning.round_state import RING
-from drlnb.records import placement, replay, warmup
+from drlnb.records import leasing, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.records.common import SettingChanged
@@ -25,6 +25,7 @@ from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import off_policy, round_steps
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.parts import streams
 from drlnb.rl.state import Trained
 from drlnb.runtime.checkpoint_effects import read_newest
 from drlnb.runtime.effects import Effects
@@ -94,6 +95,8 @@ class Master:
         self.slots: dict[str, str] = {}
         #: Key -> (fragment's header, bytes) of this round.
         self.experience: dict[str, tuple[Mapping[str, Any], Any]] = {}
+        #: Key -> gradient of a batch of this round, as the executor packed it.
+        self.gradients: dict[str, bytes] = {}
         #: Key -> what the executor made and nobody has committed yet.
         self.made: dict[str, Committed] = {}
         self.committed = Committed()
@@ -137,6 +140,8 @@ class Master:
             "replay": off_policy(self.spec.algo),
             "n_replay_losses": self.n_replay_losses,
             "planners": self.planners,
+            "streams": streams(self.spec),
+            "switch_limit_frac": self.leasing.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
             **self.settings,
         }
@@ -300,6 +305,11 @@ class Master:
     def lease_lost(self, fence: tuple[int, int], reason: str) -> None:
         """Hear that the pool took a lease away; it may be another task's."""
         self.leases.lost(fence, reason)
+
+    def yield_asked(self, fence: tuple[int, int]) -> None:
+        """Hear that somebody waits for a slot; it may be one that another task holds."""
+        if self.leases.holds(fence):
+            self.host.feed(leasing.YieldAsked, fence=Fence(epoch=fence[0], token=fence[1]))
 
     def _lease_gone(self, fence: tuple[int, int], reason: str) -> None:
         self.host.feed(words.LeaseLost, fence=Fence(epoch=fence[0], token=fence[1]), reason=reason)

@@ -26,10 +26,12 @@ from drlnb.sim.runs import run_tasks
 from drlnb.sim.sharing import colocated_rounds_hz
 from drlnb.sim.task import Task
 
-__all__ = ["Alone", "LeasingResult", "LeasingWorkload", "alone", "simulate_leasing", "tasks_for_load"]
+__all__ = ["Alone", "LeasingResult", "LeasingWorkload", "alone", "for_duty", "simulate_leasing", "tasks_for_load"]
 
 #: Share of a run that is discarded at its beginning.
 _WARM_UP = 0.1
+#: Steps towards a wished duty; each brings it about ten times nearer.
+_SECANTS = 4
 _AT_LEAST_0 = ("collect_cv", "switch_s", "publish_s", "unequal_frac")
 
 
@@ -144,6 +146,17 @@ def tasks_for_load(load: float, workload: LeasingWorkload) -> LeasingWorkload:
     return replace(workload, n_tasks=max(1, math.floor(load * workload.n_slots / d + 0.5)))
 
 
+def for_duty(d: float, workload: LeasingWorkload) -> LeasingWorkload:
+    """Return the workload with collectors so slow that a task alone keeps a slot busy for a share `d` of the time."""
+    for _ in range(_SECANTS):
+        now = alone(replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0), 0)
+        busy_s = now.d * now.round_s
+        wanted_s, rest_s = busy_s / d - busy_s, now.round_s - busy_s
+        slower = wanted_s / rest_s if rest_s > 0 else 1.0
+        workload = replace(workload, collect_mean_s=round(workload.collect_mean_s * slower, 6))
+    return workload
+
+
 @cache
 def alone(workload: LeasingWorkload, i: int) -> Alone:
     """Measure the i-th task of a workload alone, with the hold planner ``round`` and a slot of its own."""
@@ -194,7 +207,8 @@ def simulate_leasing(
     AssertionError
         If `validate` finds a broken law, or a stream that does not replay.
     """
-    solo = replace(workload, switch_s=0.0, n_slots=1)
+    # Alone there is nobody to switch with, and tasks that are alike are the same whoever else is there.
+    solo = replace(workload, switch_s=0.0, n_slots=1, n_tasks=workload.n_tasks if workload.unequal_frac else 1)
     lone = [alone(solo, i) for i in range(workload.n_tasks)]
     step_s = sum(one.round_s for one in lone) / len(lone) / workload.n_tasks
     pool, tasks = run_tasks(

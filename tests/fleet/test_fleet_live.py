@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told_before_anything_is_made(fleet, tmp_path):
     with pytest.raises(ConfigError, match="n_steps"):
         fleet.train(drlnb.Task("CartPole-v1", n_stps=3), out=tmp_path / "r")
     with pytest.raises((ConfigError, ValueError), match="round"):
-        fleet.train("CartPole-v1", out=tmp_path / "r", planners={"hold": "yield"})
+        fleet.train("CartPole-v1", out=tmp_path / "r", planners={"hold": "yields"})
     assert not (tmp_path / "r").exists()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from drlnb.planning.leasing.laws import laws
 from drlnb.planning.leasing.ledger import Ledger, Records
 from drlnb.planning.leasing.life import Lease, TaskBook
-from drlnb.planning.leasing.pump import ask_holders, line_up, pump
+from drlnb.planning.leasing.pump import PLACE_LOST, ask_holders, line_up, pump
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import SlotRules, refused
 from drlnb.records.base import Event, Record
@@ -34,7 +34,7 @@ from drlnb.records.leasing import (
 )
 from drlnb.records.placement import NodeLost, TaskStopped
 
-__all__ = ["LeaseTable", "priority_problem"]
+__all__ = ["PLACE_LOST", "LeaseTable", "priority_problem"]
 
 #: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
 _PRIORITIES = range(-100, 101)
@@ -268,7 +268,7 @@ class LeaseTable(SlotRules):
             patience_s = self.settings.lost_polls * self.settings.poll_s
             while (asked := ledger.polls.first()) is not None and asked[0] < ledger.t - ledger.lag_s - patience_s:
                 ledger.drop(ledger.open[asked[1]])
-                out.append(refused(asked[1], "place lost: its requester is silent"))
+                out.append(refused(asked[1], PLACE_LOST))
         return out
 
     def _on_loop_lagged(self, event: LoopLagged) -> Records:

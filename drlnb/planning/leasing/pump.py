@@ -16,7 +16,10 @@ from drlnb.planning.leasing.queueing import Kind
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.leasing import AskYield, RequestRefused, SlotsReserved
 
-__all__ = ["ask_holders", "line_up", "pump"]
+__all__ = ["PLACE_LOST", "ask_holders", "line_up", "pump"]
+
+#: Why a waiting request is refused whose requester has stopped polling; it may ask again, under another id.
+PLACE_LOST = "place lost: its requester is silent"
 
 
 def line_up(ledger: Ledger, lease: Lease, settings: LeasingSettings) -> None:
@@ -63,7 +66,7 @@ def _grant(ledger: Ledger, lease: Lease, settings: LeasingSettings, slots: tuple
     """Lend `slots`, or the best free ones, to a request; refuse it if nobody polls for it any more."""
     if settings.lost_polls and ledger.t - ledger.lag_s - lease.polled_s > settings.lost_polls * settings.poll_s:
         ledger.drop(lease)
-        return [RequestRefused(subject=lease.request_id, reason="place lost: its requester is silent")]
+        return [RequestRefused(subject=lease.request_id, reason=PLACE_LOST)]
     slots = slots or _choose(ledger, lease, settings)
     p95_s = ledger.tasks[lease.task].hold_p95_s or 0.0
     others = any(

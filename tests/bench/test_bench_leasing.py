@@ -1,0 +1,81 @@
+"""The bench of leasing: its rows, their bars, and the time of the table."""
+
+import json
+
+import pytest
+
+from drlnb.bench import leasing, leasing_events, leasing_rows
+from drlnb.bench.leasing import GROUPS, Effort, main
+from drlnb.records.errors import ConfigError
+from drlnb.sim.leasing import LeasingWorkload, alone
+
+QUICK = Effort(rounds=20, fair_rounds=20, seeds=(0,), held_out=(100,), events=30)
+
+
+def test_a_row_of_throughput_has_both_baselines():
+    """Throughput stands beside exclusive and co-located use of the same slots."""
+    few = LeasingWorkload(n_slots=1, n_workers=2, n_rounds=8)
+    rows = {row.id: row for row in leasing_rows._throughput("x", 0.3, few, (0,))}
+    exclusive, colocated = rows["b3-exclusive-x"], rows["b3-colocated-x"]
+    assert exclusive.bar.at_least == pytest.approx(0.85 / alone(few, 0).d, rel=0.05)
+    assert exclusive.samples == colocated.samples
+    assert exclusive.ratio > 1.0
+    assert colocated.ratio > 0.5
+    assert {row.origin for row in rows.values()} == {"simulated"}
+
+
+def test_the_time_of_an_event_is_that_of_the_table():
+    """A cost for each number of tasks that wait, a bar at a thousand, and the growth beside log n."""
+    assert 0 < leasing_events.cost_s(5, 30) < 0.01
+
+
+def test_the_events_rows_tell_points_and_fit(monkeypatch):
+    """Twice the cost at a thousand times the tasks: a fit that a person can check, and points to plot."""
+    costs = dict(zip(leasing_events.WAITING, (1e-5, 1e-5, 2e-5, 2e-5, 2e-5, 2e-5, 2e-5), strict=True))
+    monkeypatch.setattr(leasing_events, "cost_s", lambda n, n_events: costs[n])
+    rows = {row.id: row for row in leasing_events.events(QUICK)}
+    assert rows["events-1000"].value == pytest.approx(50_000)
+    assert rows["events-1000"].holds
+    assert rows["events-growth"].value == pytest.approx(2.0)
+    assert rows["events-growth"].ratio == pytest.approx(0.5)
+    assert len(rows) == len(leasing_events.WAITING) + 1
+
+
+def test_wrong_words_are_refused():
+    """Option, limit and value are named."""
+    for words, message in (
+        (["--rounds", "5"], "--rounds must be >= 20, got 5"),
+        (["--repeats", "6"], r"--repeats must be in 1\.\.5, got 6"),
+        (["--rows", "utilization"], r"unknown row 'utilization' \(did you mean utilisation\?\)"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            main(words)
+
+
+def test_the_bench_writes_its_rows(monkeypatch, tmp_path, capsys):
+    """Each chosen group is called with the effort, and its rows are in the file."""
+    asked = []
+
+    def rows(effort):
+        asked.append(effort)
+        return (leasing_rows._row("x", "a row", (1.0,)),)
+
+    monkeypatch.setattr(leasing_rows, "table", rows)
+    assert main(["--rows", "table", "--repeats", "2", "--rounds", "30", "--json", str(tmp_path / "r.json")]) == 0
+    assert asked == [Effort(rounds=30, fair_rounds=30, seeds=(0, 1), held_out=(100, 101))]
+    assert [row["id"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]] == ["x"]
+    assert "a row" in capsys.readouterr().out
+    assert set(GROUPS) == {"utilisation", "throughput", "fairness", "table", "held-out", "events"}
+    assert leasing.GROUPS is GROUPS
+
+
+@pytest.mark.slow
+def test_every_group_gives_rows_with_names_of_their_own():
+    """Whatever the figures are, a row is measured and named once."""
+    rows = [
+        row
+        for group in (leasing_rows.utilisation, leasing_rows.fairness, leasing_rows.table, leasing_rows.held_out)
+        for row in group(QUICK)
+    ]
+    assert all(row.measured for row in rows)
+    assert len({row.id for row in rows}) == len(rows)

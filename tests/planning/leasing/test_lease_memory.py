@@ -1,0 +1,151 @@
+"""What a table keeps over a restart, and what it makes of what an earlier version kept."""
+
+import json
+
+import pytest
+from pool_words import grant, idled, only, polled, reap, requested, returned, setting, slot_added, started
+
+from drlnb.planning.leasing.hold import HoldView, hold_planner
+from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.records.leasing import LeaseExpired, LeaseGranted, RequestRefused, SendGrant
+
+#: What a version before ranks, gangs and estimates did not keep.
+_NEW = {
+    "slots": ("drains", "deaths", "closed", "gone"),
+    "open": (
+        "n_slots", "priority", "allowed", "home", "yields", "number", "rank", "turn", "polled_s", "max_hold_s", "asked",
+        "resident",
+    ),
+}  # fmt: skip
+
+
+def restored(snapshot, *, like):
+    table = LeaseTable(like.settings, like.epoch)
+    table.restore(json.loads(json.dumps(snapshot)))
+    table.check()
+    return table
+
+
+def test_a_snapshot_of_an_earlier_version_is_read(make_table):
+    """Who waited waits in the same order, what was held is held, and no longer than 120 s."""
+    table = make_table(["n0/a", "n0/b"])
+    grant(table, requested("a", t=0.0))
+    old = grant(table, requested("b", t=0.0))
+    table.handle(requested("z", t=1.0))
+    table.handle(requested("c", t=1.0))
+    plain = table.snapshot()
+    for part, names in _NEW.items():
+        plain[part] = [{key: value for key, value in one.items() if key not in names} for one in plain[part]]
+    plain["tasks"] = {
+        name: {key: book[key] for key in ("floor", "ended", "story")} for name, book in plain["tasks"].items()
+    }
+    for key in ("load", "n_asked", "gang", "settings"):
+        del plain[key]
+    plain["ttl_s"] = 500.0
+    again = restored(plain, like=table)
+    assert again.settings.ttl_s == 500.0
+    assert again.snapshot()["waiting"] == ["z-1", "c-1"]
+    assert only(LeaseGranted, again.handle(returned(old.fence, t=2.0))).task == "z"
+    assert [one.task for one in again.handle(reap(t=121.0)) if type(one) is LeaseExpired] == ["a"]
+
+
+def test_reservations_and_loads_survive_a_restart(make_table):
+    """Slots that are kept for a gang stay kept, and an estimate is not said twice."""
+    table = make_table(["n0/a", "n0/b"])
+    for k in (1, 2, 3):
+        table.handle(returned(grant(table, requested("x", t=4.0 * k, round=k)).fence, t=4.0 * k + 1, computed_s=1.0))
+    a = grant(table, requested("a", t=20.0))
+    b = grant(table, requested("b", t=20.0))
+    table.handle(requested("gang", t=21.0, n_slots=2))
+    table.handle(returned(b.fence, t=52.0))
+    assert [slot["state"] for slot in table.snapshot()["slots"]] == ["reserved", "granted"]
+    again = restored(table.snapshot(), like=table)
+    assert again.snapshot() == table.snapshot()
+    event = returned(a.fence, t=53.0)
+    assert again.handle(event) == table.handle(event)
+    assert again.snapshot() == table.snapshot()
+
+
+def test_a_poll_for_what_was_granted_gets_the_grant_again(make_table):
+    """The answer was lost on its way; an unknown request has none."""
+    table = make_table(["n0/a"])
+    sent = only(SendGrant, table.handle(requested("a", t=0.0)))
+    assert table.handle(polled("a-1", t=5.0)) == (sent,)
+    assert only(RequestRefused, table.handle(polled("b-1", t=6.0))).reason == "is not open"
+
+
+def test_the_priority_of_a_task_that_holds_a_slot_is_for_its_next_request(make_table):
+    """What is held is not taken away."""
+    table = make_table(["n0/a"])
+    lease = grant(table, requested("a", t=0.0))
+    assert table.handle(setting("task.priority", -5, t=1.0, task="a")) == ()
+    table.handle(requested("b", t=9.0))
+    table.handle(returned(lease.fence, t=10.0))
+    table.handle(requested("a", t=10.0, round=2))
+    table.handle(requested("c", t=11.0))
+    b = table.snapshot()["live"]
+    assert b == ["b-1"]
+    assert table.snapshot()["waiting"] == ["c-1", "a-2"]
+
+
+def test_a_closed_slot_that_drains_stays_closed_with_a_new_executor(make_table):
+    """Neither the executor's word nor a new executor puts it on offer."""
+    for event in (idled("n0/a", t=3.0), started("n0/a", t=3.0, epoch=1)):
+        table = make_table(["n0/a"])
+        lease = grant(table, requested("a", t=0.0))
+        table.handle(returned(lease.fence, t=1.0, clean=False))
+        table.handle(setting("slot.drain", "n0/a", t=2.0))
+        assert table.handle(event) == ()
+        assert table.live_slots == ()
+
+
+def test_a_journal_from_before_means_what_happened_then():
+    """A header without the new settings makes a pool that does nothing of what they ask for."""
+    now = PoolMachine(LeasingSettings(), epoch=1).config
+    new = {"switch_limit_frac", "age_quantum_s", "reserve_after_s", *BEFORE} - {"hold"}
+    old = {key: value for key, value in now["settings"].items() if key not in new} | {"hold": "last"}
+    pool = PoolMachine.from_config({**now, "settings": old})
+    assert pool.settings == LeasingSettings(**{**BEFORE, "hold": "last"})
+    slot = slot_added("n0/a")
+    pool.handle(slot)
+    for k in (1, 2, 3, 4):
+        out = pool.handle(requested("a", t=4.0 * k, round=k))
+        fence = only(LeaseGranted, out).fence
+        assert not only(LeaseGranted, out).resident
+        assert [type(one).__name__ for one in pool.handle(returned(fence, t=4.0 * k + 1))] == ["LeaseReleased"]
+
+
+VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_queued": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "action", "reason"),
+    [
+        ({}, "request", "experience is here"),
+        ({"requested": True}, "keep", "a slot is asked for"),
+        ({"n_queued": 0}, "wait", "nothing to compute"),
+        ({"n_arrived": 2}, "request", "all experience of the round is here"),
+        ({"divisible": False, "crowded": True}, "wait", "1 of 2 collectors have sent, and slots are wanted"),
+        ({"divisible": False}, "request", "experience is here"),
+        ({"held": True, "n_queued": 0}, "keep", "there is work, or nobody waits"),
+        ({"held": True, "n_queued": 0, "demand": True}, "return", "nothing to compute, and somebody waits"),
+        ({"held": True, "n_queued": 1, "demand": True}, "keep", "there is work, or nobody waits"),
+        ({"held": True, "n_queued": 0, "demand": True, "n_unkept": 1}, "keep", "there is work, or nobody waits"),
+        ({"held": True, "n_queued": 0, "demand": True, "n_arrived": 2}, "keep", "there is work, or nobody waits"),
+        (
+            {"held": True, "n_queued": 0, "demand": True, "switch_p50_s": 0.2, "compute_p50_s": 0.5},
+            "keep",
+            "switch too dear: 0.2 s for batches of 0.5 s",
+        ),
+        ({"held": True, "n_queued": 0, "demand": True, "switch_p50_s": 0.1, "compute_p50_s": 0.5}, "return", None),
+        ({"switch_p50_s": 0.2, "compute_p50_s": 0.5}, "request", "switch too dear: 0.2 s for batches of 0.5 s"),
+        ({"switch_p50_s": 0.2, "compute_p50_s": None}, "request", "experience is here"),
+    ],
+)
+def test_yield_asks_at_work_and_returns_on_demand(changes, action, reason):
+    """Section 4.5 by hand: each condition alone changes the answer."""
+    plan = hold_planner("yield").plan(HoldView(**VIEW | changes))
+    assert plan.action == action
+    assert reason is None or plan.reason == reason

@@ -1,0 +1,82 @@
+"""Slots that change hands in the midst of a round, on a real cluster."""
+
+import pytest
+
+from drlnb.records import leasing
+from drlnb.records import round as words
+from tests.runtime.laws import check_laws
+
+pytestmark = pytest.mark.cluster
+
+#: One pass over the whole round: gradients are computed as fragments arrive.
+STREAM = {"n_steps": 64, "n_epochs": 1, "batch_size": 512}
+
+
+def _final_parameters(out, task):
+    latest = (out / "checkpoints" / task / "LATEST").read_text()
+    return (out / "checkpoints" / task / latest / "model.safetensors").read_bytes()
+
+
+def _yields(out, task):
+    journal = check_laws(out)
+    return [one for one in journal.streams[f"task-{task}-a1"].of(words.ReturnLease) if one.yielded]
+
+
+def test_a_slot_changes_hands_in_a_round_and_the_parameters_are_those_of_a_task_alone(make_bench):
+    """Four streams on one slot give way on demand, go on with kept gradients, and learn bitwise as one alone (S5)."""
+    bench = make_bench(n_workers=1)
+    more = {"algo": "ppo", "n_envs": 8, "n_collectors": 4, **STREAM, "steps": 64 * 8 * 20}
+    # A switch on loopback is dear beside these small batches: what is tested is that nothing is lost by it.
+    tasks = [bench.spec(name, **more) for name in "abcd"]
+    run = bench.start(tasks, settings={"switch_limit_frac": 1e6})
+    assert {row["state"] for row in run.end().values()} == {"done"}
+    alone = bench.start([bench.spec("solo", **more)], run="r2", planners={"hold": "round"})
+    alone.end()
+    assert sum(len(_yields(run.out, name)) for name in "abcd") > 0
+    journal = check_laws(run.out)
+    restored = [one for name in "abcd" for one in journal.streams[f"task-{name}-a1"].of(leasing.GradientsRestored)]
+    assert restored
+    wanted = _final_parameters(alone.out, "solo")
+    assert [_final_parameters(run.out, name) == wanted for name in "abcd"] == [True] * 4
+
+
+def test_gpf_keeps_its_gradients_over_a_yield_and_over_its_executors_death(make_bench):
+    """On two slots what was kept goes to either; a killed executor costs no kept gradient; still bitwise as alone."""
+    from tests.runtime.live import titled
+
+    bench = make_bench(n_workers=1, n_slots=2)
+    more = {"algo": "gpf", "n_envs": 8, "n_collectors": 4, "n_steps": 64, "n_epochs": 1, "steps": 64 * 8 * 20}
+    run = bench.start([bench.spec(name, **more) for name in "abcd"], settings={"switch_limit_frac": 1e6})
+    run.round(3)
+    titled("drlnb executor", bench.handle.pid)[0].kill()
+    assert {row["state"] for row in run.end().values()} == {"done"}
+    alone = bench.start([bench.spec("solo", **more)], run="r2", planners={"hold": "last"})
+    alone.end()
+    wanted = _final_parameters(alone.out, "solo")
+    assert [_final_parameters(run.out, name) == wanted for name in "abcd"] == [True] * 4
+    check_laws(run.out)
+
+
+def test_priority_and_the_pools_settings_change_while_tasks_train(make_bench):
+    """A task's priority and a time of leasing are events in the pool's journal; a wrong value is refused in words."""
+    bench = make_bench(n_workers=1)
+    run = bench.start([bench.spec("a", steps=200_000), bench.spec("b", steps=200_000)])
+    run.round(2)
+    control = bench.install.control
+    control(bench.client, "r1", "set", task="a", key="task.priority", value=3)
+    control(bench.client, "r1", "set", key="leasing.max_hold_s", value=60.0)
+    for key, value, task, message in (
+        ("task.priority", 1000, "a", "task.priority must be a whole number in -100..100, got 1000"),
+        ("leasing.ttl_s", 1.0, None, "renew_s < holder_ttl_s < ttl_s must hold"),
+        ("leasing.max_hold_s", -9.0, None, "max_hold_s must be a finite number > 0 s, got -9"),
+    ):
+        with pytest.raises(Exception, match=message):
+            control(bench.client, "r1", "set", task=task, key=key, value=value)
+    run.round(6)
+    control(bench.client, "r1", "stop")
+    run.end()
+    journal = check_laws(run.out)
+    pool = next(stream for name, stream in journal.streams.items() if name.startswith("broker"))
+    changes = [(one.key, one.value, one.task) for one in pool.records if type(one).__name__ == "SettingChanged"]
+    assert ("task.priority", 3, "r1/a") in changes
+    assert ("leasing.max_hold_s", 60.0, None) in changes
