@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ class LeaseClient:
         self._on_lost = on_lost
         self._progress = progress
         self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
+        #: Fence -> when its last good renewal was sent, and how long it may be silent after that, in seconds.
+        self._good: dict[tuple[int, int], tuple[float, float]] = {}
 
     async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> dict[str, Any]:
         """Wait for a slot, for as long as it takes; then keep the lease alive.
@@ -102,12 +105,12 @@ class LeaseClient:
             else:
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
                 self.settings = LeasingSettings.from_mapping(reply["settings"])
+                self._good[fence] = (time.monotonic(), self.settings.holder_ttl_s)
                 self._renewals[fence] = self._agent.keep(self._renew(fence, self.settings))
                 return {**reply, "fence": fence}
 
     async def _renew(self, fence: tuple[int, int], settings: LeasingSettings) -> None:
         """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
-        good_t = time.monotonic()
         while True:
             await asyncio.sleep(settings.renew_s)
             sent_t = time.monotonic()
@@ -119,14 +122,32 @@ class LeaseClient:
             if reply is not None and "lost" in reply:
                 self._lose(fence, reply["lost"])
                 return
+            if fence not in self._renewals:
+                return
             if reply is not None:
-                good_t = sent_t
-            elif time.monotonic() - good_t > settings.holder_ttl_s:
+                self._good[fence] = (sent_t, settings.holder_ttl_s)
+            elif self._is_silent(fence):
                 self._lose(fence, f"no renewal for {settings.holder_ttl_s:g} s")
                 return
 
+    def _is_silent(self, fence: tuple[int, int]) -> bool:
+        good_t, patience_s = self._good.get(fence, (-math.inf, 0.0))
+        return time.monotonic() - good_t > patience_s
+
+    def overdue(self, fence: tuple[int, int]) -> str:
+        """Say why nothing may be accepted under a lease of ours any more, and drop it; empty if it may.
+
+        A process that was stopped wakes with the answers of its executor before its timers, and with no message of the
+        pool: only its own clock tells it that the lease may be another's by now.
+        """
+        if fence not in self._renewals or not self._is_silent(fence):
+            return ""
+        self._renewals.pop(fence).cancel()
+        return f"no renewal for {self._good.pop(fence)[1]:g} s: this process stood still, or the pool does not answer"
+
     def _lose(self, fence: tuple[int, int], reason: str) -> None:
         if self._renewals.pop(fence, None) is not None:
+            self._good.pop(fence, None)
             self._on_lost(fence, reason)
 
     def lost(self, fence: tuple[int, int], reason: str) -> None:
@@ -143,6 +164,7 @@ class LeaseClient:
     async def release(self, fence: tuple[int, int], *, clean: bool, computed_s: float, yielded: bool = False) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         renewal = self._renewals.pop(fence, None)
+        self._good.pop(fence, None)
         if renewal is not None:
             renewal.cancel()
         deadline = time.monotonic() + self.settings.ttl_s

@@ -207,7 +207,7 @@ class SlotEffects:
         m = self.m
         made = m.made.pop(command.key)
         m.made.clear()
-        refusal = m.gate.admit(command.fence, m.attempt, command.version)
+        refusal = m.leases.overdue(_pair(command.fence)) or m.gate.admit(command.fence, m.attempt, command.version)
         if refusal:
             m.host.feed(words.LeaseLost, fence=command.fence, reason=f"the store refused: {refusal}")
             return

@@ -6,12 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records import leasing
+from drlnb.records import round as words
 from drlnb.records.errors import PeerError
+from drlnb.records.ids import Fence
 from drlnb.runtime import lease_client
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.lease_client import LeaseClient
+from drlnb.runtime.slot_effects import SlotEffects
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -85,7 +89,11 @@ def test_a_refusal_after_a_long_wait_is_not_the_last_word():
                 if time.monotonic() - began_t < 3.2 * TIMES["ttl_s"]:
                     return {"pending": True}
                 answers.append(message["known"])
-                return {"refused": "place lost"} if len(answers) == 1 else {"fence": (1, 1), "slots": []}
+                return (
+                    {"refused": "place lost"}
+                    if len(answers) == 1
+                    else {"fence": (1, 1), "slots": [], "settings": TIMES}
+                )
 
             await cluster.client("a", ask).acquire("w", 1)
             assert answers == [True, False]
@@ -132,3 +140,28 @@ def test_a_grant_that_expired_on_its_way_is_not_handed_out():
             assert held["fence"] > lost[0]["fence"]
 
     asyncio.run(go())
+
+
+def test_a_holder_that_stood_still_commits_nothing():
+    """Stopped for longer than it may be silent, its loop goes on with the commit first: the lease may be another's."""
+
+    async def go(stands_s):
+        async with Cluster() as cluster:
+            client = cluster.client("a")
+            fence = (await client.acquire("w", 1))["fence"]
+            fed = []
+            master = SimpleNamespace(
+                made={"k": "parameters"},
+                gate=StoreGate(),
+                attempt=1,
+                leases=client,
+                committed=None,
+                host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)),
+            )
+            time.sleep(stands_s)  # as a stopped process: no renewal, no message
+            command = words.CommitParameters(version=1, round=0, fence=Fence(epoch=fence[0], token=fence[1]), key="k")
+            SlotEffects.commit(SimpleNamespace(m=master), command)
+            return fed, master.committed
+
+    assert asyncio.run(go(0.0)) == ([words.ParametersCommitted], "parameters")
+    assert asyncio.run(go(0.05)) == ([words.LeaseLost], None)
