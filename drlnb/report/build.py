@@ -14,8 +14,9 @@ from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
 from drlnb.report.page import Section, controls, facts_table, journal_part, page, pairs_table
+from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
-from drlnb.views import fleet, learning, leasing, rounds, words
+from drlnb.views import warmup, words
 from drlnb.views.fold import Fold, rows_of
 from drlnb.views.view import View
 
@@ -53,8 +54,9 @@ def build(
     path
         The file to write; it is replaced as a whole or not at all.
     notes
-        Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``configuration``,
-        ``tasks``, ``leases``, ``learning``, ``rounds``, ``journal``).
+        Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``tasks``, ``leases``,
+        ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``warmup``, ``choices``, ``starts``,
+        ``history``, ``curve``, ``configuration``, ``journal``).
     theme
         ``auto`` (as the reader's system), ``light`` or ``dark``.
 
@@ -97,7 +99,7 @@ def _read(source: Journal | Path | str) -> tuple[Journal, dict[str, Any]]:
 
 
 def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
-    known = ("summary", "configuration", "tasks", "leases", "learning", "rounds", "journal")
+    known = ("summary", *NAMES, "configuration", "journal")
     by_section = {"summary": notes} if isinstance(notes, str) else dict(notes or {})
     unknown = sorted(by_section.keys() - set(known))
     if unknown:
@@ -117,7 +119,16 @@ def _scrubbed(view: View, names: Names) -> View:
         ]
     if view.module == "timeline" and "window_s" in facts and facts["x"]["kind"] == "clock":
         facts["windows"] = True
-    return replace(view, facts=facts, names=tuple(names.said(view.names)), notes=tuple(names.said(view.notes)))
+    # Lines of charts and rows of lists are named by what is in the journal; tasks' names stay as they are.
+    for key in {"lines", "series"} & facts.keys() if view.module == "chart" or facts.get("row_key") == "row" else ():
+        facts[key] = names.said(facts[key])
+    return replace(
+        view,
+        facts=facts,
+        sentence=str(names.said(view.sentence)),
+        names=tuple(names.said(view.names)),
+        notes=tuple(names.said(view.notes)),
+    )
 
 
 def _slot_label(label: str, names: Names) -> str:
@@ -133,14 +144,13 @@ def _sections(
     groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
     fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
     fold.feed(rows_of(journal))
-    views = {
-        "tasks": ("Tasks", fleet.tasks(fold, specs)),
-        "leases": ("Who held a slot when", leasing.gantt(fold, max_bars=MAX_BARS)),
-        "learning": ("Learning curves", learning.curves(fold)),
-        "rounds": ("Where each round's time went", rounds.anatomy(fold)),
-    }
+    views = pictures(fold, specs, max_bars=MAX_BARS)
     sections = [
-        Section(name="summary", heading="Summary", body=_summary(fold, views["leases"][1], views["tasks"][1], journal)),
+        Section(
+            name="summary",
+            heading="Summary",
+            body=_summary(fold, {name: one for name, (_, one) in views.items()}, journal),
+        ),
         *(
             Section(
                 name=name,
@@ -152,10 +162,11 @@ def _sections(
         ),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
-    return [replace(section, notes=notes.get(section.name, ())) for section in sections]
+    return [replace(section, notes=notes.get(section.name.rstrip("0123456789"), ())) for section in sections]
 
 
-def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
+def _summary(fold: Fold, views: Mapping[str, View], journal: Journal) -> str:
+    leases, tasks = views["leases"], views["tasks"]
     torn = [name for name, stream in journal.streams.items() if stream.torn]
     facts = {
         "tasks": tasks.sentence,
@@ -166,6 +177,12 @@ def _summary(fold: Fold, leases: View, tasks: View, journal: Journal) -> str:
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
         "journal": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}",
     }
+    if "shares" in views:
+        facts["sharing"] = views["shares"].sentence
+    if "warmup" in views:
+        facts["warm-up"] = views["warmup"].sentence
+    elif any(len(one.rests) for attempts in fold.warmups.values() for one in attempts.values()):
+        facts["warm-up"] = warmup.waterfall(fold).sentence
     if torn:
         facts["torn"] = f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"
     return facts_table(facts)

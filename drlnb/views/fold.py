@@ -15,7 +15,9 @@ from drlnb.records.journal import Journal
 from drlnb.views.clocks import Clock, Clocks
 from drlnb.views.fences import Fences
 from drlnb.views.pool_fold import PoolFold
+from drlnb.views.reasons import Reasons
 from drlnb.views.task_fold import TaskFold
+from drlnb.views.warmup_fold import WarmupFold
 
 __all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
 
@@ -23,6 +25,8 @@ __all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
 COLUMNS = (batching, common, distribution, leasing, placement, round, seats, swapping, warmup)
 
 _Made = TypeVar("_Made")
+#: Kind of record -> what takes in such a row at a second, and says what it changed.
+Handlers = Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
 
 #: What counts as the weaker origin when streams differ.
 _ORIGINS = ("emulated", "simulated", "measured")
@@ -35,7 +39,7 @@ class Delta:
     n_rows: int
     #: Newest second of any stream, on the common line.
     now_s: float
-    #: Of ``leases``, ``slots``, ``waits``, ``settings``, ``tasks``, ``rounds``: what may look different now.
+    #: Of ``leases``, ``slots``, ``waits``, ``settings``, ``tasks``, ``rounds``, ``warmup``: what may look different.
     changed: frozenset[str]
 
 
@@ -64,8 +68,7 @@ class _Line:
     """One stream: who takes in its rows, and the first and latest second of its own clock."""
 
     name: str
-    #: Kind of record -> what takes in such a row at a second, and says what it changed.
-    handlers: Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
+    handlers: Handlers
     timed: bool = False
     first: float = 0.0
     latest: float = 0.0
@@ -79,7 +82,23 @@ class _Line:
 
 
 #: Rows that say something of their stream itself.
-_OF_STREAMS = frozenset({"StreamOpened", "ClockRelated", "Defect", "JournalFailed"})
+_OF_STREAMS = frozenset({"StreamOpened", "ClockRelated", "Defect", "JournalFailed", "SeatsPlanned"})
+
+
+def _together(*all_handlers: Handlers) -> Handlers:
+    """Return handlers that do what several do, one after the other."""
+    found: dict[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]] = {}
+    for handlers in all_handlers:
+        for kind, handler in handlers.items():
+            found[kind] = _both(found[kind], handler) if kind in found else handler
+    return found
+
+
+def _both(
+    first: Callable[[Mapping[str, Any], float], tuple[str, ...]],
+    second: Callable[[Mapping[str, Any], float], tuple[str, ...]],
+) -> Callable[[Mapping[str, Any], float], tuple[str, ...]]:
+    return lambda row, t: (*first(row, t), *second(row, t))
 
 
 class Fold:
@@ -108,6 +127,11 @@ class Fold:
         self._fences = Fences()
         self.pool = PoolFold(self.clocks, self._fences)
         self.tasks: dict[str, TaskFold] = {}
+        #: What became of the collectors of each task between two rounds, by task and attempt.
+        self.warmups: dict[str, dict[int, WarmupFold]] = {}
+        self.reasons = Reasons()
+        #: Device -> work per second with 1, 2, ... executors at once, relative to one, where a probe has measured it.
+        self.rates: dict[str, tuple[float, ...]] = {}
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
@@ -144,23 +168,34 @@ class Fold:
             self._origins.add(str(row.get("origin", "measured")))
         elif kind == "ClockRelated":
             self.clocks.related(stream, str(row["clock"]), float(row["offset_s"]), float(row["error_s"]))
+        elif kind == "SeatsPlanned":
+            if row["rates"]:
+                self.rates[str(row["device"])] = tuple(map(float, row["rates"]))
         else:
             self.defects.append(str(row.get("text", "")))
 
     def _line(self, stream: str) -> "_Line":
         named = split_stream(stream)
-        handlers: Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
+        handlers: Handlers
         if stream.startswith("seats-"):
             handlers = {}  # on the pool's clock; slots that come and go are told by the pool
+        elif stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
+            self.clocks.pool(stream)
+            handlers = self._warmup(stream.removeprefix("warmup-"), 1, stream)
         elif named is None:
-            handlers = self.pool.stream(stream)
+            handlers = _together(self.pool.stream(stream), self.reasons.pool())
         else:
             task = self.tasks.get(named[0])
             if task is None:
                 task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
-            handlers = task.stream(stream, named[1])
+            handlers = _together(
+                task.stream(stream, named[1]), self._warmup(*named, stream), self.reasons.task(task.name)
+            )
         line = self._lines[stream] = _Line(name=stream, handlers=handlers)
         return line
+
+    def _warmup(self, task: str, attempt: int, stream: str) -> Handlers:
+        return self.warmups.setdefault(task, {}).setdefault(attempt, WarmupFold(stream)).handlers()
 
     @property
     def _timed(self) -> list["_Line"]:
@@ -219,7 +254,7 @@ class Fold:
         file or on a wire does not matter.
         """
         spoken = [self.pool.short(name) for name in self.pool.tasks]
-        return tuple(dict.fromkeys([*spoken, *self.named, *sorted(self.tasks)]))
+        return tuple(dict.fromkeys([*spoken, *self.named, *sorted({*self.tasks, *self.warmups})]))
 
     def clock_note(self) -> tuple[str, ...]:
         """Say how well the streams' clocks are known, if that matters."""

@@ -82,6 +82,11 @@ class Grow:
         self._latest = (tuple(values), [self._columns[name] for name in numbers]) if whole else ((), [])
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its own columns."""
+        return self._own
+
+    @property
     def others(self) -> tuple[str, ...]:
         """Names that rows were filled with, in order of appearance."""
         return tuple(name for name in self._columns if name not in self._own)

@@ -11,9 +11,11 @@ from drlnb.records.journal import Journal
 from drlnb.views import decimate, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lease_line import LeaseLine, Leases
+from drlnb.views.leasing_shares import expected, shares, sharing
+from drlnb.views.leasing_tables import lending, queue, reasons
 from drlnb.views.view import Column, View
 
-__all__ = ["gantt"]
+__all__ = ["gantt", "lending", "queue", "reasons", "shares"]
 
 Floats = NDArray[np.float64]
 
@@ -154,12 +156,28 @@ def _numbers(
             "%",
             "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
         ),
+        **_theory(line, leases, high),
         "fairness": (
             "fairness",
             _fairness(held, leases.series, going["series"]),
             "x",
             f"largest share of held seconds / smallest, over tasks, {shown}",
         ),
+    }
+
+
+def _theory(line: LeaseLine, leases: Leases, now: float) -> dict[str, tuple[str, float | None, str, str]]:
+    """Return bound and expectation of the utilisation, and the price in round time beside its own expectation."""
+    whole = (float(np.min(leases.start, initial=now)), float(np.max(leases.stop, initial=0.0)))
+    theory = expected(line, *whole)
+    prices = [part.inflation for part in sharing(line, leases, now) if part.inflation is not None]
+    price = sum(prices) / len(prices) if prices else None
+    mean = "mean over the time of the run"
+    return {
+        "bound": ("bound", theory.bound, "%", f"most that utilisation can be: sum of duties / slots, {mean}"),
+        "expected": ("expected", theory.utilisation, "%", f"utilisation by queueing theory, {mean}"),
+        "inflation": ("rounds take", price, "x", "time with waits for slots / without them, mean over tasks"),
+        "expected_inflation": ("expected", theory.inflation, "x", f"the same by queueing theory, {mean}"),
     }
 
 

@@ -87,6 +87,8 @@ class PoolFold:
         self.reasons: dict[str, int] = {"": 0}
         #: One row per request that was answered or withdrawn.
         self.waits = Grow("stream", "task", "start", "stop", "granted")
+        #: What theory expects of the load from a second on.
+        self.loads = Grow("stream", "t", "n_tasks", "n_slots", "d", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
         self.waiting: dict[str, tuple[int, int, float]] = {}
         #: (stream, t, key, value, task or None).
@@ -207,6 +209,11 @@ class PoolFold:
         self._task(row)
         return ("tasks",)
 
+    def _load(self, row: Row, t: float, stream: int) -> Changed:
+        names = ("n_tasks", "n_slots", "d_mean", "bound_frac", "expected_utilisation_frac", "expected_inflation")
+        self.loads.append(stream, t, *(float(row[name]) for name in names))
+        return ("leases",)
+
     def _setting(self, row: Row, t: float, stream: int) -> Changed:
         self.settings.append((self.streams[stream], t, str(row["key"]), row["value"], row.get("task")))
         return ("settings",)
@@ -235,6 +242,7 @@ _HANDLERS: dict[str, Callable[..., Changed]] = {
     "LeaseReturned": PoolFold._returned,
     "LeaseReleased": PoolFold._ended,
     "LeaseExpired": PoolFold._ended,
+    "LoadEstimated": PoolFold._load,
     "TaskStopped": PoolFold._stopped,
     "PlacementAsked": PoolFold._spoken,
     "SettingChanged": PoolFold._setting,

@@ -47,6 +47,8 @@ class Attempt:
     work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
     #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
     evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
+    #: (since, until) of each pause, NaN while it goes on.
+    pauses: list[tuple[float, float]] = field(default_factory=list)
     #: (t, key, value).
     settings: list[tuple[float, str, Any]] = field(default_factory=list)
 
@@ -153,7 +155,10 @@ class TaskFold:
         return ("tasks",)
 
     def _phase(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
+        if one.pauses and math.isnan(one.pauses[-1][1]):
+            one.pauses[-1] = (one.pauses[-1][0], t)
+        if row["phase"] == "paused":
+            one.pauses.append((t, math.nan))
         if row["phase"] != "ended":
             one.phase = str(row["phase"])
         return ("tasks",)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["HATCHES", "PALETTE", "PHASES", "Style", "letter", "styles"]
+__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "styles"]
 
 #: Okabe and Ito's colours, told apart with any colour vision; without black, which is invisible on dark.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
@@ -18,6 +18,18 @@ PHASES = (
     ("update", "U", "#009E73"),
     ("push", "P", "#CC79A7"),
     ("control", "K", "#999999"),
+)
+
+#: What a collector does between two rounds, and two points in time; amber is idle, red is late.
+WARMUP = (
+    ("acts", "A", "#009E73"),
+    ("process ended", "E", "#999999"),
+    ("parked", "P", "#BBBBBB"),
+    ("starts", "S", "#56B4E9"),
+    ("idle", "I", "#E69F00"),
+    ("late", "L", "#D55E00"),
+    ("planned start", "p", "#0072B2"),
+    ("parameters arrive", "k", "#CC79A7"),
 )
 
 

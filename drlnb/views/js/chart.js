@@ -6,7 +6,8 @@ function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "chart");
   const numbers = make("div", { class: "drlnb-row", test: "numbers" }), legend = make("div", { class: "drlnb-row", test: "legend" });
   const tip = make("div", { class: "drlnb-tip", hidden: true }), details = make("div", { class: "drlnb-row", role: "status", test: "details" });
-  let zoom = null, focus = null, brush = null, cursor = null, geometry = null, lines = [], drawnLegend = "";
+  const knob = make("input", { type: "range", min: -1, max: 2, step: 0.01, test: "slider", "aria-label": "rho: cost of a second of a delayed round / of an idle collector", oninput: () => { moved = true; slide(); board.ask(); } }), price = make("label", { class: "drlnb-row", hidden: true }, knob, make("span", { test: "price", role: "status" }));
+  let zoom = null, focus = null, brush = null, cursor = null, geometry = null, lines = [], drawnLegend = "", moved = false;
 
   function collect() {
     const t = state.tables.points, found = new Map();
@@ -72,7 +73,7 @@ function render({ model, el, signal }) {
   // A letter at the end of each line; letters that would lie on each other are moved apart.
   function ends(pen, x, y, [left, right], ink) {
     const t = state.tables.points;
-    const labels = lines.filter((l) => l.at.length && !l.dots).map((l) => { const i = l.at.filter((j) => known(t.y[j])).pop(); return i === undefined ? null : { s: state.header.series[l.series], x: Math.min(right - 8, x(t.x[i]) + 8), y: y(t.y[i]) }; }).filter((l) => l && l.x > left);
+    const labels = lines.filter((l) => l.at.length && !l.dots).map((l) => { const all = l.at.filter((j) => known(t.y[j])), i = l.step ? all.reduce((a, b) => (t.y[b] > t.y[a] ? b : a), all[0]) : all.pop(); return i === undefined ? null : { s: state.header.series[l.series], x: Math.min(right - 8, x(t.x[i]) + 8), y: y(t.y[i]) }; }).filter((l) => l && l.x > left);
     labels.sort((a, b) => a.y - b.y);
     labels.forEach((l, i) => { if (i && l.y - labels[i - 1].y < 13 && Math.abs(l.x - labels[i - 1].x) < 24) l.y = labels[i - 1].y + 13; });
     for (const l of labels) { pen.rect(l.x - 7, l.y - 7, 14, 14, l.s.colour); pen.text(l.s.letter, l.x, l.y, inkOn(l.s.colour), "center", true); }
@@ -88,6 +89,19 @@ function render({ model, el, signal }) {
     cursor = value;
     details.textContent = value === null ? "" : `${(state.header.x || {}).label} ${count(Math.round(value))} · ${read(value).map((r) => r.text).join(" · ")}`;
     board.ask();
+  }
+  // A price that the page may move: cost = price x first line + second line; what is least and what cold costs follow.
+  function slide() {
+    const s = state.header.slider, t = state.tables.points;
+    price.hidden = !s;
+    if (!s) return;
+    if (!moved) knob.value = Math.log10(s.value);
+    const rho = moved ? 10 ** Number(knob.value) : s.value, of = (k) => (lines[k] ? lines[k].at : []), cost = of(s.cost);
+    cost.forEach((i, k) => { t.y[i] = rho * t.y[of(0)[k]] + t.y[of(1)[k]]; });
+    const best = cost.reduce((a, b) => (t.y[b] < t.y[a] ? b : a), cost[0]), [dot] = of(s.best), cold = s.cold ? rho * s.cold[0] + s.cold[1] : NaN;
+    of(s.line).forEach((i) => { t.y[i] = cold; });
+    t.x[dot] = t.x[best]; t.y[dot] = t.y[best];
+    price.lastChild.textContent = `${s.label} ${number(rho)}: least cost ${duration(t.y[best])}, started ${duration(t.x[best])} after sending; cold ${duration(cold)}`;
   }
   const where = (e) => { const box = canvas.getBoundingClientRect(); return [e.clientX - box.left, e.clientY - box.top]; };
   const valueAt = (px) => geometry.low + ((px - geometry.left) / (geometry.right - geometry.left)) * (geometry.high - geometry.low);
@@ -120,6 +134,7 @@ function render({ model, el, signal }) {
   const renewLegend = () => legendRow(legend, state.header, focus, choose);
   function changed() {
     collect();
+    slide();
     const text = JSON.stringify(state.header.series);
     if (text !== drawnLegend) { drawnLegend = text; renewLegend(); }
     numbersRow(numbers, state.header);
@@ -129,7 +144,7 @@ function render({ model, el, signal }) {
   }
   let tools = null, state = { header: {}, tables: {} }, fed = null;
   const board = easel(root, (w) => (w < 480 ? 220 : 260), guarded(model, draw), "chart"), { canvas } = board;
-  root.append(numbers, canvas, tip, details, legend);
+  root.append(numbers, price, canvas, tip, details, legend);
   for (const [name, run] of [["keydown", key], ["pointermove", move], ["pointerup", up], ["dblclick", () => { zoom = null; board.ask(); }], ["pointerleave", () => { tip.hidden = true; }]]) canvas.addEventListener(name, guarded(model, run));
   canvas.addEventListener("pointerdown", (e) => { if (e.button === 0) { const [px] = where(e); brush = { from: px, to: px }; canvas.setPointerCapture(e.pointerId); } });
   window.addEventListener("drlnb:select", chosen);

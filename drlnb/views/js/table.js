@@ -17,7 +17,7 @@ function spark(values) {
 const cardsOf = (grid) => `.drlnb ${grid},${grid} :is(thead,tbody){display:block}.drlnb ${grid} tr:not([hidden]){display:flex;flex-wrap:wrap;gap:0 12px;padding:6px 0;border-bottom:1px solid var(--drlnb-line)}.drlnb ${grid} :is(td,th){border:0;padding:1px 0;display:block}
 .drlnb ${grid} td[data-label]:not([data-label=""])::before{content:attr(data-label) " ";color:var(--drlnb-dim);font-size:12px}.drlnb ${grid} .drlnb-do{flex:1 0 100%}.drlnb ${grid} :is(td[data-empty],th:not(:has(button)),.drlnb-m2,.drlnb-m3){display:none}`;
 const TABLE_CSS = `.drlnb-bar{display:inline-block;vertical-align:middle;width:56px;height:6px;margin-right:6px;border-radius:3px;background:var(--drlnb-line);overflow:hidden}.drlnb-bar i{display:block;height:100%;background:var(--drlnb-accent)}
-.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true],.drlnb tr[aria-selected=true]>td{background:var(--drlnb-soft)}
+.drlnb td.drlnb-note{white-space:normal;max-width:none}.drlnb th button{border:0;background:none;padding:0;min-height:24px;font-weight:600;color:inherit}.drlnb td .drlnb-chip{margin-right:6px}.drlnb tr[aria-selected=true],.drlnb tr[aria-selected=true]>td{background:var(--drlnb-soft)}
 .drlnb-acts{display:flex;gap:4px}.drlnb-acts button{padding:2px 6px}.drlnb-note{font-size:12px;white-space:normal;max-width:260px}.drlnb-box{container-type:inline-size;overflow-x:auto}.drlnb-name{display:inline-block;max-width:180px;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
 .drlnb-why{width:0;min-width:100%;white-space:normal}.drlnb-why b{color:var(--drlnb-bad);overflow-wrap:anywhere}.drlnb-why pre{white-space:pre-wrap;overflow-wrap:anywhere;max-height:220px;overflow:auto;margin:4px 0;font-size:12px}
 @container (max-width:1040px){.drlnb-m3,.drlnb-acting .drlnb-m2{display:none}}@container (max-width:900px){.drlnb-m2,.drlnb-acting .drlnb-m1{display:none}.drlnb-name{max-width:120px}}@container (max-width:700px){.drlnb-m1{display:none}}
@@ -49,7 +49,7 @@ function render({ model, el, signal }) {
     }), ...((state.header.actions || []).length ? [make("th", { scope: "col", role: "columnheader" }, make("span", { class: "drlnb-off", text: "actions" }))] : []));
   }
   const definition = (key) => ((state.header.table || []).find((c) => c.source === `rows.${key}`) || {}).definition;
-  const classOf = (c) => [["number", "duration"].includes(c.kind) ? "drlnb-r" : "", c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
+  const classOf = (c) => [["number", "duration"].includes(c.kind) ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "", c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
 
   function newRow(name) {
     const cells = cols().map((c) => make("td", { class: classOf(c), role: "cell", "data-label": ["series", "state"].includes(c.kind) ? "" : c.label, test: `cell-${c.key}` })), acts = make("div", { class: "drlnb-acts" }), note = make("div", { class: "drlnb-note", role: "status", test: "row-note" });
@@ -81,6 +81,7 @@ function render({ model, el, signal }) {
       else if (c.kind === "progress") { const of = t[c.of][i], text = of ? `${count(v)}/${count(of)}` : count(v); if (cell.dataset.key !== text) { cell.dataset.key = text; const bar = make("i"); bar.style.width = `${of ? Math.min(100, (100 * v) / of) : 0}%`; cell.replaceChildren(make("span", { class: "drlnb-bar", "aria-hidden": "true" }, bar), make("span", { text })); } }
       else if (c.kind === "duration") put(cell, duration(v));
       else if (c.kind === "spark") { const key = row.spark.join(); if (cell.dataset.key !== key) { cell.dataset.key = key; cell.replaceChildren(spark(row.spark)); } }
+      else if (c.kind === "text") put(cell, state.header.names[v]);
       else put(cell, number(v, 4));
     });
     cols().forEach((c, k) => { const bare = c.kind === "spark" ? !row.spark.length : row.cells[k].textContent === "-"; row.cells[k].toggleAttribute("data-empty", bare); });
@@ -102,7 +103,7 @@ function render({ model, el, signal }) {
   function order() {
     const t = table(), all = [...Array(t.n).keys()], c = cols().find((one) => one.key === sort.key);
     if (!c) return all;
-    const value = (i) => (c.kind === "series" ? nameOf(i) : c.kind === "state" ? state.header.names[t[c.key][i]] : t[c.key][i]), way = sort.down ? -1 : 1;
+    const value = (i) => (c.kind === "series" ? nameOf(i) : ["state", "text"].includes(c.kind) ? state.header.names[t[c.key][i]] : t[c.key][i]), way = sort.down ? -1 : 1;
     return all.sort((a, b) => { const p = value(a), q = value(b); if (Number.isNaN(p) || Number.isNaN(q)) return Number.isNaN(p) - Number.isNaN(q); return (p < q ? -way : p > q ? way : 0) || a - b; });
   }
   function choose(name, others = true) {

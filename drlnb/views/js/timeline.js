@@ -1,4 +1,4 @@
-// Lanes of bars: who held what when.  Bars, work within them, waits, hatched drains, marks, a line for now.
+// Lanes of bars: who held what when.  Bars, work within them, waits, dots, hatched drains, marks, a line for now.
 
 const TOP = 18, AXIS = 34, GAP = 4, NEAR = 6;
 const SPANS = { "30 s": 30, "2 min": 120, "10 min": 600, all: null };
@@ -74,6 +74,7 @@ function render({ model, el, signal }) {
     each(t.waiting, span, (i, a) => block(pen, at, x, t.waiting, i, a, now(), 1, 0.45));
     for (const name of ["bars", "open"]) each(t[name], span, (i, a, b) => block(pen, at, x, t[name], i, a, name === "open" ? now() : b, thin ? 0.34 : 1, thin ? 0.6 : 1, !thin));
     each(t.work, span, (i, a, b) => block(pen, at, x, t.work, i, a, b, 1, 1, true));
+    each(t.dots, span, (i, a) => { const row = at.rows[t.dots.lane[i]], s = state.header.series[t.dots.series[i]], h = row && row.h * t.dots.share[i]; if (h && s) { pen.rect(x(a) - 2, row.y - 1, 4, h + 2, ink.bg); pen.rect(x(a) - 1, row.y - 1, 2, h + 2, s.colour); } });
     each(t.drains, span, (i, a, b) => { const row = at.rows[t.drains.lane[i]]; if (row) pen.hatch(x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim); });
     groups = groupMarks((state.header.marks || []).filter((mark) => mark.t >= span[0] && mark.t <= span[1]), x, at.right);
     for (const one of groups) { pen.line([[one.at, TOP - 6], [one.at, at.bottom]], ink.fg, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + (one.side === "left" ? 3 : -3), TOP - 9, ink.fg, one.side, one.marks.length > 1); }

@@ -1,0 +1,68 @@
+"""Which pictures does a report have, in which order, under which headings?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from drlnb.views import fleet, learning, leasing, rounds, warmup
+from drlnb.views.fold import Fold
+from drlnb.views.view import View
+from drlnb.views.warmup_line import tasks_with_starts
+
+__all__ = ["MAX_TASKS", "NAMES", "pictures"]
+
+#: Most tasks that have pictures of their own: keeps a report short enough to be read.
+MAX_TASKS = 4
+
+#: Sections with a picture, in order; those of one task have its number behind theirs.
+NAMES = (
+    "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "warmup", "choices", "starts",
+    "history", "curve",
+)  # fmt: skip
+
+
+def pictures(fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int) -> dict[str, tuple[str, View]]:
+    """Return the pictures of a run: section -> heading and view.
+
+    Parameters
+    ----------
+    fold
+        The run's columns.
+    specs
+        The run's tasks as ``run.json`` holds them.
+    max_bars
+        Most bars of the lease picture.
+    """
+    found = {
+        "tasks": ("Tasks", fleet.tasks(fold, specs)),
+        "leases": ("Who held a slot when", leasing.gantt(fold, max_bars=max_bars)),
+    }
+    if fold.pool.lease_rows:
+        found |= {
+            "shares": ("What sharing saved, and what it cost", leasing.shares(fold)),
+            "queue": ("How long the queue was", leasing.queue(fold)),
+            "lending": ("What each task was lent", leasing.lending(fold)),
+            "reasons": ("Why slots were asked for, given back, refused or drained", leasing.reasons(fold)),
+        }
+    found |= {
+        "learning": ("Learning curves", learning.curves(fold)),
+        "rounds": ("Where each round's time went", rounds.anatomy(fold)),
+    }
+    return {**found, **_warmup(fold)}
+
+
+def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
+    """Return what there is to see of warm-up: nothing where no collector was ended or parked between rounds."""
+    names = tasks_with_starts(fold)
+    if not names:
+        return {}
+    found = {
+        "warmup": ("When each collector started, and whether it was ready in time", warmup.waterfall(fold)),
+        "choices": ("Why it started then: the newest choices", warmup.choices(fold)),
+        "starts": ("How long starts take", warmup.starts(fold)),
+    }
+    for i, name in enumerate(names[:MAX_TASKS]):
+        found[f"history{i}"] = (f"{name}: rounds that plans rest on", warmup.rounds(fold, name))
+        view = warmup.curve(fold, name)
+        if len(view.columns["points"]["x"]):
+            found[f"curve{i}"] = (f"{name}: what another start would have cost", view)
+    return found
