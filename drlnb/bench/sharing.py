@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.bench.report import Bar, Row, pair_up
+from drlnb.bench.sharing_child import LEAST
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
@@ -34,7 +35,7 @@ __all__ = ["REGIMES", "Regime", "Shared", "co_located", "compare", "exclusive", 
 #: More steps than any of these trainings takes.
 _ENDLESS = 10**9
 #: Longest wait for processes, executors, or a probe, in seconds.
-_BEGIN_S = 240.0
+_BEGIN_S = 600.0
 #: Seats that are compared.
 SEATS: tuple[int | str, ...] = (1, 2, "auto")
 
@@ -204,7 +205,9 @@ def leased(regime: Regime, seconds: float, n_seats: int | str, *, virtual: bool 
         with Fleet(slots=1, seats=n_seats) as fleet:
             run = fleet.train(regime.tasks(), out=out)
             _until(run, lambda: _begun(run, regime.n_tasks, wait_for_seats=n_seats == "auto"))
+            since = max(map(len, _ends(run.journal())))
             time.sleep(seconds)
+            _until(run, lambda: min(map(len, _ends(run.journal()))) >= since + LEAST)
             run.stop()
             run.wait(timeout_s=_BEGIN_S)
         return _shared(Journal.read(out), 1 if n_seats == "auto" else int(n_seats))
