@@ -5,7 +5,6 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 """
 
 import inspect
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,8 +14,8 @@ from drlnb.fleet.callbacks import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.current import begin, current_fleet
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.launch import default_out, run_spec
+from drlnb.fleet.listening import start_listening
 from drlnb.fleet.model import Model
-from drlnb.fleet.notice import say
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.progress import ProgressLine
 from drlnb.fleet.saved import load_model, newest
@@ -199,22 +198,9 @@ class Algorithm(Model):
         callbacks = self._callbacks(callback, log_interval, log)
         run = self._launched(total_timesteps, callbacks, out, on_existing, reset_num_timesteps=reset_num_timesteps)
         if log is not None or callback is not None or self.verbose:
-            name = f"drlnb callbacks of {run.run_id}"
-            threading.Thread(target=self._listen, args=(run, callbacks, log), name=name, daemon=True).start()
+            (task,) = run.specs
+            start_listening(run, task, self, callbacks, None if log is None else log.close)
         return run
-
-    def _listen(self, run: Training, callbacks: CallbackList, log: TensorBoardLog | None) -> None:
-        """Call the callbacks of a run that nobody waits for."""
-        (task,) = run.specs
-        session = RunSession(run, task, callbacks)
-        try:
-            callbacks.init_callback(self, session)
-            session.follow()
-        except Exception as error:  # noqa: BLE001 - a callback is foreign code, and this thread has nobody to tell it to
-            say(f"a callback of run {run.run_id} raised {type(error).__name__}: {error}; the run was stopped")
-        finally:
-            if log is not None:
-                log.close()
 
     def _launched(
         self, total: int, callbacks: CallbackList, out: Any, on_existing: str, *, reset_num_timesteps: bool

@@ -153,8 +153,9 @@ class RunSession:
                     self.run.settle(_LOOK_S)
             self.callback.on_training_end()
         except BaseException:  # the callback's own error, or Ctrl-C: nobody listens any more, so nothing shall go on
-            self.run.stop()
-            self.run.settle(_STOP_S)
+            self.run.stop(self.task)
+            if len(self.run.specs) == 1:  # other tasks go on
+                self.run.settle(_STOP_S)
             raise
         finally:
             tap.close()

@@ -137,7 +137,13 @@ def test_a_submitted_run_calls_back_in_a_thread(fleet, tmp_path, capsys):
     run.wait(60)
     assert run.status == "stopped"
     told = []
-    wait_until(lambda: told.append(capsys.readouterr().err) or "ZeroDivisionError: mine" in "".join(told), "the line")
+    wait_until(
+        lambda: (
+            told.append(capsys.readouterr().err)
+            or "a callback of CartPole-v1 raised ZeroDivisionError: mine" in "".join(told)
+        ),
+        "the line",
+    )
 
 
 def lamps():
