@@ -381,7 +381,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         """End the collectors of a task here, forget its model and its store."""
         del payload
         await self.collectors.stop_task(run, task, below_attempt=attempt + 1)
-        self.stores.drop(run, task)
+        self.stores.drop(run, task, attempt)
         for executor in self.executors.values():
             executor.forget(f"{run}/{task}")
         return {"ok": True}

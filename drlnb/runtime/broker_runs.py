@@ -209,13 +209,17 @@ class Runs:
         for run in self.live.values():
             run.add([{"s": run.stream, "k": "n", "r": "Defect", "text": text}])
 
-    async def task_rows(self, run: str, task: str, rows: list[dict[str, Any]], n_timesteps: int) -> dict[str, Any]:
-        """Take a master's journal rows for who watches."""
+    async def task_rows(
+        self, run: str, task: str, rows: list[dict[str, Any]], n_timesteps: int, attempt: int
+    ) -> dict[str, Any]:
+        """Take a master's journal rows for who watches; ``stale`` if a later attempt has begun."""
         live = self.live.get(run)
         if live is None:
             return refused("unknown", f"no run {run}")
-        live.tasks[task]["n_timesteps"] = n_timesteps
         live.add(list(rows))
+        if attempt < live.tasks[task]["attempt"]:
+            return {"stale": True}
+        live.tasks[task]["n_timesteps"] = n_timesteps
         live.write_status()
         return {"ok": True}
 

@@ -335,11 +335,30 @@ class Master:
     async def _flush(self) -> None:
         while self._rows:
             page, self._rows = self._rows[:_PAGE], self._rows[_PAGE:]
-            n_timesteps = self.host.machine.progress.n_timesteps  # type: ignore[attr-defined]
             try:
-                await self.agent.ask_broker(
-                    "drlnb_task_rows", run=self.run, task=self.task, rows=page, n_timesteps=n_timesteps
-                )
+                await self._send_rows(page)
             except (OSError, TimeoutError):
                 self._rows = page + self._rows
                 return
+
+    async def _send_rows(self, page: list[dict[str, Any]]) -> bool:
+        """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
+        n_timesteps = self.host.machine.progress.n_timesteps  # type: ignore[attr-defined]
+        reply = await self.agent.ask_broker(
+            "drlnb_task_rows",
+            run=self.run,
+            task=self.task,
+            attempt=self.attempt,
+            rows=page,
+            n_timesteps=n_timesteps,
+        )
+        is_superseded = bool(reply and reply.get("stale"))
+        if is_superseded:
+            await self.abort("another attempt has begun")
+        return is_superseded
+
+    async def is_superseded(self) -> bool:
+        """Ask the broker whether a later attempt has begun; not if it does not answer."""
+        with contextlib.suppress(OSError, TimeoutError):
+            return await self._send_rows([])
+        return False

@@ -98,10 +98,13 @@ class Stores:
         if whole:
             kept.store.write(version, kept.arriving)
 
-    def drop(self, run: str, task: str) -> None:
-        """Forget a task."""
-        kept = self._kept.pop((run, task), None)
-        if kept is not None and kept.store is not None:
+    def drop(self, run: str, task: str, attempt: int | None = None) -> None:
+        """Forget a task, unless a later attempt than `attempt` has written here."""
+        kept = self._kept.get((run, task))
+        if kept is None or (attempt is not None and kept.assembly.newest[0] > attempt):
+            return
+        del self._kept[run, task]
+        if kept.store is not None:
             kept.store.close()
 
     def close(self) -> None:

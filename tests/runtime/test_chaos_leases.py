@@ -14,8 +14,11 @@ from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease_client
 from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.broker_runs import LiveRun, Runs
 from drlnb.runtime.lease_client import LeaseClient
+from drlnb.runtime.master import Master
 from drlnb.runtime.slot_effects import SlotEffects
+from drlnb.runtime.stores import Stores
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -165,3 +168,67 @@ def test_a_holder_that_stood_still_commits_nothing():
 
     assert asyncio.run(go(0.0)) == ([words.ParametersCommitted], "parameters")
     assert asyncio.run(go(0.05)) == ([words.LeaseLost], None)
+
+
+# ------------------------------------------------------------------ a second master of one task
+def _two_attempts(folder):
+    """Return a register of runs in which task a of run r has been attached twice."""
+    (folder / "journal").mkdir(parents=True)
+    runs = Runs(SimpleNamespace(pool=SimpleNamespace(settings=LeasingSettings.from_mapping(TIMES))))
+    spec = {"out": str(folder), "tasks": [{"name": "a"}]}
+    runs.live["r"] = LiveRun("r", spec, 1)
+    return runs
+
+
+def test_a_superseded_master_is_told_so(tmp_path):
+    """Once attempt 2 is attached, rows of attempt 1 are shown, but its count of steps is not the task's any more."""
+
+    async def go():
+        runs = _two_attempts(tmp_path)
+        for _ in range(2):
+            await runs.attach("r", "a", "n")
+        message = {"run": "r", "task": "a", "rows": []}
+        told = [await runs.task_rows(**message, n_timesteps=10 * attempt, attempt=attempt) for attempt in (2, 1)]
+        runs.close()
+        return told, runs.live["r"].tasks["a"]["n_timesteps"]
+
+    assert asyncio.run(go()) == ([{"ok": True}, {"stale": True}], 20)
+
+
+def test_a_superseded_master_ends_without_a_word():
+    """It neither fails the task nor ends the collectors, which are the later attempt's."""
+
+    async def go():
+        said = []
+
+        async def ask_broker(op, /, **message):
+            said.append(op)
+            return {"stale": True}
+
+        done = asyncio.get_running_loop().create_future()
+        machine = SimpleNamespace(progress=SimpleNamespace(n_timesteps=0))
+        master = Master.__new__(Master)
+        master.__dict__.update(run="r", task="a", attempt=1, done=done, _rows=[{"s": "s"}], _ended=False)
+        master.__dict__.update(agent=SimpleNamespace(ask_broker=ask_broker), host=SimpleNamespace(machine=machine))
+        await master._flush()
+        assert await asyncio.wait_for(done, 1.0) == "aborted: another attempt has begun"
+        assert await master.is_superseded()
+        return said
+
+    assert set(asyncio.run(go())) == {"drlnb_task_rows"}
+
+
+def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
+    """Attempt 2 has sent its parameters here: that attempt 1 ends drops nothing, that attempt 2 ends does."""
+
+    async def go():
+        stores = Stores(SimpleNamespace(directory=tmp_path))
+        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}, "master": "m"}
+        await stores.chunk("r", "a", attempt=2, payload=b"four", **sent)
+        there = bool(stores.path("r", "a"))
+        stores.drop("r", "a", 1)
+        still = bool(stores.path("r", "a"))
+        stores.drop("r", "a", 2)
+        return there, still, bool(stores.path("r", "a"))
+
+    assert asyncio.run(go()) == (True, True, False)
