@@ -51,6 +51,8 @@ def _give_way(pid: int) -> None:
     with contextlib.suppress(OSError):  # it has ended already, or we are nicer than that: nothing to lower
         if niceness > os.getpriority(os.PRIO_PROCESS, 0):
             os.setpriority(os.PRIO_PROCESS, pid, niceness)
+            # A child has a session of its own, and most Linux desktops share the processor out by session first.
+            Path(f"/proc/{pid}/autogroup").write_text(str(niceness), encoding="ascii")
 
 
 class ChildProcess:

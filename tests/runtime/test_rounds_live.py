@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,9 @@ def test_what_computes_gives_way_to_a_notebook(make_bench):
     for title, least in (("drlnb executor", 5), ("drlnb collector", 5), ("drlnb zygote", 5), ("drlnb worker", 0)):
         process, *_ = titled(title, bench.handle.pid)
         assert process.nice() == max(ours, least), title
+        group = Path(f"/proc/{process.pid}/autogroup")
+        if least and ours < least and group.is_file():
+            assert group.read_text(encoding="ascii").split()[-1] == str(least), "its session, too"
     bench.install.control(bench.client, "r1", "stop")
     run.end()
 
