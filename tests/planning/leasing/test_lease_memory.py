@@ -9,7 +9,7 @@ from drlnb.planning.leasing.hold import HoldView, hold_planner
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
 from drlnb.planning.pool import PoolMachine
-from drlnb.records.leasing import LeaseExpired, LeaseGranted, RequestRefused, SendGrant
+from drlnb.records.leasing import AskYield, LeaseExpired, LeaseGranted, RequestRefused, SendGrant
 
 #: What a version before ranks, gangs and estimates did not keep.
 _NEW = {
@@ -66,6 +66,16 @@ def test_reservations_and_loads_survive_a_restart(make_table):
     event = returned(a.fence, t=53.0)
     assert again.handle(event) == table.handle(event)
     assert again.snapshot() == table.snapshot()
+
+
+def test_a_holder_that_would_give_way_is_asked_after_a_restart_too(make_table):
+    """Who has been asked already is not asked again."""
+    table = make_table(["n0/a", "n0/b"])
+    a = grant(table, requested("a", t=0.0, yields=True))
+    grant(table, requested("b", t=0.0))
+    again = restored(table.snapshot(), like=table)
+    assert only(AskYield, again.handle(requested("c", t=1.0))).fence == a.fence
+    assert restored(again.snapshot(), like=table).handle(requested("d", t=2.0)) == ()
 
 
 def test_a_poll_for_what_was_granted_gets_the_grant_again(make_table):
