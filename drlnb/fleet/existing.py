@@ -15,7 +15,10 @@ ON_EXISTING = ("error", "resume", "restart", "overwrite")
 
 #: Fields of a task that may differ when a run goes on: the budget, where it runs, and what is not the caller's word.
 # A factory's text changes with every edit of its cell, so its name and spaces are compared, and the new one is taken.
-_MAY_DIFFER = {"total_timesteps", "n_collectors", "origin", "observation_space", "action_space", "env_factory"}
+_MAY_DIFFER = {
+    "total_timesteps", "n_collectors", "priority", "origin", "observation_space", "action_space", "can_snapshot",
+    "env_factory",
+}  # fmt: skip
 
 
 def _refuse_stranger(run: RunDir) -> bool:

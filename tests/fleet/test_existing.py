@@ -70,6 +70,12 @@ def test_resume_keeps_the_run_and_takes_over_what_may_differ(out):
     assert run.read_spec() == spec("r1", total_timesteps=500, n_collectors=1)
 
 
+def test_what_a_probe_found_is_no_difference():
+    """A run that is resumed has not been probed yet; a task may come back with another priority."""
+    probed = {"can_snapshot": True, "observation_space": {"kind": "box"}, "action_space": {"kind": "discrete", "n": 2}}
+    assert differences(spec(**probed, priority=0), spec(can_snapshot=None, priority=3)) == []
+
+
 def test_resume_of_another_spec_lists_what_differs(out):
     """Every field that forbids it is named, with both values."""
     other = {"run": "r2", "tasks": [task(seed=3, hyperparameters={"gamma": 0.5})], "planners": {"hold": "last"}}
