@@ -154,7 +154,8 @@ class Arena:
         return self._of("collector")
 
     def _one(self, party: str, pick: float) -> psutil.Process:
-        found = self._await(lambda: self._of(party), f"no {party} to strike")
+        ask = self._workers if party == "worker" else lambda: self._of(party)
+        found = self._await(ask, f"no {party} to strike")
         return found[int(pick * len(found))]
 
     def _await(self, ask: Callable[[], Any], what: str) -> Any:
@@ -202,6 +203,15 @@ class Arena:
             return await asyncio.wait_for(self.client.scheduler.drlnb_nodes(), 15.0)
 
         return {row["node"]: row for row in self.client.sync(ask)["nodes"]}
+
+    def _workers(self) -> list[psutil.Process]:
+        """Return the workers whose agents are up, and that are not stopped (a foreign title is no matter)."""
+        found = []
+        for _, row in sorted(self._nodes().items()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(int(row["pid"]))
+                found += [process] if process.status() != psutil.STATUS_STOPPED else []
+        return found
 
     def _stop_holder(self, pick: float) -> None:
         """Stop the worker that hosts a master for longer than its lease lives."""

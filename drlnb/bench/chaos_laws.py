@@ -21,8 +21,8 @@ LAWS: Mapping[str, str] = {
     "replay": "every stream is decided again exactly, and its time never runs backwards",
     "holder": "no slot is held by two live leases, and fences grow",
     "rounds": "versions grow by one within an attempt, and no fragment is used twice",
-    "fences": "every accepted update has one lease of its own, granted to that attempt and alive when it was accepted",
-    "masters": "no attempt's update is accepted once a later attempt's has been",
+    "fences": "every accepted update has one lease of its own, granted to that attempt, not expired and not known lost",
+    "masters": "no update is accepted after a later attempt's, and none goes on from one whose attempt was over",
 }
 #: Clocks are related by messages; what is less than this apart is not called an order, in seconds.
 _SLACK_S = 0.001
@@ -36,7 +36,9 @@ class Grants:
     holder: dict[Fence, tuple[str, int]] = field(default_factory=dict)
     #: Fence -> when it was granted, and when it was over or taken away, on the pool's clock.
     granted_t: dict[Fence, float] = field(default_factory=dict)
-    lost_t: dict[Fence, float] = field(default_factory=dict)
+    over_t: dict[Fence, float] = field(default_factory=dict)
+    #: Fence -> why it was over: ``returned``, ``expired``, ``task-stopped`` (a later attempt asks), and others.
+    why: dict[Fence, str] = field(default_factory=dict)
 
 
 def grants_of(journal: Journal) -> Grants:
@@ -49,7 +51,8 @@ def grants_of(journal: Journal) -> Grants:
                     found.holder[record.fence] = (record.task, record.attempt)
                     found.granted_t[record.fence] = event.t
                 elif isinstance(record, leasing.LeaseExpired | leasing.LeaseReleased):
-                    found.lost_t.setdefault(record.fence, event.t)
+                    found.over_t[record.fence] = event.t
+                    found.why[record.fence] = getattr(record, "reason", "expired")
     return found
 
 
@@ -74,7 +77,8 @@ def broken_laws(journal: Journal, *, run: str) -> dict[str, list[str]]:
             found["rounds"] += [f"{task}: {what}" for what in _rounds(stream)]
         updates = [one for attempt, stream in attempts for one in _updates(stream, attempt, grants)]
         found["fences"] += _fences(f"{run}/{task}", updates, grants)
-        found["masters"] += _masters(task, updates)
+        found["fences"] += [f"{task}: {what}" for _, stream in attempts for what in _known_lost(stream)]
+        found["masters"] += [*_masters(task, updates), *_lineage(task, attempts, updates, grants)]
     return found
 
 
@@ -170,8 +174,8 @@ def _offset(stream: Stream, grants: Grants) -> tuple[float, float]:
         if isinstance(event, words.LeaseReceived) and event.fence in grants.granted_t:
             low = max(low, grants.granted_t[event.fence] - event.t)
         for record in answer:
-            if isinstance(record, words.ReturnLease) and record.fence in grants.lost_t:
-                high = min(high, grants.lost_t[record.fence] - event.t)
+            if isinstance(record, words.ReturnLease) and record.fence in grants.over_t:
+                high = min(high, grants.over_t[record.fence] - event.t)
     return low, max(low, high)
 
 
@@ -185,9 +189,37 @@ def _fences(task: str, updates: Sequence[_Update], grants: Grants) -> Iterator[s
         holder = grants.holder.get(one.fence)
         if holder != (task, one.attempt):
             yield f"{what}, which the pool granted to {holder}"
-        lost_t = grants.lost_t.get(one.fence, float("inf"))
-        if one.earliest_t > lost_t + _SLACK_S:
-            yield f"{what} was accepted {one.earliest_t - lost_t:.3f} s or more after the lease was over"
+        # A lease that the pool takes away for another reason (its slot died, a later attempt asks) is over for its
+        # holder once it hears of it: what is accepted in between must have no effect, see `_lineage`.
+        late_s = _late_s(one, grants)
+        if late_s > 0 and grants.why[one.fence] == "expired":
+            yield f"{what} was accepted {late_s:.3f} s or more after the lease had expired"
+
+
+def _late_s(update: _Update, grants: Grants) -> float:
+    """Return how long after the end of its lease an update was accepted at least; 0 if that is not certain."""
+    late_s = update.earliest_t - grants.over_t.get(update.fence, float("inf"))
+    return late_s if late_s > _SLACK_S else 0.0
+
+
+def _known_lost(stream: Stream) -> Iterator[str]:
+    lost: set[Fence] = set()
+    for record in stream.records:
+        if isinstance(record, words.LeaseLost):
+            lost.add(record.fence)
+        elif isinstance(record, words.ParametersCommitted) and record.fence in lost:
+            yield f"version {record.version} under {record.fence}, which its master knew to be lost"
+
+
+def _lineage(
+    task: str, attempts: Sequence[tuple[int, Stream]], updates: Sequence[_Update], grants: Grants
+) -> Iterator[str]:
+    """Find attempts that begin where an earlier one came to after its own end."""
+    for attempt, stream in attempts:
+        (opened, *_) = stream.of(words.TaskOpened)
+        came_to = [one for one in updates if one.attempt < attempt and one.version == opened.version]
+        if came_to and all(_late_s(one, grants) and grants.why[one.fence] == "task-stopped" for one in came_to):
+            yield f"{task}: attempt {attempt} begins with version {opened.version}, which no living attempt accepted"
 
 
 def _masters(task: str, updates: Sequence[_Update]) -> Iterator[str]:

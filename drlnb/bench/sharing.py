@@ -30,7 +30,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs import probe
 from drlnb.runtime.start_modes import child_environment
 
-__all__ = ["REGIMES", "Regime", "Shared", "co_located", "compare", "exclusive", "leased", "rate", "rows"]
+__all__ = ["REGIMES", "Regime", "Shared", "co_located", "compare", "exclusive", "leased", "processes", "rate", "rows"]
 
 #: More steps than any of these trainings takes.
 _ENDLESS = 10**9
@@ -129,7 +129,7 @@ def rate(ends: Sequence[Sequence[float]], since: float = 0.0) -> tuple[float, in
 # ------------------------------------------------------------------ without leases
 def exclusive(regime: Regime, seconds: float) -> Shared:
     """Train the tasks one after the other, each alone on the device, each for its share of the time."""
-    found = [_processes([spec], seconds / regime.n_tasks)[0] for spec in regime.specs()]
+    found = [processes([spec], seconds / regime.n_tasks)[0] for spec in regime.specs()]
     alone = [rate([ends]) for ends in found]
     # In sequence each task's rounds take the seconds that they take alone.
     return Shared(rounds_per_s=len(alone) / sum(1 / hz for hz, _ in alone), n_rounds=sum(n for _, n in alone))
@@ -137,11 +137,11 @@ def exclusive(regime: Regime, seconds: float) -> Shared:
 
 def co_located(regime: Regime, seconds: float) -> Shared:
     """Train the tasks all at once, in as many ordinary processes on the device."""
-    hz, n_rounds = rate(_processes(regime.specs(), seconds))
+    hz, n_rounds = rate(processes(regime.specs(), seconds))
     return Shared(rounds_per_s=hz, n_rounds=n_rounds)
 
 
-def _processes(specs: Sequence[TaskSpec], seconds: float) -> list[list[float]]:
+def processes(specs: Sequence[TaskSpec], seconds: float) -> list[list[float]]:
     """Train each task in a process, all beginning together; return when their rounds ended."""
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_process()) for _ in specs]

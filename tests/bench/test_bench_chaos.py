@@ -39,18 +39,28 @@ def released(token, slot="s"):
     )
 
 
+def stopped(token):
+    return leasing.LeaseReleased(
+        fence=F(token), task="r/a", slots=("s",), held_s=1.0, computed_s=0.0, reason="task-stopped"
+    )
+
+
 def expired(token, slot="s"):
     return leasing.LeaseExpired(fence=F(token), task="r/a", slots=(slot,), held_s=1.0, silent_s=1.0)
 
 
-def opened(attempt=1):
+def opened(attempt=1, version=0):
     return words.TaskOpened(
-        t=0.0, attempt=attempt, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
+        t=0.0, attempt=attempt, version=version, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
     )
 
 
 def received(t, token):
     return words.LeaseReceived(t=t, request_id=f"q{token}", fence=F(token), slots=("s",), waited_s=0.0)
+
+
+def lost(token):
+    return words.LeaseLost(t=1.5, fence=F(token), reason="silent")
 
 
 def committed(t, version, token):
@@ -104,6 +114,7 @@ def test_a_good_run_breaks_nothing():
         ("fences", GOOD_POOL, (opened(), committed(1.0, 1, 9)), "which the pool granted to None"),
         ("fences", GOOD_POOL, (opened(2), received(1.001, 1), committed(1.9, 1, 1)), "granted to .'r/a', 1."),
         ("fences", (*GOOD_POOL[:2], asked(12.0), expired(1)), (*GOOD_TASK[:2], committed(2.1, 1, 1)), "0.099 s or"),
+        ("fences", GOOD_POOL, (*GOOD_TASK[:2], lost(1), committed(1.9, 1, 1)), "knew to be lost"),
     ],
 )
 def test_what_is_planted_is_found(law, pool, task, text):
@@ -124,6 +135,14 @@ def test_two_masters_are_found():
     early = (opened(), received(1.001, 1), committed(1.5, 1, 1), returned(1))
     late = (opened(2), received(1.001, 2), committed(2.4, 1, 2), returned(2))
     assert laws(pool, early, late) == {}
+
+
+def test_nobody_goes_on_from_a_superseded_attempt():
+    """Attempt 1 accepts version 2 after attempt 2 has asked: as long as nobody begins with it, that had no effect."""
+    pool = (*GOOD_POOL[:6], asked(13.5), stopped(2))
+    first = (opened(), received(1.001, 1), committed(1.9, 1, 1), returned(1), received(3.001, 2), committed(3.9, 2, 2))
+    assert laws(pool, first, (opened(2, version=1),)) == {}
+    assert list(laws(pool, first, (opened(2, version=2),))) == ["masters"]
 
 
 def test_a_stream_that_decides_otherwise_is_found():

@@ -28,9 +28,7 @@ def test_tasks_in_sequence_take_the_sum_of_their_times(monkeypatch):
     """Rounds of .5 s and of 1 s, one after the other: 2 rounds in 1.5 s."""
     times = iter([[[0.0, 0.5, 1.0]], [[0.0, 1.0, 2.0, 3.0]]])
     asked = []
-    monkeypatch.setattr(
-        sharing, "_processes", lambda specs, seconds: asked.append((len(specs), seconds)) or next(times)
-    )
+    monkeypatch.setattr(sharing, "processes", lambda specs, seconds: asked.append((len(specs), seconds)) or next(times))
     found = sharing.exclusive(TINY, 10.0)
     assert found == Shared(rounds_per_s=pytest.approx(2 / 1.5), n_rounds=5)
     assert asked == [(1, 5.0), (1, 5.0)]
