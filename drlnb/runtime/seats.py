@@ -20,7 +20,7 @@ from drlnb.records.base import Command, Record
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.runtime.host import MachineHost
-from drlnb.runtime.protocol import BROKER, SEATS
+from drlnb.runtime.protocol import BROKER, SEATS, split_pool_task
 from drlnb.runtime.seat_leases import SeatLeases
 from drlnb.runtime.seat_streams import SeatStreams
 
@@ -82,7 +82,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.leases.hear(record)
         if isinstance(record, leasing.LeaseGranted):
             # Round 0 makes the first parameters: that is no computing of experience.
-            if record.round > 0 and self._device_of(record.slots[0]) is not None and not self.leases.owns(record.task):
+            if record.round > 0 and self._device_of(record.slots[0]) is not None and self._is_task(record.task):
                 self._counted[record.fence] = record.task
         elif isinstance(record, leasing.LeaseReleased):
             self._released(record)
@@ -93,6 +93,10 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             self._computed.pop(record.task, None)
             self.host.feed(seats.TaskLeft, task=record.task)
             self.streams.sweep_soon()
+
+    def _is_task(self, name: str) -> bool:
+        """Whether a holder is a task of a run: what a person's own loop computes is like no other time."""
+        return split_pool_task(name)[0] in self.broker.runs.live
 
     def _released(self, record: leasing.LeaseReleased) -> None:
         """Count a round that has been computed, perhaps under several leases."""

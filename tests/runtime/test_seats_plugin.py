@@ -295,6 +295,31 @@ def test_a_probe_whose_lease_was_taken_away_counts_nothing(tmp_path):
     assert world.said(seats.SeatsMeasured) == []
 
 
+def test_peoples_own_loops_are_no_measure(tmp_path):
+    """What a loop of somebody's own computes is not counted, whatever it takes."""
+
+    async def story(world):
+        await world._lease("own-1/mine", 1, 7.0, yielded=False)
+        await world.compute("a", 2.0)
+
+    world = _play(story, tmp_path)
+    assert [(row["task"], row["compute_s"]) for row in world.said(seats.ComputeMeasured)] == [("r/a", 2.0)]
+
+
+def test_a_lease_that_is_lost_counts_nothing(tmp_path):
+    """Seconds of a round whose lease failed are forgotten: the round is computed once more."""
+
+    async def story(world):
+        await world._lease("r/a", 1, 5.0, yielded=True)
+        world.host.feed(leasing.SlotRequested, request_id="x", task="r/a", attempt=1, round=1, node="0")
+        world.host.feed(leasing.SlotFailed, slot="0/cpu0/0", reason="killed")
+        world.host.feed(leasing.SlotAdded, slot="0/cpu0/0", node="0", device="cpu:0", executor_epoch=9)
+        await world.compute("a", 2.0)
+
+    world = _play(story, tmp_path)
+    assert [row["compute_s"] for row in world.said(seats.ComputeMeasured)] == [2.0]
+
+
 def test_one_core_carries_one_seat(tmp_path):
     """No probe, no second executor; the reason was said when the pool was opened."""
 
