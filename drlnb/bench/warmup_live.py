@@ -7,6 +7,7 @@ are measured in turn, so that a change of the machine's load hits all of them.
 
 import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ WAYS: Mapping[str, Way] = {
     "spawn-cold": Way(planner="cold", settings=_respawn("spawn")),
     "spawn-saa": Way(planner="saa", settings=_respawn("spawn")),
     "spawn-seed": Way(planner="seed", settings=_respawn("spawn")),
+    "spawn-progress": Way(planner="progress", settings=_respawn("spawn")),
     "zygote-cold": Way(planner="cold", settings=_respawn("zygote")),
     "zygote-saa": Way(planner="saa", settings=_respawn("zygote")),
     "park": Way(planner="saa", settings={"warmup.collector_mode": "park"}),
@@ -87,6 +89,8 @@ class Lived:
     #: Seconds of starts, and how many were begun ahead of the parameters.
     start_s: tuple[float, ...]
     n_ahead: int
+    #: What was planned for the collectors, by action.
+    actions: Mapping[str, int]
 
 
 def train(fleet: Fleet, way: Way, n_rounds: int, out: Path) -> Lived:
@@ -126,6 +130,7 @@ def read(stream: Stream) -> Lived:
         n_old=n_old,
         start_s=tuple(one.start_s for one in ready),
         n_ahead=_ahead(stream),
+        actions=Counter(one.action for one in stream.of(warmup.WarmupPlanned)),
     )
 
 
@@ -175,6 +180,7 @@ def starts(effort: Effort) -> tuple[Row, ...]:
 _PAIRS = {
     "w3-spawn-saa": ("spawn-saa", "spawn-cold", Bar("ratio", 0.85)),
     "w3-spawn-seed": ("spawn-seed", "spawn-cold", None),
+    "w3-spawn-progress": ("spawn-progress", "spawn-cold", None),
     "w3-zygote-saa": ("zygote-saa", "zygote-cold", None),
     "w3-spawn-saa-v-zygote": ("spawn-saa", "zygote-cold", None),
     "w3-park": ("park", "spawn-cold", None),
@@ -187,7 +193,7 @@ def rows(found: Mapping[str, Sequence[Lived]]) -> tuple[Row, ...]:
     made = [
         Row(
             id=name,
-            what=f"round time, {mine}",
+            what=f"round time, {mine} ({_planned(found[mine])})",
             against=f"{theirs}, in turn",
             bar=bar,
             **pair_up([one.round_s for one in found[mine]], [one.round_s for one in found[theirs]]),
@@ -211,6 +217,14 @@ def rows(found: Mapping[str, Sequence[Lived]]) -> tuple[Row, ...]:
         )
     )
     return tuple(made)
+
+
+def _planned(lived: Sequence[Lived]) -> str:
+    """Say what was planned: ``planned: 18 keep, 16 cold``."""
+    actions = Counter[str]()
+    for one in lived:
+        actions.update(one.actions)
+    return "planned: " + ", ".join(f"{n} {action}" for action, n in actions.most_common())
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,0 +1,77 @@
+"""What `drlnb bench warmup-live` reads from a task's stream."""
+
+from dataclasses import replace
+
+import pytest
+
+from drlnb.bench import warmup_live
+from drlnb.bench.warmup_live import WAYS, Lived, old_steps, rows
+from drlnb.planning.warmup.settings import PLANNER_NAMES
+from drlnb.records import round as words
+from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Stream, StreamOpened
+
+
+def _stream(*records):
+    header = StreamOpened(stream="s", machine="round", config={}, origin="measured", version="0")
+    return Stream(header=header, records=records, torn=False, source="here")
+
+
+def _arrived(round_, version, n):
+    return words.ExperienceArrived(
+        t=0.0,
+        collector=0,
+        round=round_,
+        attempt=1,
+        version=version,
+        n_samples=n,
+        n_bytes=1,
+        key="k",
+        collect_s=1.0,
+        episodes=(),
+    )
+
+
+def _committed(version):
+    return words.ParametersCommitted(t=0.0, version=version, fence=Fence(epoch=1, token=version))
+
+
+def test_steps_under_an_old_version_are_counted():
+    """Round 2's first collector acted with version 2, its second one, 5 steps, still with version 1."""
+    clean = (_committed(1), _arrived(1, 1, 8), _committed(2), _arrived(2, 2, 8))
+    assert old_steps(_stream(*clean)) == (16, 0)
+    assert old_steps(_stream(*clean, _arrived(2, 1, 5))) == (21, 5)
+
+
+LIVED = Lived(round_s=(1.0, 1.0), n_steps=100, n_old=0, start_s=(0.5, 0.5), n_ahead=1, actions={"cold": 4})
+
+
+def test_figures_by_hand():
+    """Pre-warmed .8 s of cold's 1 s keeps the bar of .85; one way with 3 old steps misses W4 for all."""
+    found = {name: [LIVED] for name in WAYS}
+    found["spawn-saa"] = [replace(LIVED, round_s=(0.8,), n_old=3, actions={"start": 3, "cold": 1})]
+    made = {row.id: row for row in rows(found)}
+    assert (made["w3-spawn-saa"].ratio, made["w3-spawn-saa"].holds) == (0.8, True)
+    assert "planned: 3 start, 1 cold" in made["w3-spawn-saa"].what
+    assert (made["w4-old-steps"].value, made["w4-old-steps"].holds) == (3.0, False)
+    assert "of 700, by every way" in made["w4-old-steps"].what
+    assert "7 of 14" not in made["w3-start-spawn-cold"].what
+    assert "1 of 2 were commanded ahead" in made["w3-start-spawn-cold"].what
+
+
+def test_every_way_can_be_asked_for():
+    """Planners and settings are those that exist; parking stands beside all that end their processes."""
+    assert {way.planner for way in WAYS.values()} <= set(PLANNER_NAMES)
+    modes = {name: way.settings["warmup.collector_mode"] for name, way in WAYS.items()}
+    assert {name for name, mode in modes.items() if mode == "park"} == {"park"}
+
+
+@pytest.mark.parametrize(
+    ("words_", "message"), [(["--repeats", "0"], ">= 1, got 0"), (["--rounds", "1"], ">= 2, got 1")]
+)
+def test_wrong_words_are_refused(monkeypatch, words_, message):
+    """Before anything starts."""
+    monkeypatch.setattr(warmup_live, "go_through", lambda *_: pytest.fail("it began"))
+    with pytest.raises(ConfigError, match=message):
+        warmup_live.main(words_)
