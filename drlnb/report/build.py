@@ -24,6 +24,8 @@ __all__ = ["MAX_BARS", "MAX_BYTES", "Report", "build"]
 
 #: Bars of the lease picture: keeps a report of 4 tasks x 400 rounds well below 500 KB.
 MAX_BARS = 2000
+#: Bars where that would make the page alone larger than it may be.
+FEW_BARS = 700
 
 _THEMES = ("auto", "light", "dark")
 #: Most bytes of a page with its journal: what a mail takes along without a thought.
@@ -72,14 +74,19 @@ def build(
     told = _notes(notes)
     journal, run = _read(source)
     names = Names(journal)
-    sections = _sections(journal, run, told, names)
     title = f"Training run {run['run']}" if run.get("run") else "Training run"
 
     def made(found: Download) -> str:
         last = Section(name="journal", heading="Journal", body=journal_part(found), notes=told.get("journal", ()))
         return page(title, _subtitle(run), [*sections, last], theme=theme)
 
-    without = made(Download(data=b"", n_plain=0))
+    fold = _folded(journal, run)
+    for max_bars in (MAX_BARS, FEW_BARS):
+        sections = _sections(fold, run, _torn(journal), names, max_bars)
+        sections = [replace(one, notes=told.get(one.name.rstrip("0123456789"), ())) for one in sections]
+        without = made(Download(data=b"", n_plain=0))
+        if len(without.encode()) <= MAX_BYTES - _SPARE:
+            break
     text = made(archive(journal, names, MAX_BYTES - len(without.encode()) - _SPARE))
     target = Path(path)
     n_bytes = _write(target, text)
@@ -137,19 +144,33 @@ def _slot_label(label: str, names: Names) -> str:
     return f"{names.alias.get(node, f'node{node}')} {device}"
 
 
-def _sections(
-    journal: Journal, run: Mapping[str, Any], notes: Mapping[str, Sequence[str]], names: Names
-) -> list[Section]:
+def _folded(journal: Journal, run: Mapping[str, Any]) -> Fold:
     specs: list[dict[str, Any]] = list(run.get("tasks") or [])
     groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
     fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
     fold.feed(rows_of(journal))
-    views = pictures(fold, specs, max_bars=MAX_BARS)
-    sections = [
+    return fold
+
+
+def _torn(journal: Journal) -> dict[str, str]:
+    """Return what the summary says of the journal itself."""
+    torn = [name for name, stream in journal.streams.items() if stream.torn]
+    facts = {"streams": words.plural(len(journal.streams), "stream")}
+    if torn:
+        facts["torn"] = f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"
+    return facts
+
+
+def _sections(
+    fold: Fold, run: Mapping[str, Any], told: Mapping[str, str], names: Names, max_bars: int
+) -> list[Section]:
+    specs: list[dict[str, Any]] = list(run.get("tasks") or [])
+    views = pictures(fold, specs, max_bars=max_bars)
+    return [
         Section(
             name="summary",
             heading="Summary",
-            body=_summary(fold, {name: one for name, (_, one) in views.items()}, journal),
+            body=_summary(fold, {name: one for name, (_, one) in views.items()}, told),
         ),
         *(
             Section(
@@ -162,12 +183,10 @@ def _sections(
         ),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
-    return [replace(section, notes=notes.get(section.name.rstrip("0123456789"), ())) for section in sections]
 
 
-def _summary(fold: Fold, views: Mapping[str, View], journal: Journal) -> str:
+def _summary(fold: Fold, views: Mapping[str, View], told: Mapping[str, str]) -> str:
     leases, tasks = views["leases"], views["tasks"]
-    torn = [name for name, stream in journal.streams.items() if stream.torn]
     facts = {
         "tasks": tasks.sentence,
         "origin": fold.origin,
@@ -175,7 +194,7 @@ def _summary(fold: Fold, views: Mapping[str, View], journal: Journal) -> str:
         "leases": words.count(len(fold.pool.lease_rows)),
         "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from first grant to last release",
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
-        "journal": f"{words.count(fold.n_rows)} rows in {words.plural(len(journal.streams), 'stream')}",
+        "journal": f"{words.count(fold.n_rows)} rows in {told['streams']}",
     }
     if "shares" in views:
         facts["sharing"] = views["shares"].sentence
@@ -183,8 +202,8 @@ def _summary(fold: Fold, views: Mapping[str, View], journal: Journal) -> str:
         facts["warm-up"] = views["warmup"].sentence
     elif any(len(one.rests) for attempts in fold.warmups.values() for one in attempts.values()):
         facts["warm-up"] = warmup.waterfall(fold).sentence
-    if torn:
-        facts["torn"] = f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"
+    if "torn" in told:
+        facts["torn"] = told["torn"]
     return facts_table(facts)
 
 

@@ -13,6 +13,9 @@ __all__ = ["MAX_TASKS", "NAMES", "pictures"]
 #: Most tasks that have pictures of their own: keeps a report short enough to be read.
 MAX_TASKS = 4
 
+#: With more tasks than so many, fewer of their rounds are drawn.
+_FEW_TASKS, _FEW_ROUNDS = 2, 8
+
 #: Sections with a picture, in order; those of one task have its number behind theirs.
 NAMES = (
     "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "warmup", "choices", "starts",
@@ -55,8 +58,9 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
     names = tasks_with_starts(fold)
     if not names:
         return {}
+    n_rounds = warmup.N_ROUNDS if len(names) <= _FEW_TASKS else _FEW_ROUNDS
     found = {
-        "warmup": ("When each collector started, and whether it was ready in time", warmup.waterfall(fold)),
+        "warmup": ("When each collector started, and whether it was ready in time", warmup.waterfall(fold, n_rounds=n_rounds)),
         "choices": ("Why it started then: the newest choices", warmup.choices(fold)),
         "starts": ("How long starts take", warmup.starts(fold)),
     }

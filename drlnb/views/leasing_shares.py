@@ -18,7 +18,7 @@ __all__ = ["Expected", "Sharing", "expected", "shares", "sharing"]
 Floats = NDArray[np.float64]
 
 #: Most bars of the leases: those narrower than one of so many columns are merged.
-_COLUMNS = 300
+_COLUMNS = 150
 
 TABLE = (
     Column(

@@ -21,7 +21,7 @@ __all__ = ["lending", "queue", "reasons"]
 Floats = NDArray[np.float64]
 
 #: Pixel columns of a line: two points in each.
-_COLUMNS = 300
+_COLUMNS = 150
 #: Most rows of the table of reasons; the rarest are left out.
 _REASONS = 60
 

@@ -77,8 +77,21 @@ def _timeline(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[
                 legendgroup=str(i), showlegend=name == "bars", meta=name,
                 marker={"color": series["colour"], "pattern": {"shape": _SHAPES[series["hatch"]]}},
             ))  # fmt: skip
+    _points(fig, go, header, tables.get("dots", {}), labels)
     fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
+
+
+def _points(fig: Any, go: Any, header: Header, dots: Mapping[str, Any], labels: Sequence[str]) -> None:
+    """Draw points in time, such as planned starts."""
+    for i, series in enumerate(header["series"]):
+        mine = np.flatnonzero(dots["series"] == i)[-_BARS:] if len(dots.get("start", ())) else ()
+        if len(mine):
+            fig.add_trace(go.Scatter(
+                x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
+                name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
+                marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
+            ))  # fmt: skip
 
 
 def _chart(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
@@ -98,7 +111,8 @@ def _chart(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Seq
             ))  # fmt: skip
         fig.add_trace(go.Scatter(
             x=plain(x), y=plain(y), mode="markers" if line["dots"] else "lines", name=_safe(line["label"]),
-            line={"color": colour, "width": 2}, marker={"color": colour, "size": 8, "symbol": "square"}, meta="line",
+            line={"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"},
+            marker={"color": colour, "size": 8, "symbol": "square"}, meta="line",
         ))  # fmt: skip
     fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"title": _title(header["y"])})
 

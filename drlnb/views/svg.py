@@ -3,6 +3,7 @@
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def _blocks(
     shares = {
         "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
         "bars": (0.34, 0.6) if thin else (1.0, 1.0), "open": (0.34, 0.6) if thin else (1.0, 1.0),
-        "work": (1.0, 1.0), "drains": (1.0, 0.5),
+        "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
     }  # fmt: skip
     low, high = header["span"]
     column = max(1e-9, (high - low) / _COLUMNS)
@@ -180,8 +181,12 @@ def _blocks(
             top, h = at[int(columns["lane"][i])]
             a, b = x(float(columns["start"][i])), x(float(columns["stop"][i]))
             colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
-            w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
-            paths.setdefault((colour, opacity), []).append(f"M{_n(a)} {y}h{w}v{_n(h * share)}h-{w}z")
+            if "share" in columns:  # a point in time
+                part = f"M{_n(a - 1)} {_n(top)}h2v{_n(h * float(columns['share'][i]))}h-2z"
+            else:
+                w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
+                part = f"M{_n(a)} {y}h{w}v{_n(h * share)}h-{w}z"
+            paths.setdefault((colour, opacity), []).append(part)
     # One path per colour: a rectangle each would make a page several times as long.
     return [
         f'<path d="{"".join(parts)}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'
@@ -256,7 +261,10 @@ def _curve(
         body.append(f'<polygon points="{corners}" fill="{html.escape(colour)}" opacity="0.22"/>')
     path = [(x(float(a)), y(float(b))) for a, b in zip(points["x"], points["y"], strict=True) if math.isfinite(b)]
     if line["dots"]:
-        return [*body, *(_rect(a - 3, b - 3, 6, 6, colour) for a, b in path)]
+        dots = "".join(f"M{_n(a - 3)} {_n(b - 3)}h6v6h-6z" for a, b in path)  # one path: as in _blocks
+        return [*body, f'<path d="{dots}" fill="{html.escape(colour)}"/>']
+    if line.get("step"):
+        path = [point for a, b in pairwise(path) for point in (a, (b[0], a[1]))] + path[-1:]
     return [*body, _line(path, colour, 2)]
 
 

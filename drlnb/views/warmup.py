@@ -12,7 +12,7 @@ from drlnb.views.fold import Fold, fold_of
 from drlnb.views.view import Column, View
 from drlnb.views.warmup_charts import rounds, starts
 from drlnb.views.warmup_curve import curve
-from drlnb.views.warmup_line import Texts, WarmupLine
+from drlnb.views.warmup_line import Texts, WarmupLine, tasks_with_starts
 
 __all__ = ["choices", "curve", "rounds", "starts", "waterfall"]
 
@@ -109,8 +109,8 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     """
     _at_least_1(n_rounds)
     fold = fold_of(journal, until_s)
-    lines = [WarmupLine(fold, name) for name in fold.task_names()]
-    lines = [line for line in lines if len(line)]
+    names = tasks_with_starts(fold) or fold.task_names()  # those that start nothing say little beside those that do
+    lines = [line for line in (WarmupLine(fold, name) for name in names) if len(line)]
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     lanes: dict[tuple[str, int], int] = {}
     texts = Texts()

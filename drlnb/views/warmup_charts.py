@@ -18,7 +18,7 @@ __all__ = ["rounds", "starts"]
 Floats = NDArray[np.float64]
 
 #: Newest rounds in the history of a task.
-_ROUNDS = 400
+_ROUNDS = 200
 #: Newest ends of regimes that are drawn.
 _CUTS = 12
 #: Bars of a histogram.
@@ -118,7 +118,7 @@ def _dots(
 
 def _rounds_said(name: str | None, line: WarmupLine, found: Sequence[tuple[float, ...]], n: tuple[int, int]) -> str:
     if name is None or not len(line):
-        return "no collector was ended or parked between rounds: there is no history to plan from"
+        return "no collector was ended or parked between rounds yet: there is no history to plan from"
     why = line.newest_reason
     if not found:
         return f"{name}: no filter was asked; the newest plan says: {why}"

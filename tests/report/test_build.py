@@ -46,11 +46,13 @@ def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
     text = target.read_text(encoding="utf-8")
     assert (made.path, made.n_bytes, made.n_external_urls) == (target, len(text.encode()), 0)
     assert text.index(CSP) < text.index("<script")
-    assert list(data_of(text)) == ["tasks", "leases", "learning", "rounds"]
+    assert list(data_of(text)) == [
+        "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds",
+    ]  # fmt: skip
     assert "img-src data:;" in CSP
     assert "held 80 %, computing 40 %" in text
     assert data_of(text)["leases"]["header"]["origin"] == "measured"
-    assert text.count("<noscript><svg") == 4
+    assert text.count("<noscript><svg") == 8
     assert verify(target).offline
 
 

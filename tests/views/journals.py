@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from drlnb.records import leasing, round
+from drlnb.records import distribution, leasing, round, warmup
 from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -110,6 +110,43 @@ class Run:
         self.say(stream, round.MetricsRecorded(round=n, n_timesteps=timesteps, metrics=named))
         return self
 
+    def sent(self, task, n, t, collector=0, collect=0.5, stream="", **plan):
+        """Say that a collector has sent round `n` at `t`, and what was planned; ended unless ``end=None``."""
+        stream = stream or f"task-{task}-a1"
+        end = plan.pop("end", warmup.StopCollector)
+        planned = {"action": "cold", "planner": "saa", "reason": "because", "start_after_s": None, **plan}
+        self.say(stream, round.ExperienceArrived(
+            t=self.own(task, t), collector=collector, round=n, attempt=1, version=n, n_samples=5, n_bytes=40,
+            key=f"{n}/{collector}", collect_s=collect, episodes=(),
+        ))  # fmt: skip
+        self.say(stream, warmup.WarmupPlanned(round=n, collector=collector, **planned))
+        if end is not None:
+            self.say(stream, end(collector=collector, node="n0", round=n))
+        if planned["start_after_s"] is not None:
+            self.starts(task, n, planned["start_after_s"], collector, stream)
+        return self
+
+    def starts(self, task, n, after_s, collector=0, stream=""):
+        """Command the start for what follows round `n`, `after_s` after the latest event."""
+        self.say(stream or f"task-{task}-a1", warmup.StartCollector(
+            collector=collector, node="n0", env_indices=(collector,), after_s=after_s, round=n + 1
+        ))  # fmt: skip
+
+    def ready(self, task, t, start_s, collector=0, stream=""):
+        """Say that a collector's process is up."""
+        self.say(stream or f"task-{task}-a1", warmup.CollectorReady(
+            t=self.own(task, t), collector=collector, node="n0", start_s=start_s, n_starting=1, start_mode="spawn"
+        ))  # fmt: skip
+        return self
+
+    def arrived(self, task, t, version, stream=""):
+        """Say that parameters are at the node."""
+        self.say(
+            stream or f"task-{task}-a1",
+            distribution.HostCompleted(t=self.own(task, t), host="n0", version=version, publish_s=0.0),
+        )
+        return self
+
     def journal(self, torn=False):
         return Journal(streams={
             name: Stream(header=header, records=tuple(records), torn=torn, source=name)
@@ -156,4 +193,28 @@ def runs(draw):
             round__push_s=0.0,
             round__control_s=0.0,
         )
+        if draw(st.booleans()):
+            _draw_rest(draw, run, task, t[slot], n + 1)
+            t[slot] += 3.0
+    if draw(st.booleans()):
+        run.say(run.pool, leasing.LoadEstimated(
+            n_tasks=2, n_slots=1, d_mean=0.25, bound_frac=0.5, expected_utilisation_frac=0.4, expected_inflation=1.25
+        ))  # fmt: skip
     return run
+
+
+def _draw_rest(draw, run, task, t, n):
+    """Say what became of a collector between two rounds: ended or not, planned or not, early or late."""
+    after = draw(st.sampled_from([None, 0.0, 0.25, 1.0]))
+    run.sent(
+        task, n, t + 0.5, start_after_s=after, action="cold" if after is None else "start",
+        end=draw(st.sampled_from([warmup.StopCollector, warmup.ParkCollector, None])),
+        candidates=draw(st.sampled_from([(), ((0.5, 0.25, 0.5), (None, 1.0, 0.0))])),
+        filtered=draw(st.sampled_from([None, (3, 0.5, 2.0)])),
+    )  # fmt: skip
+    run.arrived(task, t + 1.5, n + 1)
+    if after is None:
+        run.starts(task, n, 0.0)
+    run.ready(task, t + 2.0, 0.25)
+    if draw(st.booleans()):
+        run.say(f"task-{task}-a1", warmup.WarmupRegimeEnded(round=n, n_kept=1, reason="moved"))

@@ -7,11 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drlnb.records.journal import Journal, line_of, stream_of
-from drlnb.views import fleet, learning, leasing, rounds
+from drlnb.views import fleet, learning, leasing, rounds, warmup
 from drlnb.views.fold import Fold, fold_of, rows_of
 from tests.views.journals import Run, runs, two_tasks
 
-VIEWS = {"gantt": leasing.gantt, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy}
+VIEWS = {
+    "gantt": leasing.gantt, "shares": leasing.shares, "queue": leasing.queue, "lending": leasing.lending,
+    "reasons": leasing.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
+    "waterfall": warmup.waterfall, "choices": warmup.choices, "curve": warmup.curve, "rounds": warmup.rounds,
+    "starts": warmup.starts,
+}  # fmt: skip
 
 
 def digests(source):

@@ -1,0 +1,315 @@
+"""Warm-up in pictures: phases, causes and filters worked by hand, and equal to what the machine measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+from drlnb.records import warmup as words_of_warmup
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Journal
+from drlnb.sim.warmup import WarmupWorkload, simulate_warmup
+from drlnb.views import payload, warmup
+from drlnb.views.fold import fold_of
+from tests.views.journals import Run
+
+STREAM = "task-a-a1"
+
+
+def two_rounds():
+    """Round 1 is planned and early, round 2 cold and late; one collector, ended after sending.
+
+    Acts 0..1, sent at 1; planned 2 s later; starts 3..4, parameters at 5: idle 1.  Acts 5..7; parameters at 9, starts
+    9..9.5: late .5.
+    """
+    run = Run().task("a")
+    run.sent("a", 1, 1.0, collect=1.0, action="start", start_after_s=2.0, lead_s=1.5, reason="saves 1 s", planner="saa")
+    run.ready("a", 4.0, 1.0).arrived("a", 5.0, 2)
+    run.say(STREAM, words_of_warmup.WarmupMeasured(
+        round=2, wait_s=0.0, idle_s=1.0, collectors=(0,), early_s=(1.0,), late_s=(0.0,)
+    ))  # fmt: skip
+    run.sent("a", 2, 7.0, collect=2.0, reason="7 kept, 8 needed", planner="seed").arrived("a", 9.0, 3)
+    run.starts("a", 2, 0.0)
+    run.ready("a", 9.5, 0.5)
+    run.say(STREAM, words_of_warmup.WarmupMeasured(
+        round=3, wait_s=0.5, idle_s=0.0, collectors=(0,), early_s=(0.0,), late_s=(0.5,)
+    ))  # fmt: skip
+    return run
+
+
+def phases(view):
+    names = [series["name"] for series in view.facts["series"]]
+    bars = view.columns["bars"]
+    rows = zip(bars["series"].tolist(), bars["start"].tolist(), bars["stop"].tolist(), strict=True)
+    return [(names[series], pytest.approx(start), pytest.approx(stop)) for series, start, stop in rows]
+
+
+def test_phases_by_hand():
+    """Acting, ended, starting, amber idle; and where the parameters come first, red."""
+    view = warmup.waterfall(two_rounds().journal())
+    assert phases(view) == [
+        ("acts", 0.0, 1.0), ("process ended", 1.0, 3.0), ("starts", 3.0, 4.0), ("idle", 4.0, 5.0),
+        ("acts", 5.0, 7.0), ("process ended", 7.0, 9.0), ("late", 9.0, 9.5),
+    ]  # fmt: skip
+    names = [series["name"] for series in view.facts["series"]]
+    dots = view.columns["dots"]
+    assert [(names[s], t) for s, t in zip(dots["series"].tolist(), dots["start"].tolist(), strict=True)] == [
+        ("planned start", pytest.approx(3.0)), ("parameters arrive", pytest.approx(5.0)),
+        ("parameters arrive", pytest.approx(9.0)),
+    ]  # fmt: skip
+    assert view.facts["lanes"] == [{"label": "A a 0", "kind": "collector"}]
+
+
+def test_it_is_plain_why_a_collector_started_when_it_did():
+    """The bar of a start says what made it start, who planned it, its lead, and the planner's reason in words."""
+    rows = warmup.waterfall(two_rounds().journal()).rows()
+    (start,) = [row for row in rows if row[1] == "starts"]
+    (late,) = [row for row in rows if row[1] == "late"]
+    assert start[4:] == [1, 2.0, 1.5, "its planned time", "saa", "saves 1 s"]
+    assert late[4:] == [2, None, None, "the parameters arrived: no time was planned", "seed", "7 kept, 8 needed"]
+    (acts, _) = [row for row in rows if row[1] == "acts"]
+    assert acts[7:] == ["", "", ""]
+
+
+def test_a_start_that_was_overtaken_says_so():
+    """Planned 4 s after sending, but the parameters come after 2: it starts then, and the plan stays visible."""
+    run = Run().task("a").sent("a", 1, 1.0, action="start", start_after_s=4.0)
+    run.arrived("a", 3.0, 2)
+    run.starts("a", 1, 0.0)
+    run.ready("a", 3.5, 0.5)
+    view = warmup.waterfall(run.journal())
+    (late,) = [row for row in view.rows() if row[1] == "late"]
+    assert late[7] == "the parameters arrived: they were sooner than the planned time"
+    assert view.columns["dots"]["start"].tolist() == pytest.approx([3.0, 5.0])
+
+
+def test_a_start_that_progress_has_moved_says_so():
+    """Planned at 3, then told at 2 to start in 2.5 s: the mark is at 4.5, and the cause counts the moves."""
+    run = Run().task("a").sent("a", 1, 1.0, action="start", start_after_s=2.0, planner="progress")
+    run.say(
+        STREAM,
+        SettingChanged(t=2.0, key="x", value=0, task=None),
+        words_of_warmup.WarmupPlanned(
+            round=1, collector=0, action="start", planner="progress", reason="1 of 2 done", start_after_s=2.5
+        ),
+    )
+    run.starts("a", 1, 2.5)
+    run.ready("a", 5.0, 0.5).arrived("a", 6.0, 2)
+    view = warmup.waterfall(run.journal())
+    (start,) = [row for row in view.rows() if row[1] == "starts"]
+    assert start[7:] == ["its planned time, moved 1 times by progress", "progress", "1 of 2 done"]
+    assert view.columns["dots"]["start"].tolist() == pytest.approx([4.5, 6.0])
+
+
+def test_who_is_kept_idles_and_who_is_parked_rests():
+    """Kept: amber from sending to the parameters.  Parked: rests until its start."""
+    run = Run().task("a").sent("a", 1, 1.0, action="keep", end=None, reason="never stopped").arrived("a", 3.0, 2)
+    assert [name for name, *_ in phases(warmup.waterfall(run.journal()))] == ["acts", "idle"]
+    run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
+    run.starts("a", 1, 0.0)
+    run.ready("a", 3.25, 0.25)
+    assert phases(warmup.waterfall(run.journal()))[1:] == [("parked", 1.0, 3.0), ("late", 3.0, 3.25)]
+
+
+def test_numbers_and_sentence_by_hand():
+    """Two starts, one in time: means of what the journal measured."""
+    view = warmup.waterfall(two_rounds().journal())
+    assert view.value("starts") == 2
+    assert view.value("on_time") == pytest.approx(0.5)
+    assert (view.value("wait"), view.value("idle")) == (pytest.approx(0.25), pytest.approx(0.5))
+    assert (view.value("late_s"), view.value("early_s")) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert view.sentence.startswith("2 starts: 50 % ready in time; rounds waited 250 ms for the last collector")
+
+
+def test_collectors_that_stay_are_said_to_stay():
+    """Where nothing is started the sentence says so, and no table of choices claims a plan."""
+    run = Run().task("a").sent("a", 1, 1.0, end=None).arrived("a", 2.0, 2)
+    assert "nothing is started" in warmup.waterfall(run.journal()).sentence
+    assert warmup.choices(run.journal()).sentence == "newest 1 choice: 0 planned"
+
+
+def test_choices_by_hand():
+    """A row per round, newest first, with planner, choice, lead, what it came to, and the reason."""
+    view = warmup.choices(two_rounds().journal())
+    assert view.rows() == [
+        ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
+        ["a, round 1", "saa", "start", 2.0, 1.5, 0.0, 1.0, "saves 1 s"],
+    ]
+    assert warmup.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
+
+
+@pytest.mark.parametrize("view", [warmup.waterfall, warmup.choices])
+def test_no_rounds_at_all_are_refused(view):
+    """The message has limit and value."""
+    with pytest.raises(ValueError, match="n_rounds must be >= 1, got 0"):
+        view(two_rounds().journal(), n_rounds=0)
+
+
+# -- wait and idle time by start --------------------------------------------------------------------------------------
+CANDIDATES = ((1.0, 0.0, 3.0), (2.0, 0.5, 1.0), (3.0, 1.0, 0.25), (None, 4.0, 0.0))
+
+
+def weighed(**plan):
+    run = Run().task("a").sent("a", 1, 1.0, action="start", start_after_s=3.0, candidates=CANDIDATES, **plan)
+    return run.ready("a", 4.5, 0.5).arrived("a", 6.0, 2)
+
+
+def line_of(view, label):
+    (k,) = [k for k, line in enumerate(view.facts["lines"]) if line["label"].startswith(label)]
+    points = view.columns["points"]
+    mine = points["line"] == k
+    return points["x"][mine].tolist(), points["y"][mine].tolist()
+
+
+@pytest.mark.parametrize(
+    ("rho", "cost", "best", "cold"),
+    [(None, [3.0, 1.5, 1.25], 3.0, 4.0), (2.0, [3.0, 2.0, 2.25], 2.0, 8.0), (10.0, [3.0, 6.0, 10.25], 1.0, 40.0)],
+)
+def test_the_curve_by_hand(rho, cost, best, cold):
+    """Cost = rho x wait + idle: dearer waits are met by earlier starts, with no new plan."""
+    view = warmup.curve(weighed().journal(), rho=rho)
+    assert line_of(view, "cost") == ([1.0, 2.0, 3.0], cost)
+    assert line_of(view, "least cost") == ([best], [min(cost)])
+    assert line_of(view, "cold")[1] == [cold, cold]
+    assert line_of(view, "keep")[1] == [5.0, 5.0], "sent at 1, parameters at 6"
+    assert view.value("best") == best
+    assert view.facts["slider"]["cold"] == [4.0, 0.0]
+    assert any("because" in note for note in view.notes)
+
+
+def test_where_stopping_does_not_pay_the_curve_says_so():
+    """A gap of 5 s, a start of 4.5 s and a cost of 1.25 s: not to stop is cheaper."""
+    run = Run().task("a").sent("a", 1, 1.0, action="keep", candidates=CANDIDATES, start_after_s=None)
+    run.starts("a", 1, 0.0)
+    run.ready("a", 5.5, 4.5).arrived("a", 6.0, 2)
+    assert "not to stop is cheapest (5.0 s idle" in warmup.curve(run.journal()).sentence
+
+
+def test_the_tasks_own_rho_is_the_newest_that_was_set():
+    """A person's change counts."""
+    run = weighed()
+    run.say(STREAM, SettingChanged(t=7.0, key="warmup.rho", value=2.0, task=None))
+    assert warmup.curve(run.journal()).value("rho") == 2.0
+    assert warmup.curve(run.journal(), until_s=6.5).value("rho") == 1.0
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_price_must_be_above_nothing(rho):
+    """The message has limit and value."""
+    with pytest.raises(ValueError, match=f"rho must be finite and > 0, got {rho}"):
+        warmup.curve(weighed().journal(), rho=rho)
+
+
+@pytest.mark.parametrize("view", [warmup.curve, warmup.rounds])
+def test_an_unknown_task_is_refused(view):
+    """The message has the known ones."""
+    with pytest.raises(ValueError, match="task must be one of a, got 'x'"):
+        view(weighed().journal(), "x")
+
+
+def test_without_candidates_the_reason_stands_there():
+    """A planner that weighs nothing has no curve, but it has said why."""
+    view = warmup.curve(two_rounds().journal())
+    assert view.sentence == "no plan has weighed start times yet: 7 kept, 8 needed"
+    assert not len(view.columns["points"]["x"])
+
+
+# -- history and filter -----------------------------------------------------------------------------------------------
+def test_kept_and_dropped_rounds_by_hand():
+    """The newest plan looked at the last 3 rounds and kept 1 to 2 s; the rounds took 1, 2, 9 and 1.5 s."""
+    run, t = Run().task("a"), 0.0
+    for n, gap in enumerate([1.0, 2.0, 9.0, 1.5], start=1):
+        run.sent("a", n, t, collect=0.1, planner="mean").arrived("a", t + gap, n + 1)
+        run.starts("a", n, 0.0)
+        run.ready("a", t + gap + 0.1, 0.1)
+        t += gap + 1.0
+    run.say(STREAM, words_of_warmup.WarmupRegimeEnded(round=4, n_kept=1, reason="gaps have moved"))
+    run.sent("a", 5, t, planner="mean", reason="2 kept, 8 needed", filtered=(3, 1.0, 2.0))
+    view = warmup.rounds(run.journal())
+    assert line_of(view, "kept")[0] == [2.0, 4.0]
+    assert line_of(view, "dropped") == ([3.0], [pytest.approx(9.0)])
+    assert line_of(view, "not looked at")[0] == [1.0]
+    assert line_of(view, "regime ends in round 4: gaps have moved; 1 round kept")[0] == [4.0, 4.0]
+    assert view.sentence == "a: 2 rounds kept, 1 dropped; the newest plan says: 2 kept, 8 needed"
+
+
+def test_the_seeds_filter_is_over_whole_rounds():
+    """Planner seed filters round times: from one arrival of parameters to the next."""
+    run = Run().task("a")
+    for n, t in enumerate([0.0, 3.0, 7.0], start=1):
+        run.arrived("a", t, n)
+        run.sent("a", n, t + 1.0, planner="seed", filtered=(2, 3.0, 3.0) if n == 3 else None)
+    view = warmup.rounds(run.journal())
+    assert line_of(view, "kept") == ([1.0], [pytest.approx(3.0)])
+    assert line_of(view, "dropped") == ([2.0], [pytest.approx(4.0)])
+    assert view.facts["y"]["label"] == "whole round"
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+def test_every_start_is_in_its_histogram():
+    """Per node, mode and number at once; the bars add up to the starts."""
+    run = Run().task("a")
+    for t, start_s in enumerate([0.1, 0.2, 0.2, 2.0], start=1):
+        run.ready("a", float(t), start_s)
+    view = warmup.starts(run.journal())
+    assert [line["label"] for line in view.facts["lines"]] == ["node n0, spawn, 1 at once"]
+    assert view.columns["points"]["y"].sum() == 4
+    assert view.sentence == "4 starts: median 200 ms, 95 % below 1.7 s"
+
+
+# -- against the machine ----------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def simulated():
+    """Forty rounds of three collectors under the planner that filters."""
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=3), "mean")
+    return Journal(streams={"warmup-sim": outcome.stream})
+
+
+def test_drawn_idle_and_late_times_are_what_the_machine_measured(simulated):
+    """Per round: the longest red bar is the wait, the amber ones divided by the collectors the idle time."""
+    view = warmup.waterfall(simulated, n_rounds=100)
+    bars, names = view.columns["bars"], [series["name"] for series in view.facts["series"]]
+    measured = {one.round - 1: one for one in simulated.of(words_of_warmup.WarmupMeasured)}
+    assert len(measured) == 40
+    for round_, one in measured.items():
+        mine = bars["round"] == round_
+        late = bars["held"][mine & (bars["series"] == names.index("late"))]
+        idle = bars["held"][mine & (bars["series"] == names.index("idle"))]
+        assert np.max(late, initial=0.0) == pytest.approx(one.wait_s, abs=1e-5)
+        assert idle.sum() / 3 == pytest.approx(one.idle_s, abs=1e-5)
+
+
+def test_a_recorded_filter_says_what_the_reason_says(simulated):
+    """Drawn kept rounds are as many as the words say: "... of the last ... kept"."""
+    view = warmup.rounds(simulated)
+    newest = simulated.of(words_of_warmup.WarmupPlanned)[-1]
+    kept, looked = len(line_of(view, "kept")[0]), newest.filtered[0]
+    counts = [line_of(view, name)[0] for name in ("dropped",) if any(
+        line["label"] == name for line in view.facts["lines"])]  # fmt: skip
+    assert kept + sum(map(len, counts)) == looked == 32
+    assert newest.filtered[1] <= newest.filtered[2]
+
+
+@pytest.mark.parametrize("view", [warmup.waterfall, warmup.choices, warmup.curve, warmup.rounds, warmup.starts])
+def test_every_form_says_where_it_comes_from(simulated, view):
+    """Payload, figure, SVG, table and text say simulated, and the payload survives its trip."""
+    one = view(simulated)
+    header, buffers = one.payload()
+    drawn = payload.decode(header, buffers)
+    assert {table: set(columns) for table, columns in drawn.items()} == {t: set(c) for t, c in one.columns.items()}
+    assert json.loads(one.figure().to_json())["layout"]["meta"]["origin"] == "simulated"
+    for form in (one.svg(), one.csv(), one.json(), one.html(), one.text(), header["origin"]):
+        assert "simulated" in form
+    assert all(column.definition and (column.unit or column.label) for column in one.table)
+    assert all(text for *_, text in one.numbers.values()), "every number has its definition"
+
+
+def test_two_attempts_are_one_history():
+    """Rounds of a task that was started again come after those before it, whichever stream is heard first."""
+    run = two_rounds().task("a", attempt=2)
+    run.sent("a", 3, 20.0, stream="task-a-a2", planner="seed").arrived("a", 21.0, 4, stream="task-a-a2")
+    journal = run.journal()
+    turned = Journal(streams=dict(reversed(journal.streams.items())))
+    assert [row[0] for row in warmup.choices(journal).rows()] == ["a, round 3", "a, round 2", "a, round 1"]
+    assert warmup.waterfall(turned).digest() == warmup.waterfall(journal).digest()
+    assert fold_of(journal).warmups["a"].keys() == {1, 2}
