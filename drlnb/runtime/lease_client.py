@@ -77,6 +77,7 @@ class LeaseClient:
         refused_t: float | None = None
         while True:
             reply = None
+            sent_t = time.monotonic()
             with contextlib.suppress(OSError, TimeoutError):
                 reply = await self._agent.ask_broker(
                     "drlnb_acquire",
@@ -105,7 +106,13 @@ class LeaseClient:
             else:
                 fence = (int(reply["fence"][0]), int(reply["fence"][1]))
                 self.settings = LeasingSettings.from_mapping(reply["settings"])
-                self._good[fence] = (time.monotonic(), self.settings.holder_ttl_s)
+                if time.monotonic() - sent_t > self.settings.renew_s:
+                    # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
+                    sent_t = time.monotonic()
+                    confirmed = await self._ask_renewal(fence, self.settings)
+                    if confirmed is None or "lost" in confirmed:
+                        continue  # the same request again: its lease, if that lives, or a refusal
+                self._good[fence] = (sent_t, self.settings.holder_ttl_s)
                 self._renewals[fence] = self._agent.keep(self._renew(fence, self.settings))
                 return {**reply, "fence": fence}
 
@@ -129,6 +136,15 @@ class LeaseClient:
             elif self._is_silent(fence):
                 self._lose(fence, f"no renewal for {settings.holder_ttl_s:g} s")
                 return
+
+    async def _ask_renewal(self, fence: tuple[int, int], settings: LeasingSettings) -> dict[str, Any] | None:
+        """Renew once; None if nobody answers in time."""
+        reply: dict[str, Any] | None = None
+        with contextlib.suppress(OSError, TimeoutError):
+            reply = await self._agent.ask_broker(
+                "drlnb_renew", timeout_s=settings.renew_s, fence=fence, n_progress=self._progress()
+            )
+        return reply
 
     def _is_silent(self, fence: tuple[int, int]) -> bool:
         good_t, patience_s = self._good.get(fence, (-math.inf, 0.0))
