@@ -187,8 +187,9 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     first = float(np.min(leases.start)) if len(leases.start) else 0.0
     last = float(np.max(leases.stop, initial=first))
     ghosts = _ghosts(parts, max(1, n_devices(line)), first) if parts else []
-    end = max([last, *(stop for *_, stop in ghosts)])
-    numbers = _numbers(line, leases, parts, (first, last), end)
+    alone_last = max((stop for *_, stop in ghosts), default=first)
+    end = max(last, alone_last)
+    numbers = _numbers(line, leases, parts, (first, last), alone_last)
     styles = theme.styles(line.tasks)
     alone = [{**style.to_plain(), "name": f"{style.name} alone", "hatch": style.hatch or "/"} for style in styles]
     rows = sorted({row for row, *_ in ghosts})
@@ -237,11 +238,11 @@ def _bars(
 
 
 def _numbers(
-    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], end: float
+    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], alone_last: float
 ) -> dict[str, tuple[str, float | None, str, str]]:
     theory = expected(line, *span)
     shared = span[1] - span[0] if parts else None
-    exclusive = end - span[0] if parts else None
+    exclusive = alone_last - span[0] if parts else None
     spent = sum(part.alone * part.n_slots for part in parts)
     held = sum(part.held for part in parts)
     ratios = [part.inflation for part in parts if part.inflation is not None]
