@@ -151,5 +151,5 @@ def test_an_id_of_this_process_only_is_refused(monkeypatch):
 def test_a_priority_is_a_whole_number():
     """It travels with the task; a fraction is refused in one line."""
     assert Task("CartPole-v1", priority=3)._spec.priority == 3
-    with pytest.raises(ConfigError, match="priority must be a whole number in .*, got 1.5"):
+    with pytest.raises(ConfigError, match=r"priority must be a whole number in .*, got 1.5"):
         Task("CartPole-v1", priority=1.5)
