@@ -104,7 +104,9 @@ _BESIDE = {
 
 
 # ------------------------------------------------------------------ the course
-def live_through(strikes: Sequence[Strike], *, keep: Path | None = None) -> Found:
+def live_through(
+    strikes: Sequence[Strike], *, keep: Path | None = None, tell: Callable[[str], None] | None = None
+) -> Found:
     """Strike a cluster of its own and look what became of it.
 
     Parameters
@@ -113,21 +115,28 @@ def live_through(strikes: Sequence[Strike], *, keep: Path | None = None) -> Foun
         In their order.
     keep
         Folder for the journals of acts in which a law was broken; None: they go with the cluster.
+    tell
+        Called with a line after each act, and with each thing that broke a law.
     """
+    tell = tell or (lambda text: None)
     found = Found()
     with open_arena() as arena:
         for n, at in enumerate(range(0, len(strikes), ACT)):
-            before = _n_broken(found)
+            before = _broken(found)
             _act(arena, f"act{n}", strikes[at : at + ACT], found)
-            if keep is not None and _n_broken(found) > before:
+            new = sorted(set(_broken(found)) - set(before))
+            tell(f"act{n}: {found.struck.total()} faults, {found.counts['updates']} updates, {len(new)} broken")
+            for text in new:
+                tell(f"  {text}")
+            if keep is not None and new:
                 for run in arena.runs:
                     shutil.copytree(arena.folder / run, keep / run, dirs_exist_ok=True)
     found.broken["orphans"] += [f"after the end: {process}" for process in left_over(arena)]
     return found
 
 
-def _n_broken(found: Found) -> int:
-    return sum(map(len, found.broken.values()))
+def _broken(found: Found) -> list[str]:
+    return [f"{law}: {text}" for law, texts in found.broken.items() for text in texts]
 
 
 def _act(arena: Arena, run: str, strikes: Sequence[Strike], found: Found) -> None:
@@ -322,15 +331,14 @@ def main(argv: Sequence[str]) -> int:
     if args.json is not None:
         report.write(args.json)
     say(report.header())
-    found = live_through(plan(args.faults, args.seed), keep=args.keep)
+    found = live_through(plan(args.faults, args.seed), keep=args.keep, tell=say)
     report.rows += rows(found, args.faults)
     for row in report.rows:
         for line in row_lines(row):
             say(line)
-    for law, texts in found.broken.items():
-        for text in texts:
-            say(f"{law}: {text}")
+    for text in _broken(found):
+        say(text)
     say(summary(report))
     if args.json is not None:
         report.write(args.json)
-    return 1 if _n_broken(found) or report.exit_code(strict=args.strict) else 0
+    return 1 if _broken(found) or report.exit_code(strict=args.strict) else 0
