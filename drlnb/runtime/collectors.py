@@ -63,6 +63,8 @@ class CollectorHost:
         self.live: dict[Key, LiveCollector] = {}
         #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
         self.kept: dict[Key, tuple[int, bytes]] = {}
+        #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
+        self._floors: dict[tuple[str, str], int] = {}
         self.n_starting = 0
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -96,7 +98,7 @@ class CollectorHost:
         self.n_starting += 1
         n_starting = self.n_starting
         try:
-            live = self.live[key] = await self._launch(key, attempt, log, mode)
+            live = await self._take(key, attempt, log, mode)
             answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
         finally:
             self.n_starting -= 1
@@ -105,6 +107,21 @@ class CollectorHost:
             await self.stop(key)
             raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
         return {**answer, "start_s": time.perf_counter() - started, "n_starting": n_starting, "mode": live.mode}
+
+    async def _take(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+        """Launch a process and let it be the one of its key, unless its task has ended here meanwhile."""
+        live = None
+        if attempt >= self._floors.get(key[:2], 0):
+            live = await self._launch(key, attempt, log, mode)
+        if live is None or attempt < self._floors.get(key[:2], 0):
+            if live is not None:
+                await self._end(live)
+            raise ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")
+        # Two starts of one key may overlap: the later one to be up is the one that lives.
+        before, self.live[key] = self.live.get(key), live
+        if before is not None:
+            await self._end(before)
+        return live
 
     async def _configure(
         self, live: LiveCollector, header: Mapping[str, Any], state: bytes, quiet_s: float | None
@@ -249,9 +266,13 @@ class CollectorHost:
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
         live = self.live.pop(key, None)
-        if live is None or live.channel is None:
-            return
+        if live is not None:
+            await self._end(live)
+
+    async def _end(self, live: LiveCollector) -> None:
         live.ended = True
+        if live.channel is None:
+            return
         await live.channel.aclose()
         if live.process is not None:
             await live.process.end()
@@ -265,6 +286,8 @@ class CollectorHost:
         def meant(key: Key, attempt: int) -> bool:
             return key[:2] == (run, task) and (below_attempt is None or attempt < below_attempt)
 
+        if below_attempt is not None:
+            self._floors[run, task] = max(below_attempt, self._floors.get((run, task), 0))
         self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
         keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
         await asyncio.gather(*(self.stop(key) for key in keys))

@@ -163,7 +163,7 @@ class Master:
             )
         )
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening(restored))
-        self.host.feed(words.PlacementReceived, **await self.ask_placement())
+        await self._place_first()
         if self.wanted:
             await self.control(self.wanted)
         try:
@@ -206,6 +206,15 @@ class Master:
             "eval_best": facts.get("eval_best"),
             "settings": {**facts.get("settings", {}), **self.live},
         }
+
+    async def _place_first(self) -> None:
+        """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
+        asking = asyncio.ensure_future(self.ask_placement())
+        await asyncio.wait({asking, self.done}, return_when=asyncio.FIRST_COMPLETED)
+        if self.done.done():
+            asking.cancel()
+        else:
+            self.host.feed(words.PlacementReceived, **asking.result())
 
     async def ask_placement(self) -> dict[str, Any]:
         """Ask the pool where the collectors live, until it answers."""

@@ -15,6 +15,7 @@ from drlnb.records.ids import Fence
 from drlnb.runtime import lease_client
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.broker_runs import LiveRun, Runs
+from drlnb.runtime.collectors import CollectorHost, LiveCollector
 from drlnb.runtime.lease_client import LeaseClient
 from drlnb.runtime.master import Master
 from drlnb.runtime.slot_effects import SlotEffects
@@ -235,3 +236,79 @@ def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
         return there, still, bool(stores.path("r", "a"))
 
     assert asyncio.run(go()) == (True, True, False)
+
+
+# ------------------------------------------------------------------ ended before it has begun
+def test_a_task_that_is_killed_before_it_is_placed_ends():
+    """The pool answers no question of a task that is over; its master ends all the same, and so does its anchor."""
+
+    async def go():
+        fed = []
+        master = Master.__new__(Master)
+        master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=asyncio.Event().wait)
+        master.__dict__.update(host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
+        asyncio.get_running_loop().call_later(0.01, master.done.set_result, "stopped")
+        await asyncio.wait_for(master._place_first(), 1.0)
+        return fed
+
+    assert asyncio.run(go()) == []
+
+
+class SlowHost(CollectorHost):
+    """Its processes take until `forked` is set to start, and end as soon as they are told to."""
+
+    def __init__(self):
+        super().__init__(None, lambda *lost: None)
+        self.forked, self.ends, self.launched = asyncio.Event(), [], 0
+
+    async def _launch(self, key, attempt, log, mode):
+        self.launched += 1
+        await self.forked.wait()
+
+        async def aclose():
+            self.ends.append(attempt)
+
+        process = SimpleNamespace(end=lambda: asyncio.sleep(0))
+        channel = SimpleNamespace(aclose=aclose)
+        return LiveCollector(key=key, attempt=attempt, pid=0, mode=mode, log=log, channel=channel, process=process)
+
+    async def _configure(self, live, header, state, quiet_s):
+        return {"op": "ready"}
+
+    def begin(self, attempt):
+        given = {"configuration": {}, "state": b"", "log": None, "mode": "spawn"}
+        return asyncio.ensure_future(self.start(("r", "a", 0), attempt=attempt, **given))
+
+
+def test_a_collector_that_starts_while_its_task_ends_is_ended():
+    """The task ended between the fork and its answer: nobody would ever speak to that process again."""
+
+    async def go():
+        host = SlowHost()
+        starting = host.begin(1)
+        await asyncio.sleep(0)
+        await host.stop_task("r", "a", below_attempt=2)
+        host.forked.set()
+        with pytest.raises(ConnectionError, match="is over"):
+            await starting
+        with pytest.raises(ConnectionError, match="is over"):
+            await host.begin(1)
+        assert host.launched == 1, "what is over from the start is not started at all"
+        await host.begin(2)
+        return host.ends, [live.attempt for live in host.live.values()]
+
+    assert asyncio.run(go()) == ([1], [2])
+
+
+def test_of_two_starts_of_one_collector_one_lives():
+    """Commanded twice before the first one was up, there are two processes for a moment, then one."""
+
+    async def go():
+        host = SlowHost()
+        both = host.begin(1), host.begin(1)
+        await asyncio.sleep(0.01)
+        host.forked.set()
+        await asyncio.gather(*both, return_exceptions=True)
+        return len(host.ends), len(host.live)
+
+    assert asyncio.run(go()) == (1, 1)
