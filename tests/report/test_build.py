@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drlnb.cli import report as command
-from drlnb.records import leasing, round
+from drlnb.records import leasing, round, warmup
 from drlnb.records.errors import ConfigError, InputError, JournalError
 from drlnb.records.journal import Journal, line_of
 from drlnb.report import build, verify
@@ -80,6 +80,65 @@ def test_four_tasks_of_400_rounds_stay_below_500_kb(tmp_path):
             )
             t += 0.5
     assert build(run.journal(), tmp_path / "big.html").n_bytes <= 500_000
+
+
+def warm_run(n_tasks, n_rounds, n_candidates=2):
+    """Tasks whose two collectors end after each round and start as planned, a little late."""
+    run = Run().slot()
+    names = [f"t{i}" for i in range(n_tasks)]
+    for name in names:
+        run.task(name, total=10 * n_rounds)
+    candidates = (*((0.1 * k, 0.01 * k, 1.0 - 0.01 * k) for k in range(n_candidates)), (None, 0.5, 0.0))
+    t = 0.0
+    for n in range(1, n_rounds + 1):
+        for name in names:
+            for collector in (0, 1):
+                run.sent(
+                    name, n, t + 0.01 * collector, collector, action="start", start_after_s=0.2, lead_s=0.1,
+                    reason=f"saves 0.{n} s", candidates=() if collector else candidates,
+                )  # fmt: skip
+            run.lease(name, t + 0.05, t + 0.1, t + 0.4, computed=0.25, n=n)
+            run.arrived(name, t + 0.45, n + 1).ready(name, t + 0.46, 0.2, 0).ready(name, t + 0.47, 0.25, 1)
+            run.metrics(name, t + 0.48, n, 10 * n, round__time_s=1.0)
+            t += 0.5
+    return run
+
+
+def test_warm_up_has_its_sections_once_per_task_where_it_is_one_tasks(tmp_path):
+    """Waterfall, choices and starts of all, history and curve of each; a note goes to all of a kind."""
+    build(warm_run(2, 4).journal(), tmp_path / "out.html", notes={"history": "Look here."})
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert list(data_of(text))[8:] == ["warmup", "choices", "starts", "history0", "curve0", "history1", "curve1"]
+    assert "<h2>t1: what another start would have cost</h2>" in text
+    assert text.count("<p>Look here.</p>") == 2
+    assert '<th scope="row">warm-up</th><td>16 starts: 0 % ready in time' in text
+    assert "saves 0.4 s" in text
+
+
+def test_where_nothing_is_started_warm_up_is_one_line(tmp_path):
+    """Collectors that stay have no pictures of starts."""
+    run = two_tasks().sent("a", 1, 9.0, end=None).arrived("a", 9.5, 2)
+    build(run.journal(), tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "warmup" not in data_of(text)
+    assert "collectors stay where they are between rounds: nothing is started" in text
+
+
+def test_an_ended_regime_names_no_machine(tmp_path):
+    """Its reason stands in a line's name: there, too, nodes go by number."""
+    run = warm_run(1, 3).slot("gpu-box.lab/cpu0")
+    run.say("task-t0-a1", warmup.WarmupRegimeEnded(round=2, n_kept=1, reason="nodes changed from gpu-box.lab to n0"))
+    build(run.journal(), tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "gpu-box" not in text
+    assert "nodes changed from node1 to n0" in text, "short names are no guide to a machine"
+
+
+@pytest.mark.slow
+def test_four_tasks_of_400_rounds_with_planned_starts_stay_below_500_kb(tmp_path):
+    """The bar of the first look, with all of warm-up."""
+    made = build(warm_run(4, 400, n_candidates=25).journal(), tmp_path / "big.html")
+    assert made.n_bytes <= 500_000
 
 
 def test_text_of_users_stays_text(tmp_path):

@@ -101,6 +101,25 @@ def test_a_start_that_progress_has_moved_says_so():
     assert view.columns["dots"]["start"].tolist() == pytest.approx([4.5, 6.0])
 
 
+def test_a_start_that_is_taken_back_is_no_start():
+    """Revoked before it happened: no mark of a start, and the collector rests until now."""
+    run = Run().task("a").sent("a", 1, 1.0, action="start", start_after_s=2.0)
+    run.say(
+        STREAM,
+        words_of_warmup.RevokeStart(collector=0, node="n0", round=2, reason="the task is paused"),
+        SettingChanged(t=6.0, key="x", value=0, task=None),
+    )
+    assert phases(warmup.waterfall(run.journal()))[1:] == [("process ended", 1.0, 6.0)]
+
+
+def test_experience_that_is_told_twice_counts_once():
+    """A repeated message makes no second rest; a plan of another round changes nothing."""
+    run = two_rounds()
+    run.sent("a", 1, 9.6)
+    view = warmup.waterfall(run.journal())
+    assert len([name for name, *_ in phases(view) if name == "acts"]) == 2
+
+
 def test_who_is_kept_idles_and_who_is_parked_rests():
     """Kept: amber from sending to the parameters.  Parked: rests until its start."""
     run = Run().task("a").sent("a", 1, 1.0, action="keep", end=None, reason="never stopped").arrived("a", 3.0, 2)
