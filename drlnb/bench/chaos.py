@@ -105,7 +105,11 @@ _BESIDE = {
 
 # ------------------------------------------------------------------ the course
 def live_through(
-    strikes: Sequence[Strike], *, keep: Path | None = None, tell: Callable[[str], None] | None = None
+    strikes: Sequence[Strike],
+    *,
+    act: int = ACT,
+    keep: Path | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Found:
     """Strike a cluster of its own and look what became of it.
 
@@ -113,6 +117,8 @@ def live_through(
     ----------
     strikes
         In their order.
+    act
+        Faults per act.
     keep
         Folder for the journals of acts in which a law was broken; None: they go with the cluster.
     tell
@@ -121,9 +127,9 @@ def live_through(
     tell = tell or (lambda text: None)
     found = Found()
     with open_arena() as arena:
-        for n, at in enumerate(range(0, len(strikes), ACT)):
+        for n, at in enumerate(range(0, len(strikes), act)):
             before = _broken(found)
-            _act(arena, f"act{n}", strikes[at : at + ACT], found)
+            _act(arena, f"act{n}", strikes[at : at + act], found)
             new = sorted(set(_broken(found)) - set(before))
             tell(f"act{n}: {found.struck.total()} faults, {found.counts['updates']} updates, {len(new)} broken")
             for text in new:

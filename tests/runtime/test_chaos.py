@@ -19,7 +19,7 @@ def _assert_unbroken(found, n_faults):
 @pytest.mark.timeout(240)
 def test_forty_faults_break_no_law(tmp_path):
     """No slot lost or held twice, no task stuck, each update from one living fence, no orphan, the same in replay."""
-    _assert_unbroken(chaos.live_through(chaos.plan(40, 7), keep=tmp_path), 40)
+    _assert_unbroken(chaos.live_through(chaos.plan(40, 7), act=40, keep=tmp_path), 40)
 
 
 @pytest.mark.slow
