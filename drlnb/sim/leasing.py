@@ -141,20 +141,29 @@ class LeasingResult:
 
 
 def tasks_for_load(load: float, workload: LeasingWorkload) -> LeasingWorkload:
-    """Return the workload with as many tasks as make this load: ``T = max(1, floor(load K / d + 1/2))``."""
-    d = alone(replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0), 0).d
+    """Return the workload with as many tasks as make this load: ``T = max(1, floor(load K / d + 1/2))``.
+
+    `d` is the duty of the mean task: where tasks differ, that of the first one would make too few.
+    """
+    d = alone(_mean_task(workload), 0).d
     return replace(workload, n_tasks=max(1, math.floor(load * workload.n_slots / d + 0.5)))
 
 
 def for_duty(d: float, workload: LeasingWorkload) -> LeasingWorkload:
-    """Return the workload with collectors so slow that a task alone keeps a slot busy for a share `d` of the time."""
+    """Return the workload with collectors so slow that the mean task alone keeps a slot busy for a share `d`."""
     for _ in range(_SECANTS):
-        now = alone(replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0), 0)
+        now = alone(_mean_task(workload), 0)
         busy_s = now.d * now.round_s
         wanted_s, rest_s = busy_s / d - busy_s, now.round_s - busy_s
         slower = wanted_s / rest_s if rest_s > 0 else 1.0
         workload = replace(workload, collect_mean_s=round(workload.collect_mean_s * slower, 6))
     return workload
+
+
+def _mean_task(workload: LeasingWorkload) -> LeasingWorkload:
+    """Return one task in the middle of the ramp, with a slot of its own."""
+    collect_s = workload.collect_mean_s * (1.0 + 0.5 * workload.unequal_frac)
+    return replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0, collect_mean_s=collect_s)
 
 
 @cache
