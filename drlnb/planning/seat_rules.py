@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["SeatsSettings", "aggregate", "choose", "n_seats_problem", "percentile", "slowed", "virtual_limit", "wait_s"]
+__all__ = [
+    "SeatsSettings",
+    "aggregate",
+    "choose",
+    "levels",
+    "n_seats_problem",
+    "percentile",
+    "slowed",
+    "virtual_limit",
+    "wait_s",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,20 @@ def virtual_limit(n_cpus: int, n_devices: int, n_most: int) -> tuple[int, str]:
     if share >= n_most:
         return n_most, f"at most {n_most} seats"
     return share, f"{n_cpus} CPU core{'s' * (n_cpus > 1)}" + (f" for {n_devices} devices" if n_devices > 1 else "")
+
+
+def levels(n_most: int) -> tuple[int, ...]:
+    """Return the numbers of seats in the order in which a probe measures them: up, and down again.
+
+    So each is measured twice, and a machine that gets busier or less busy meanwhile favours none.
+
+    Examples
+    --------
+    >>> levels(3)
+    (1, 2, 3, 3, 2, 1)
+    """
+    up = tuple(range(1, n_most + 1))
+    return up + up[::-1]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

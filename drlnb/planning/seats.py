@@ -7,10 +7,10 @@ tasks together.  One event, one answer; no clock, no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
-from drlnb.planning.seat_rules import SeatsSettings, aggregate, choose, percentile, slowed, wait_s
+from drlnb.planning.seat_rules import SeatsSettings, aggregate, choose, levels, percentile, slowed, wait_s
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.seats import (
@@ -52,6 +52,8 @@ class _Device:
     #: Most seats that this probe tries, and why no more.
     n_try: int = 1
     why: str = ""
+    #: What this probe has measured so far.
+    measured: list[SeatsMeasured] = field(default_factory=list)
     #: Work per second with 1, 2, ... seats, relative to one.
     rates: list[float] = field(default_factory=list)
     #: By number of seats: task -> (median, 95th percentile) of the seconds of its round in the probe.
@@ -64,6 +66,8 @@ class _Device:
     n_idle: int = 0
     #: Seats were taken away because rounds got slow.
     shrunk: bool = False
+    #: The probe could have tried more seats than it chose: something else may have used the machine meanwhile.
+    doubtful: bool = False
 
 
 class SeatsMachine:
@@ -213,10 +217,10 @@ class SeatsMachine:
         if n_tasks < device.n_most:
             device.n_try, device.why = n_tasks, f"{n_tasks} tasks compute here"
         device.probed, device.probed_t = tuple(sorted(device.seen)), self._t
-        device.shrunk = False
+        device.shrunk = device.doubtful = False
         if device.n_try == 1:
             return self._plan(device, 1, "one seat: one task computes here")
-        device.phase, device.rates, device.rounds = "raising", [], []
+        device.phase, device.measured, device.rates, device.rounds = "raising", [], [], []
         return [
             ProbePlanned(device=device.name, n_most=device.n_try, reason=reason),
             RaiseSeats(device=device.name, n_seats=device.n_seats),
@@ -234,8 +238,11 @@ class SeatsMachine:
             return ""
         if device.shrunk:
             return "rounds were slow when it was probed last"
-        other = tuple(sorted(device.seen)) != device.probed
-        return "other tasks are resident" if other and max(len(device.seen), device.n_seats) > 1 else ""
+        if max(len(device.seen), device.n_seats) == 1:
+            return ""
+        if tuple(sorted(device.seen)) != device.probed:
+            return "other tasks are resident"
+        return "more seats did not pay when it was probed last" if device.doubtful else ""
 
     def _up(self, event: SeatsUp) -> Iterable[Record]:
         device = self._of(event, "raising")
@@ -254,32 +261,50 @@ class SeatsMachine:
 
     def _measure(self, device: _Device) -> Record:
         return MeasureSeats(
-            device=device.name, n_seats=len(device.rates) + 1, measure_s=self.settings.probe_s / device.n_try
+            device=device.name,
+            n_seats=levels(device.n_try)[len(device.measured)],
+            measure_s=self.settings.probe_s / len(levels(device.n_try)),
         )
 
     def _measured(self, event: SeatsMeasured) -> Iterable[Record]:
         device = self._of(event, "measuring")
-        if event.n_seats != len(device.rates) + 1:
-            raise InvalidTransition("seats", f"{device.name} with {len(device.rates)} rates", event)
-        device.rounds.append({
-            task: (p50, event.compute_p95_s[task]) for task, p50 in event.compute_p50_s.items() if p50 > 0
-        })
-        alone_s = {task: times[0] for task, times in device.rounds[0].items()}
-        device.rates.append(aggregate(alone_s, event.n_rounds, event.elapsed_s))
-        if len(device.rates) < device.n_try:
+        order = levels(device.n_try)
+        if event.n_seats != order[len(device.measured)]:
+            raise InvalidTransition("seats", f"{device.name} after {len(device.measured)} of {order}", event)
+        device.measured.append(event)
+        if len(device.measured) < len(order):
             return [self._measure(device)]
-        base = device.rates[0] or 1.0
-        device.rates = [rate / base for rate in device.rates]
+        device.rates, device.rounds = self._found(device)
+        device.measured = []
         n_seats, reason = choose(device.rates, self.settings.margin_frac)
         device.n_idle = device.n_idle + 1 if n_seats == device.n_seats else 0
+        device.doubtful = n_seats < device.n_try
         most = f"; no more were tried: {device.why}" if n_seats == device.n_try else ""
         return self._plan(device, n_seats, reason + most)
+
+    def _found(self, device: _Device) -> tuple[list[float], list[dict[str, tuple[float, float]]]]:
+        """Return work per second with 1, 2, ... seats, relative to one, and the times of rounds; each comes twice."""
+        alone = [one.compute_p50_s for one in device.measured if one.n_seats == 1]
+        alone_s = {task: sum(of.get(task, p50) for of in alone) / len(alone) for task, p50 in alone[0].items()}
+        rates, rounds = [], []
+        for n_seats in range(1, device.n_try + 1):
+            twice = [one for one in device.measured if one.n_seats == n_seats]
+            rates.append(sum(aggregate(alone_s, one.n_rounds, one.elapsed_s) for one in twice) / len(twice))
+            known: dict[str, tuple[float, float]] = {}
+            for task in {task: None for one in twice for task in one.compute_p50_s}:
+                p50 = [one.compute_p50_s[task] for one in twice if task in one.compute_p50_s]
+                p95 = [one.compute_p95_s[task] for one in twice if task in one.compute_p95_s]
+                if min(p50) > 0:
+                    known[task] = (sum(p50) / len(p50), max(p95))
+            rounds.append(known)
+        base = rates[0] or 1.0
+        return [rate / base for rate in rates], rounds
 
     def _failed(self, event: ProbeFailed) -> Iterable[Record]:
         device = self._of(event)
         if device.phase not in {"raising", "measuring"}:
             return []
-        device.rates, device.rounds = [], []
+        device.measured, device.rates, device.rounds = [], [], []
         device.n_idle += 1
         return self._plan(device, device.n_seats, f"as before: the probe failed ({event.reason})")
 
@@ -304,7 +329,9 @@ def _gib(n_bytes: float) -> str:
 
 def _plain(device: _Device) -> dict[str, Any]:
     rounds = [{task: list(times) for task, times in of.items()} for of in device.rounds]
-    return asdict(device) | {
+    measured = [one.to_row() for one in device.measured]
+    return asdict(replace(device, measured=[])) | {
+        "measured": measured,
         "rounds": rounds,
         "times": [list(time) for time in device.times],
         "probed": list(device.probed),
@@ -316,6 +343,7 @@ def _from_plain(plain: Mapping[str, Any]) -> _Device:
     device.seen, device.rates = dict(plain["seen"]), list(plain["rates"])
     device.rounds = [{task: (p50, p95) for task, (p50, p95) in of.items()} for of in plain["rounds"]]
     device.times = [(p50, p95) for p50, p95 in plain["times"]]
+    device.measured = [SeatsMeasured.from_row(row) for row in plain["measured"]]
     return device
 
 

@@ -208,9 +208,47 @@ def test_a_probe_keeps_the_number_with_the_best_aggregate():
     assert chosen.rates == pytest.approx((1.0, 1.9, 1.9, 1.9))
     assert chosen.reason == "2 seats do 1.90 x the work of one (3: 1.90 x, 4: 1.90 x)"
     measured = [record for record in node.records if isinstance(record, MeasureSeats)]
-    assert [record.n_seats for record in measured] == [1, 2, 3, 4]
+    assert [record.n_seats for record in measured] == [1, 2, 3, 4, 4, 3, 2, 1]
     assert sum(record.measure_s for record in measured) == pytest.approx(5.0)
     assert node.machine.seats == {"n0/gpu0": 2}
+
+
+def test_a_machine_that_gets_busier_meanwhile_favours_no_number():
+    """Each round takes longer than the one before: measured up and down, 2 seats do as much as one, not less."""
+    node = Node(n_most=2)
+    busy = iter((1.0, 1.2, 1.4, 1.6))
+
+    def measured(command):
+        each_s = next(busy) * command.n_seats
+        times = {"a": each_s, "b": each_s, "too short to be timed": 0.0}
+        return node.feed(
+            SeatsMeasured,
+            device=command.device,
+            n_seats=command.n_seats,
+            elapsed_s=(2 * each_s,) * command.n_seats,
+            n_rounds=({"a": 1, "b": 1},) * command.n_seats,
+            compute_p50_s=times,
+            compute_p95_s=times,
+        )
+
+    node.measured = measured
+    _, chosen = node.probe("ab")
+    # alone (1 + 1.6) / 2 = 1.3: 1.3 / 1 and 1.3 / 1.6, mean 1.056; with two 1.3 / 1.2 and 1.3 / 1.4, mean 1.006.
+    assert chosen.rates == pytest.approx((1.0, 1.006 / 1.056), abs=1e-3)
+    assert node.compute("too short to be timed") == []
+
+
+def test_a_probe_after_which_more_seats_were_left_is_repeated():
+    """Something else may have used the machine: two minutes later it is looked at again; at the most, it is not."""
+    node = Node(rates=(1.0, 0.6, 0.6, 0.6))
+    node.probe("ab")
+    assert node.machine.seats == {"n0/gpu0": 1}
+    assert node.compute("a", dt=110.0) == []
+    assert node.compute("a", dt=10.0)[0] == ProbePlanned.match(reason="more seats did not pay when it was probed last")
+    most = Node(n_most=2)
+    most.probe("ab")
+    assert most.machine.seats == {"n0/gpu0": 2}
+    assert most.compute("a", dt=10_000.0) == []
 
 
 def test_no_probe_before_every_task_has_computed_twice():
@@ -368,6 +406,7 @@ def _story(seed):
         elif what < 0.05 and len(tasks) > 1:
             node.feed(TaskLeft, task=tasks.pop(0))
         answer = node.compute(draw.choice(tasks), draw.choice((1.0, 1.0, 4.0)))
+        json.dumps(node.machine.snapshot())
         if answer and isinstance(answer[-1], RaiseSeats) and draw.random() < 0.3:
             answer = node.feed(ProbeFailed, device="n0/gpu0", reason="drawn")
         node.follow(answer)

@@ -79,7 +79,7 @@ def test_a_probe_finds_seats_and_changes_nothing_of_what_is_learnt(tmp_path):
     journal = check_laws(tmp_path / "r")
     (planned,) = _of(journal, seats.ProbePlanned)
     assert (planned.device, planned.n_most) == ("0/cpu0", 2)
-    assert [one.n_seats for one in _of(journal, seats.SeatsMeasured)] == [1, 2]
+    assert [one.n_seats for one in _of(journal, seats.SeatsMeasured)] == [1, 2, 2, 1]
     (chosen,) = _of(journal, seats.SeatsPlanned)
     assert chosen.rates[0] == 1.0
     assert len(chosen.rates) == 2
