@@ -22,7 +22,7 @@ _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 #: Marks that are no further apart than so many pixels are drawn as one.
 _NEAR = 6.0
 #: More bars than this are merged where they are narrower than one of so many columns.
-_COLUMNS = 240
+_COLUMNS = 180
 #: Most rows of a table that is drawn.
 _ROWS = 12
 

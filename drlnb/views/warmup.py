@@ -32,15 +32,15 @@ WATERFALL = (
     Column(label="for", unit="s", definition="how long", source="bars.held"),
     Column(label="round", unit="", definition="round whose experience it had sent, or was making", source="bars.round"),
     Column(
-        label="planned",
+        label="planned after",
         unit="s",
         definition="planned delay from sending to its start; nothing: at the parameters' arrival",
         source="bars.after",
     ),
     Column(
-        label="ahead",
+        label="lead",
         unit="s",
-        definition="lead: by how much the start was planned before the arrival that the planner expected",
+        definition="by how much the start was planned before the arrival that the planner expected",
         source="bars.lead",
     ),
     Column(label="started by", unit="", definition="what made it start", source="bars.cause", kind="name"),

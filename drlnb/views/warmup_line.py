@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drlnb.views import words
 from drlnb.views.fold import Fold
 from drlnb.views.warmup_fold import Cut, WarmupFold, Weighed
 
@@ -173,11 +174,12 @@ class WarmupLine:
             if math.isnan(planned[i]):
                 found.append("")
             elif planned[i] >= arrival[i] - _SAME_S:
-                late = "they were sooner than the planned time" if after[i] >= 0 else "no time was planned"
-                found.append(f"the parameters arrived: {late}")
+                late = "sooner than the planned time" if after[i] >= 0 else "no time was planned"
+                found.append(f"the parameters' arrival: {late}")
             else:
                 times = int(self["revised"][i])
-                found.append(f"its planned time{f', moved {times} times by progress' if times else ''}")
+                moved = f", moved {words.plural(times, 'time')} by progress" if times else ""
+                found.append(f"its planned time{moved}")
         return found
 
     def gaps(self) -> tuple[NDArray[np.int64], Floats]:

@@ -66,7 +66,7 @@ def test_it_is_plain_why_a_collector_started_when_it_did():
     (start,) = [row for row in rows if row[1] == "starts"]
     (late,) = [row for row in rows if row[1] == "late"]
     assert start[4:] == [1, 2.0, 1.5, "its planned time", "saa", "saves 1 s"]
-    assert late[4:] == [2, None, None, "the parameters arrived: no time was planned", "seed", "7 kept, 8 needed"]
+    assert late[4:] == [2, None, None, "the parameters' arrival: no time was planned", "seed", "7 kept, 8 needed"]
     (acts, _) = [row for row in rows if row[1] == "acts"]
     assert acts[7:] == ["", "", ""]
 
@@ -79,7 +79,7 @@ def test_a_start_that_was_overtaken_says_so():
     run.ready("a", 3.5, 0.5)
     view = warmup.waterfall(run.journal())
     (late,) = [row for row in view.rows() if row[1] == "late"]
-    assert late[7] == "the parameters arrived: they were sooner than the planned time"
+    assert late[7] == "the parameters' arrival: sooner than the planned time"
     assert view.columns["dots"]["start"].tolist() == pytest.approx([3.0, 5.0])
 
 
@@ -97,7 +97,7 @@ def test_a_start_that_progress_has_moved_says_so():
     run.ready("a", 5.0, 0.5).arrived("a", 6.0, 2)
     view = warmup.waterfall(run.journal())
     (start,) = [row for row in view.rows() if row[1] == "starts"]
-    assert start[7:] == ["its planned time, moved 1 times by progress", "progress", "1 of 2 done"]
+    assert start[7:] == ["its planned time, moved 1 time by progress", "progress", "1 of 2 done"]
     assert view.columns["dots"]["start"].tolist() == pytest.approx([4.5, 6.0])
 
 

@@ -106,7 +106,7 @@ function render({ model, el, signal }) {
     const parts = (state.header.table || []).filter((c) => c.source.startsWith("bars.")).map((c) => {
       const v = cellOf(state.header, state.tables, c, bar.i, bar.name);
       if (v === null || v === "" || (c.label === "leases" && v === 1)) return null;
-      return typeof v === "string" ? (c.kind === "name" ? v : `${c.kind === "series" ? `${state.header.series[bar.series].letter} ` : ""}${v}`) : `${c.label} ${number(v, 5)}${c.unit ? ` ${c.unit}` : ""}`;
+      return typeof v === "string" ? (c.kind === "name" ? (c.label === "end" ? v : `${c.label} ${v}`) : `${c.kind === "series" ? `${state.header.series[bar.series].letter} ` : ""}${v}`) : `${c.label} ${number(v, 5)}${c.unit ? ` ${c.unit}` : ""}`;
     });
     return [...parts.filter(Boolean), bar.name === "open" ? "held now" : null].filter(Boolean);
   }
