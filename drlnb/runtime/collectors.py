@@ -66,7 +66,7 @@ class CollectorHost:
         #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
         self._floors: dict[tuple[str, str], int] = {}
         self.n_starting = 0
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._watchers: set[asyncio.Task[Any]] = set()
 
     async def start(
         self,
@@ -98,7 +98,11 @@ class CollectorHost:
         self.n_starting += 1
         n_starting = self.n_starting
         try:
-            live = await self._take(key, attempt, log, mode)
+            # A fork that has begun is seen to its end, even for a master that has ended: it would leave a process behind.
+            taking = asyncio.ensure_future(self._take(key, attempt, log, mode))
+            self._watchers.add(taking)
+            taking.add_done_callback(self._taken)
+            live = await asyncio.shield(taking)
             answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
         finally:
             self.n_starting -= 1
@@ -122,6 +126,11 @@ class CollectorHost:
         if before is not None:
             await self._end(before)
         return live
+
+    def _taken(self, taking: "asyncio.Task[LiveCollector]") -> None:
+        self._watchers.discard(taking)
+        if not taking.cancelled():
+            taking.exception()  # noted here: nobody may be waiting for it
 
     async def _configure(
         self, live: LiveCollector, header: Mapping[str, Any], state: bytes, quiet_s: float | None

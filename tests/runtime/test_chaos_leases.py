@@ -286,7 +286,7 @@ def test_a_collector_that_starts_while_its_task_ends_is_ended():
     async def go():
         host = SlowHost()
         starting = host.begin(1)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         await host.stop_task("r", "a", below_attempt=2)
         host.forked.set()
         with pytest.raises(ConnectionError, match="is over"):
@@ -312,3 +312,20 @@ def test_of_two_starts_of_one_collector_one_lives():
         return len(host.ends), len(host.live)
 
     assert asyncio.run(go()) == (1, 1)
+
+
+def test_a_start_that_is_cancelled_leaves_no_process():
+    """Its master ended in the middle of the fork, on the same node: the process comes up all the same, and is ended."""
+
+    async def go():
+        host = SlowHost()
+        starting = host.begin(1)
+        await asyncio.sleep(0.01)
+        await host.stop_task("r", "a", below_attempt=2)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        host.forked.set()
+        await asyncio.sleep(0.01)
+        return host.ends, dict(host.live)
+
+    assert asyncio.run(go()) == ([1], {})
