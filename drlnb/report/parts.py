@@ -60,7 +60,10 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
         return {}
     n_rounds = warmup.N_ROUNDS if len(names) <= _FEW_TASKS else _FEW_ROUNDS
     found = {
-        "warmup": ("When each collector started, and whether it was ready in time", warmup.waterfall(fold, n_rounds=n_rounds)),
+        "warmup": (
+            "When each collector started, and whether it was ready in time",
+            warmup.waterfall(fold, n_rounds=n_rounds),
+        ),
         "choices": ("Why it started then: the newest choices", warmup.choices(fold)),
         "starts": ("How long starts take", warmup.starts(fold)),
     }

@@ -189,17 +189,11 @@ def _bars(
             **{name: values[at] if rests else np.zeros(len(at)) for name, values in said.items()},
         })  # fmt: skip
     dots = []
-    for series, t, share in ((_PLANNED, _wanted(line), 0.5), (_ARRIVAL, line["arrival"], 1.0)):
+    for series, t, share in ((_PLANNED, line.wanted, 0.5), (_ARRIVAL, line["arrival"], 1.0)):
         at = np.flatnonzero(newest & np.isfinite(t))
         full = np.full(len(at), 1.0)
         dots.append({"start": t[at], "stop": t[at], "lane": lane[at], "series": full * series, "share": full * share})
     return _joined(parts, _BAR), _joined(dots, _DOT)
-
-
-def _wanted(line: WarmupLine) -> Floats:
-    """Return the planned starts: where progress has moved one, the latest."""
-    moved = (line["revised"] > 0) & (line["planned"] < line["arrival"])
-    return np.where(moved, line["planned"], line.wanted)
 
 
 def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:

@@ -66,7 +66,6 @@ class WarmupFold:
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     #: Settings of warm-up that the stream names, without ``warmup.``.
     settings: dict[str, Any] = field(default_factory=dict)
-    n_changes: int = 0
     _latest: dict[int, int] = field(default_factory=dict)
     _nodes: dict[int, str] = field(default_factory=dict)
 
@@ -112,11 +111,9 @@ class WarmupFold:
         self._latest[collector] = self.rests.append(
             collector, round_, t - float(row["collect_s"]), t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0, 0
         )
-        self.n_changes += 1
         return ("warmup",)
 
     def _planned(self, row: Row, t: float) -> Changed:
-        del t
         at = self._of_round(row, int(row["round"]))
         if at is None:
             return ()
@@ -124,10 +121,11 @@ class WarmupFold:
             self.rests.set(at, "revised", self.rests.get(at, "revised") + 1)
         for name in ("action", "planner", "reason"):
             self.rests.set(at, name, self._text(row[name]))
-        for name, value in (("after", row["start_after_s"]), ("lead", row["lead_s"])):
-            self.rests.set(at, name, math.nan if value is None else float(value))
+        # What is told counts from its own event, which for a revised plan is later than the sending.
+        after = math.nan if row["start_after_s"] is None else t - self.rests.get(at, "sent") + row["start_after_s"]
+        self.rests.set(at, "after", after)
+        self.rests.set(at, "lead", math.nan if row["lead_s"] is None else float(row["lead_s"]))
         self._weighed(row)
-        self.n_changes += 1
         return ("warmup",)
 
     def _weighed(self, row: Row) -> None:
@@ -178,7 +176,6 @@ class WarmupFold:
         if at is not None and self._is_open(at, "ready") and not self._is_open(at, "planned"):
             self.rests.set(at, "ready", t)
             self.rests.set(at, "start_s", start_s)
-        self.n_changes += 1
         return ("warmup",)
 
     def _arrived(self, row: Row, t: float) -> Changed:
@@ -192,7 +189,6 @@ class WarmupFold:
             mine = self.rests.get(at, "round") == version - 1
             if mine and self._nodes.get(collector, host) == host and self._is_open(at, "arrival"):
                 self.rests.set(at, "arrival", t)
-        self.n_changes += 1
         return ("warmup",)
 
     def _measured(self, row: Row, t: float) -> Changed:

@@ -163,7 +163,7 @@ class WarmupLine:
 
     @property
     def wanted(self) -> Floats:
-        """When each start was planned for at first: sending + planned delay."""
+        """When each start was planned for, by the latest plan: sending + planned delay."""
         return self["sent"] + self["after"]
 
     def causes(self) -> list[str]:

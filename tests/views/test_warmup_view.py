@@ -97,6 +97,7 @@ def test_a_start_that_progress_has_moved_says_so():
     run.ready("a", 5.0, 0.5).arrived("a", 6.0, 2)
     view = warmup.waterfall(run.journal())
     (start,) = [row for row in view.rows() if row[1] == "starts"]
+    assert start[5] == pytest.approx(3.5), "after sending, not after the latest word"
     assert start[7:] == ["its planned time, moved 1 time by progress", "progress", "1 of 2 done"]
     assert view.columns["dots"]["start"].tolist() == pytest.approx([4.5, 6.0])
 
