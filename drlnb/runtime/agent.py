@@ -29,6 +29,10 @@ from drlnb.runtime.stores import Stores
 __all__ = ["AgentPlugin"]
 
 
+#: Pause before a message about a slot is sent again that the broker did not answer, in seconds.
+_TELL_AGAIN_S = 0.05
+
+
 class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
     """Children, stores and masters of one node.
 
@@ -57,6 +61,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.executors: dict[str, Executor] = {}
         self.stores = Stores(self)
         self._background: set[asyncio.Task[Any]] = set()
+        self._telling = asyncio.Lock()
         self.zygote: Zygote | None = Zygote(self.directory / "zygote.log") if hasattr(os, "fork") else None
         if self.zygote is not None:
             await self.zygote.start()
@@ -170,9 +175,8 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
 
     def _executor_up(self, executor: Executor) -> None:
         self.keep(
-            self.ask_broker(
+            self._tell_slot(
                 "drlnb_slot_up",
-                node=self.node,
                 slot=executor.slot,
                 device=executor.device,
                 device_name=executor.device_name,
@@ -181,7 +185,16 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         )
 
     def _executor_down(self, executor: Executor, reason: str) -> None:
-        self.keep(self.ask_broker("drlnb_slot_down", node=self.node, slot=executor.slot, reason=reason))
+        self.keep(self._tell_slot("drlnb_slot_down", slot=executor.slot, reason=reason))
+
+    async def _tell_slot(self, op: str, /, **message: Any) -> None:
+        """Tell the broker of a slot, in order, until it hears: late word of a death would close its successor's slot."""
+        async with self._telling:
+            while True:
+                with contextlib.suppress(OSError, TimeoutError):
+                    await self.ask_broker(op, node=self.node, **message)
+                    return
+                await asyncio.sleep(_TELL_AGAIN_S)
 
     async def compute(
         self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""

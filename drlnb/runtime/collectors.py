@@ -98,7 +98,7 @@ class CollectorHost:
         self.n_starting += 1
         n_starting = self.n_starting
         try:
-            # A fork that has begun is seen to its end, even for a master that has ended: it would leave a process behind.
+            # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
             taking = asyncio.ensure_future(self._take(key, attempt, log, mode))
             self._watchers.add(taking)
             taking.add_done_callback(self._taken)

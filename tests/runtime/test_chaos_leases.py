@@ -13,6 +13,7 @@ from drlnb.records import round as words
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease_client
+from drlnb.runtime.agent import AgentPlugin
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.broker_runs import LiveRun, Runs
 from drlnb.runtime.collectors import CollectorHost, LiveCollector
@@ -329,3 +330,29 @@ def test_a_start_that_is_cancelled_leaves_no_process():
         return host.ends, dict(host.live)
 
     assert asyncio.run(go()) == ([1], {})
+
+
+# ------------------------------------------------------------------ slots
+def test_a_death_never_overtakes_the_start_that_followed_it():
+    """The scheduler stalls with the first message, and the second one would be heard first; a lost one comes again."""
+
+    async def go():
+        heard, calls = [], []
+
+        async def ask_broker(op, /, **message):
+            calls.append(op)
+            await asyncio.sleep(0.03 if len(calls) == 1 else 0)
+            if len(calls) == 1:
+                raise TimeoutError
+            heard.append(op)
+
+        agent = AgentPlugin()
+        agent.node, agent._background, agent.ask_broker = "n", set(), ask_broker
+        agent._telling = asyncio.Lock()
+        executor = SimpleNamespace(slot="n/cpu0", device="cpu", device_name="cpu", epoch=2)
+        agent._executor_down(executor, "killed by signal 9")
+        agent._executor_up(executor)
+        await asyncio.wait_for(asyncio.gather(*agent._background), 2.0)
+        return heard
+
+    assert asyncio.run(go()) == ["drlnb_slot_down", "drlnb_slot_up"]
