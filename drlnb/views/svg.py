@@ -228,7 +228,8 @@ def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width:
         return bottom - (value - least) / (most - least) * (bottom - _TOP)
 
     step, at = ticks(least, most, 5)
-    body = [_text(left, 8, header["y"]["label"], _DIM)]
+    label, unit = header["y"]["label"], header["y"]["unit"]
+    body = [_text(left, 8, f"{label} ({unit})" if unit else label, _DIM)]
     for value in at:
         body += [
             _line([(left, y(value)), (width - _RIGHT, y(value))], _LINE),

@@ -272,7 +272,7 @@ def _waterfall_notes(lines: Sequence[WarmupLine], n_rounds: int) -> tuple[str, .
 
 
 def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_CHOICES) -> View:
-    """Return the table of warm-up choices: planner, choice, lead, what it came to, and the reason; newest first.
+    """Return the table of warm-up choices: planner, choice, lead, what it came to, and the reason; newest last.
 
     Parameters
     ----------
@@ -292,13 +292,14 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     fold = fold_of(journal, until_s)
     texts = Texts()
     styles = theme.styles(fold.task_names())
-    series: list[dict[str, str]] = []
-    rows: list[tuple[float, ...]] = []
-    for style in styles:
-        line = WarmupLine(fold, style.name)
-        for row, round_ in _choice_rows(line, n_rounds, texts):
-            series.append({**style.to_plain(), "name": f"{style.name}, round {round_}"})
-            rows.append(row)
+    found = [
+        (round_, k, row)
+        for k, style in enumerate(styles)
+        for row, round_ in _choice_rows(WarmupLine(fold, style.name), n_rounds, texts)
+    ]
+    found.sort(key=lambda one: one[:2])
+    series = [{**styles[k].to_plain(), "name": f"{styles[k].name}, round {round_}"} for round_, k, _ in found]
+    rows = [row for *_, row in found]
     kinds = {name: np.uint16 if name in _CHOSEN[:3] else np.float64 for name in _CHOSEN}
     columns: dict[str, NDArray[Any]] = {"row": np.arange(len(rows), dtype=np.uint16)}
     columns |= {name: np.array([row[k] for row in rows], dtype=kinds[name]) for k, name in enumerate(_CHOSEN)}
@@ -319,7 +320,7 @@ _CHOSEN = ("planner", "action", "reason", "after", "lead", "wait", "idle")
 
 
 def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tuple[float, ...], int]]:
-    """Return a row per round, newest first; one collector's words stand for all, its seconds are means over them."""
+    """Return a row per round; one collector's words stand for all, its seconds are means over them."""
     if not len(line):
         return []
     done = line.measured

@@ -149,11 +149,11 @@ def test_collectors_that_stay_are_said_to_stay():
 
 
 def test_choices_by_hand():
-    """A row per round, newest first, with planner, choice, lead, what it came to, and the reason."""
+    """A row per round, newest last, with planner, choice, lead, what it came to, and the reason."""
     view = warmup.choices(two_rounds().journal())
     assert view.rows() == [
-        ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
         ["a, round 1", "saa", "start", 2.0, 1.5, 0.0, 1.0, "saves 1 s"],
+        ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
     ]
     assert warmup.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
 
@@ -330,6 +330,6 @@ def test_two_attempts_are_one_history():
     run.sent("a", 3, 20.0, stream="task-a-a2", planner="seed").arrived("a", 21.0, 4, stream="task-a-a2")
     journal = run.journal()
     turned = Journal(streams=dict(reversed(journal.streams.items())))
-    assert [row[0] for row in warmup.choices(journal).rows()] == ["a, round 3", "a, round 2", "a, round 1"]
+    assert [row[0] for row in warmup.choices(journal).rows()] == ["a, round 1", "a, round 2", "a, round 3"]
     assert warmup.waterfall(turned).digest() == warmup.waterfall(journal).digest()
     assert fold_of(journal).warmups["a"].keys() == {1, 2}
