@@ -188,7 +188,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.keep(self._tell_slot("drlnb_slot_down", slot=executor.slot, reason=reason))
 
     async def _tell_slot(self, op: str, /, **message: Any) -> None:
-        """Tell the broker of a slot, in order, until it hears: late word of a death would close its successor's slot."""
+        """Tell the broker of a slot, in order, until it hears: late word of a death would end its successor's slot."""
         async with self._telling:
             while True:
                 with contextlib.suppress(OSError, TimeoutError):

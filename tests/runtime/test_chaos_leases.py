@@ -91,6 +91,8 @@ def test_a_refusal_after_a_long_wait_is_not_the_last_word():
 
             async def ask(op, /, **message):
                 await asyncio.sleep(0.005)
+                if op == "drlnb_renew":
+                    return {"ok": True}
                 if time.monotonic() - began_t < 3.2 * TIMES["ttl_s"]:
                     return {"pending": True}
                 answers.append(message["known"])
