@@ -163,7 +163,9 @@ class Effects:
     # ------------------------------------------------------------------ checkpoints, placement, the end
     async def _place(self, command: words.AskPlacement) -> None:
         del command
-        self.m.host.feed(words.PlacementReceived, **await self.m.ask_placement())
+        placed = await self.m.ask_placement()
+        if not self.m.is_over:
+            self.m.host.feed(words.PlacementReceived, **placed)
 
     async def _end(self, command: words.EndTask) -> None:
         await self.m.finish(command.state, command.reason)

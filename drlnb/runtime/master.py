@@ -122,6 +122,11 @@ class Master:
         return pool_task(self.run, self.task)
 
     @property
+    def is_over(self) -> bool:
+        """Whether it ends or has ended: nothing may be started any more, for nobody would end it."""
+        return self._ended or self.done.done()
+
+    @property
     def quiet_s(self) -> float | None:
         """Longest time that the task's environments may take for a step or a reset, in seconds."""
         machine: Any = self.host.machine
@@ -211,7 +216,7 @@ class Master:
         """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
         asking = asyncio.ensure_future(self.ask_placement())
         await asyncio.wait({asking, self.done}, return_when=asyncio.FIRST_COMPLETED)
-        if self.done.done():
+        if self.is_over:
             asking.cancel()
         else:
             self.host.feed(words.PlacementReceived, **asking.result())

@@ -17,6 +17,7 @@ from drlnb.runtime.agent import AgentPlugin
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.broker_runs import LiveRun, Runs
 from drlnb.runtime.collectors import CollectorHost, LiveCollector
+from drlnb.runtime.effects import Effects
 from drlnb.runtime.lease_client import LeaseClient
 from drlnb.runtime.master import Master
 from drlnb.runtime.slot_effects import SlotEffects
@@ -249,9 +250,30 @@ def test_a_task_that_is_killed_before_it_is_placed_ends():
         fed = []
         master = Master.__new__(Master)
         master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=asyncio.Event().wait)
+        master.__dict__.update(_ended=False)
         master.__dict__.update(host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
         asyncio.get_running_loop().call_later(0.01, master.done.set_result, "stopped")
         await asyncio.wait_for(master._place_first(), 1.0)
+        return fed
+
+    assert asyncio.run(go()) == []
+
+
+def test_a_placement_that_comes_after_the_kill_starts_nothing():
+    """The kill was heard first, and knew of no node to tell: a collector that is started now would never be ended."""
+
+    async def go():
+        fed = []
+
+        async def ask_placement():
+            master._ended = True  # meanwhile
+            return {"collector_nodes": ("n", "n")}
+
+        master = Master.__new__(Master)
+        master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=ask_placement)
+        master.__dict__.update(_ended=False, host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
+        await master._place_first()
+        await Effects._place(SimpleNamespace(m=master), None)
         return fed
 
     assert asyncio.run(go()) == []
