@@ -371,10 +371,10 @@ def test_defaults_are_stable_baselines3s():
     assert DqnSettings().to_plain() == expected | {"double_q": False, "periods_per_round": 1}
 
 
-def test_zoo_entry_is_found_and_text_is_read():
+def test_the_entry_is_found_and_text_is_read():
     """CartPole's entry by name; scientific text becomes whole numbers."""
     found = resolve("CartPole-v1", "dqn", overrides={"buffer_size": "2e4", "gradient_steps": "-1"})
-    assert (found.n_envs, found.total_timesteps) == (1, 50_000)
+    assert (found.n_envs, found.total_timesteps) == (4, 50_000)
     assert found.hyperparameters["buffer_size"] == 20_000
     assert found.hyperparameters["gradient_steps"] == -1
     assert found.hyperparameters["policy_kwargs"] == {"net_arch": [256, 256]}

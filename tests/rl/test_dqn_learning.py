@@ -87,9 +87,11 @@ def trained(env: str, seed: int) -> float:
 
 
 @pytest.mark.slow
-def test_cartpole_is_balanced():
-    """The zoo's settings, 50,000 steps: 40 greedy episodes average at least 475 for most of 5 seeds, not for all."""
-    assert sum(trained("CartPole-v1", seed) >= 475 for seed in range(100, 105)) >= 3
+@pytest.mark.parametrize("seed", [300, 301, 302])
+def test_cartpole_is_balanced(seed):
+    """With the shipped settings and 50,000 steps 40 greedy episodes average at least 475."""
+    assert resolve("CartPole-v1", "dqn").total_timesteps == 50_000
+    assert trained("CartPole-v1", seed) >= 475
 
 
 @pytest.mark.slow
