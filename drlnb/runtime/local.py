@@ -30,6 +30,8 @@ _START_S = 60.0
 #: Niceness of executors and collectors: notebook, browser and the cluster's own processes come first, with three
 #: quarters of a core that both want; alone, nobody is slower for it.
 _NICENESS = 5
+#: Seconds between two looks at whether all workers are there.
+_LOOK_S = 1.0
 
 
 class LocalHandle:
@@ -139,6 +141,8 @@ async def _supervise(n_workers: int, root: Path) -> None:
         "distributed.scheduler.worker-ttl": "60s",
         "distributed.worker.memory.terminate": False,
         "distributed.admin.tick.limit": "60s",
+        # A nanny restarts its worker by itself; on a busy machine that takes longer than the 15 s of the default.
+        "distributed.deploy.lost-worker-timeout": "120s",
         # Dask would sample every thread 100 times a second: threads of ours that wait, on loops that should sleep.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "100ms",
@@ -158,11 +162,26 @@ async def _supervise(n_workers: int, root: Path) -> None:
         memory_limit=0,
         silence_logs=False,
     )
+    keeper = asyncio.create_task(_keep_whole(cluster, n_workers))
     try:
         print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
         await ended.wait()
     finally:
+        keeper.cancel()
         await asyncio.wait_for(cluster.close(), 12.0)
+
+
+async def _keep_whole(cluster: Any, n_workers: int) -> None:
+    """Replace nannies that have ended, or that the cluster has given up since their workers took long to come back."""
+    from distributed import Status
+
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        gone = [name for name, nanny in cluster.workers.items() if nanny.status in (Status.closed, Status.failed)]
+        for name in gone:
+            del cluster.workers[name]  # the cluster's specification still names it: it is made anew under this name
+        if len(cluster.workers) < n_workers:
+            cluster.scale(n_workers)
 
 
 def _on_stdin(ended: asyncio.Event) -> None:
