@@ -112,6 +112,8 @@ class Fold:
         Task -> group, whose curves are drawn with a band.
     clocks
         Settled clocks, for a fold of a prefix.
+    details
+        Keep what only the pictures of warm-up and of reasons need, too; a third of the work.
     """
 
     def __init__(
@@ -120,7 +122,9 @@ class Fold:
         tasks: Iterable[str] = (),
         groups: Mapping[str, str] | None = None,
         clocks: Mapping[str, Clock] | None = None,
+        details: bool = True,
     ) -> None:
+        self._details = details
         self.named = tuple(tasks)
         self.groups = dict(groups or {})
         self.clocks = Clocks(fixed=dict(clocks or {}))
@@ -183,14 +187,16 @@ class Fold:
             self.clocks.pool(stream)
             handlers = self._warmup(stream.removeprefix("warmup-"), 1, stream)
         elif named is None:
-            handlers = _together(self.pool.stream(stream), self.reasons.pool())
+            handlers = self.pool.stream(stream)
+            if self._details:
+                handlers = _together(handlers, self.reasons.pool())
         else:
             task = self.tasks.get(named[0])
             if task is None:
                 task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
-            handlers = _together(
-                task.stream(stream, named[1]), self._warmup(*named, stream), self.reasons.task(task.name)
-            )
+            handlers = task.stream(stream, named[1])
+            if self._details:
+                handlers = _together(handlers, self._warmup(*named, stream), self.reasons.task(task.name))
         line = self._lines[stream] = _Line(name=stream, handlers=handlers)
         return line
 

@@ -15,9 +15,11 @@ from drlnb.views.leasing_shares import expected, shares, sharing
 from drlnb.views.leasing_tables import lending, queue, reasons
 from drlnb.views.view import Column, View
 
-__all__ = ["gantt", "lending", "queue", "reasons", "shares"]
+__all__ = ["Numbers", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
 
 Floats = NDArray[np.float64]
+#: Numbers beside a picture: key -> (label, value, unit, definition).
+Numbers = Mapping[str, tuple[str, float | None, str, str]]
 
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
@@ -56,7 +58,12 @@ TABLE = (
 
 
 def gantt(
-    journal: Journal | Fold, window_s: float | None = None, until_s: float | None = None, *, max_bars: int = MAX_BARS
+    journal: Journal | Fold,
+    window_s: float | None = None,
+    until_s: float | None = None,
+    *,
+    max_bars: int = MAX_BARS,
+    theory: Numbers | None = None,
 ) -> View:
     """Return the lease Gantt: a lane per slot, a waiting lane per task.
 
@@ -70,6 +77,8 @@ def gantt(
         As it was so many seconds after the run's first event; None: now.
     max_bars
         Most bars; above, bars narrower than a pixel are merged, and then the oldest left out.
+    theory
+        Result of :func:`beside_theory`, if it is at hand; it moves slowly, and costs as much as the rest.
 
     Returns
     -------
@@ -91,7 +100,7 @@ def gantt(
     low = max(0.0, now - window_s) if window_s is not None else 0.0
     leases = line.leases(now)
     work = line.work(leases)
-    numbers = _numbers(line, leases, work, (low, now))
+    numbers = _numbers(line, leases, work, (low, now), theory or _theory(line, leases, now))
     columns, notes = _drawn(line, leases, work, (low, now), max_bars)
     return View(
         name="leasing.gantt",
@@ -126,7 +135,7 @@ def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:
 
 
 def _numbers(
-    line: LeaseLine, leases: Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float]
+    line: LeaseLine, leases: Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float], theory: Numbers
 ) -> dict[str, tuple[str, float | None, str, str]]:
     low, high = span
     alive = line.alive_s(low, high)
@@ -156,7 +165,7 @@ def _numbers(
             "%",
             "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
         ),
-        **_theory(line, leases, high),
+        **theory,
         "fairness": (
             "fairness",
             _fairness(held, leases.series, going["series"]),
@@ -166,7 +175,13 @@ def _numbers(
     }
 
 
-def _theory(line: LeaseLine, leases: Leases, now: float) -> dict[str, tuple[str, float | None, str, str]]:
+def beside_theory(fold: Fold) -> Numbers:
+    """Return the numbers that compare a run with queueing theory, as of now."""
+    line = LeaseLine(fold)
+    return _theory(line, line.leases(fold.now_s), fold.now_s)
+
+
+def _theory(line: LeaseLine, leases: Leases, now: float) -> Numbers:
     """Return bound and expectation of the utilisation, and the price in round time beside its own expectation."""
     whole = (float(np.min(leases.start, initial=now)), float(np.max(leases.stop, initial=0.0)))
     theory = expected(line, *whole)

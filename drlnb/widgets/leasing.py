@@ -1,5 +1,6 @@
 """Who holds which slot now, who waits, and which rule decides it?  The lease panel."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,6 +18,8 @@ __all__ = ["LeasingPanel"]
 
 _HOLDS = CHOICES["leasing.hold"]
 _ALL = "all tasks"
+#: Seconds between two looks at what theory says: means over the whole run, which move slowly.
+_THEORY_S = 2.0
 
 #: Spans that the window can show, in words.
 _WINDOWS = {"30 s": 30.0, "2 min": 120.0, "10 min": 600.0, "all": None}
@@ -43,7 +46,18 @@ class LeasingPanel(Panel):
     def draw(self, index: int) -> View:
         """Return the Gantt."""
         del index
-        return leasing.gantt(self._fold, window_s=self.settings.get("window_s"))
+        return leasing.gantt(self._fold, window_s=self.settings.get("window_s"), theory=self._beside_theory())
+
+    #: What theory says, as it was told last, of which columns and when.
+    _theory: tuple[Any, float, leasing.Numbers] | None = None
+
+    def _beside_theory(self) -> leasing.Numbers:
+        """Return the numbers beside theory, anew every two seconds, and at once where nothing comes after."""
+        now_s = time.monotonic()
+        over = self.training is None or self.training.ended
+        if over or self._theory is None or self._theory[0] is not self._fold or now_s - self._theory[1] > _THEORY_S:
+            self._theory = (self._fold, now_s, leasing.beside_theory(self._fold))
+        return self._theory[2]
 
     def make_controls(self) -> list[ipywidgets.Widget]:
         """Window, hold planner and task; Apply is the shell's button."""

@@ -28,7 +28,7 @@ class Story:
 
     def __init__(self, run: Run | None = None) -> None:
         self.run = run
-        self.fold = Fold()
+        self.fold = Fold(details=False)
         #: Grows with every row.
         self.version = 0
         self._tap = None if run is None else run.tap()
@@ -65,6 +65,7 @@ class Story:
         anew, rows = self._tap.drain()
         if anew:
             specs = self.run.specs.values()
-            self.fold = Fold(tasks=self.run.specs, groups={s.name: s.group for s in specs if s.group})
+            groups = {s.name: s.group for s in specs if s.group}
+            self.fold = Fold(tasks=self.run.specs, groups=groups, details=False)  # no panel shows them
         self.fold.feed(rows)
         self.version += anew or bool(rows)
