@@ -6,8 +6,6 @@ import pytest
 
 from drlnb.bench import chaos
 
-pytestmark = pytest.mark.cluster
-
 
 def _assert_unbroken(found, n_faults):
     assert {law: texts for law, texts in found.broken.items() if texts} == {}
@@ -16,6 +14,7 @@ def _assert_unbroken(found, n_faults):
     assert found.counts["updates"] > n_faults, "and tasks trained meanwhile"
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(240)
 def test_forty_faults_break_no_law(tmp_path):
     """No slot lost or held twice, no task stuck, each update from one living fence, no orphan, the same in replay."""
