@@ -41,6 +41,30 @@ def test_hosts_only_go_forward():
     assert crew.behind(3) == ("n0",)
 
 
+def test_a_process_that_ends_between_two_rounds_is_started_by_its_round():
+    """Who has sent is stopped; only the start that was asked for last makes it ready; a start may be taken back."""
+    crew = crew_on("n0")
+    crew.stopped(0)
+    assert crew.members[0].status == "starting", "it was never up: there is nothing to end"
+    crew.ready(0, "n0")
+    crew.completed("n0", 1)
+    assert crew.wake(1, ()) == (0,)
+    crew.revoked(0)
+    assert crew.members[0].status == "acting", "nothing was started that could be taken back"
+    crew.sent(0)
+    crew.stopped(0)
+    crew.next_round()
+    assert crew.wake(1, ()) == ()
+    crew.starts(0, 2)
+    crew.revoked(0)
+    assert not crew.ready(0, "n0", 2)
+    crew.starts(0, 3)
+    assert not crew.ready(0, "n0", 2)
+    assert crew.ready(0, "n0", 3)
+    crew.starts(0, 4)
+    assert crew.members[0].status == "ready", "one process is enough"
+
+
 def test_a_new_placement_starts_only_who_moved():
     """A host that stays keeps its version; one that comes has none; one that goes is forgotten."""
     crew = crew_on("n0", "n1")

@@ -1,5 +1,7 @@
 """What an error says."""
 
+import pickle
+
 import pytest
 
 from drlnb.records import errors
@@ -24,6 +26,13 @@ def test_a_peers_fault_names_the_peer():
     error = errors.PeerError("n0", "no answer in 15 s")
     assert str(error) == "n0: no answer in 15 s"
     assert isinstance(error, ConnectionError)
+
+
+def test_a_lost_lease_comes_back_from_another_process():
+    """Fence and reason survive the way, and are said."""
+    error = pickle.loads(pickle.dumps(errors.LeaseLost("#7", "nobody renewed it")))
+    assert (error.fence, error.reason) == ("#7", "nobody renewed it")
+    assert str(error) == "lease #7 is lost: nobody renewed it"
 
 
 @pytest.mark.parametrize("name", errors.__all__)

@@ -58,6 +58,9 @@ def test_free_slots_of_a_set_are_counted():
     assert free.best("n0", (), ["n1/a"]) == "n1/a"
     free.drop("n2/a", "n2")
     assert free.count(("n0/a", "n2/a")) == 1
+    free.put("n3/a", "n3", 9.0)
+    assert free.count(("n0/a", "n2/a")) == 1
+    assert free.count(()) == 3
     assert free.best("n0", ("n2/a",)) is None
     free.forget(("n0/a", "n2/a"))
     assert sorted(free) == ["n0/a", "n1/a"]
