@@ -11,6 +11,9 @@ __all__ = ["Drawn", "Picture", "Sheet"]
 
 #: Seconds between two snapshots in the traits while the run lives, and between two signs of life.
 _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
+#: Bytes per second that snapshots of one picture may take: a large one comes less often.  A page that opens meanwhile
+#: asks for the whole picture anyway, and the last one is always kept.
+_SNAPSHOT_BYTES_S = 4_000
 #: Modules of words and numbers.
 _CALM = frozenset({"shell", "table"})
 
@@ -62,6 +65,8 @@ class Picture:
         self._traits: dict[str, Any] | None = None
         self._snapshot_t = self._beat_t = float("-inf")
         self._seq = -1
+        #: Seconds until the next snapshot.
+        self._pause_s = _SNAPSHOT_S
         widget.on_msg(self._heard)
 
     # ------------------------------------------------------------------ the page's callback
@@ -93,7 +98,7 @@ class Picture:
         if message is not None:
             self._beat_t = now_s
             self.send(*message)
-        if hello or keep or now_s - self._snapshot_t >= _SNAPSHOT_S:
+        if hello or keep or now_s - self._snapshot_t >= self._pause_s:
             self._snapshot_t = now_s
             self.note(drawn)
 
@@ -102,6 +107,7 @@ class Picture:
         if self._wire.seq != self._seq or self._seq < 1:
             self._seq = self._wire.seq
             self._traits = self._wire.traits(drawn)
+            self._pause_s = max(_SNAPSHOT_S, len(self._traits["_snapshot"]) / _SNAPSHOT_BYTES_S)
 
     def send(self, content: Mapping[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send a message to every page that shows this; nothing happens if the model is gone."""

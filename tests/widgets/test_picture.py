@@ -1,0 +1,53 @@
+"""How one picture reaches the page: messages while it lives, now and then the whole of it in the traits."""
+
+import numpy as np
+import pytest
+
+from drlnb.widgets.modules import MODULES
+from drlnb.widgets.picture import Picture, Sheet
+
+
+@pytest.fixture
+def picture_of():
+    """Make pictures that change with every look."""
+    made = []
+
+    def make(n_rows):
+        looks, rows = iter(range(1_000)), np.zeros(n_rows)
+        draw = lambda: Sheet({"sentence": str(next(looks))}, {"bars": {"value": rows}})  # noqa: E731
+        made.append(Picture(MODULES["timeline"](), draw))
+        return made[-1]
+
+    yield make
+    for picture in made:
+        picture.widget.layout.close()
+        picture.widget.close()
+
+
+def snapshots(picture, seconds):
+    """Return the seconds at which a snapshot was noted for the traits, of a look each second."""
+    found = []
+    for second in range(seconds):
+        picture.push(float(second))
+        if picture._traits is not None:
+            found.append(second)
+            picture.write()
+    return found
+
+
+def test_a_small_picture_is_in_the_traits_every_five_seconds(picture_of):
+    """Whoever opens the notebook then sees what is not older than that."""
+    assert snapshots(picture_of(10), 16) == [0, 5, 10, 15]
+
+
+def test_a_large_one_comes_less_often(picture_of):
+    """40,000 bytes at 4,000 bytes per second: every ten seconds."""
+    assert snapshots(picture_of(10_000), 31) == [0, 10, 20, 30]
+
+
+def test_the_last_one_is_kept_at_once(picture_of):
+    """At a run's end the traits hold what the page shows, however large."""
+    picture = picture_of(100_000)
+    assert snapshots(picture, 8) == [0]
+    picture.push(8.0, keep=True)
+    assert picture._traits is not None
