@@ -55,7 +55,8 @@ def setting_problem(key: str, value: Any, *, can_snapshot: bool = False) -> str:
     """
     if not owner(key):
         near = difflib.get_close_matches(key, SCHEDULING_KEYS, n=1)
-        return f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        hint = f"did you mean {near[0]!r}?" if near else "known are leasing.NAME, task.priority, warmup.NAME"
+        return f"unknown setting {key!r}; {hint}"
     if key == "task.priority":
         return priority_problem(value)
     room, _, name = key.partition(".")
