@@ -282,21 +282,35 @@ def compare(regime: Regime, seconds: float, repeats: int) -> dict[str, list[Shar
 
 
 def rows(regime: Regime, found: Mapping[str, Sequence[Shared]]) -> tuple[Row, ...]:
-    """Return a row per lease, against the better of exclusive and co-located of the same turn."""
+    """Return each way's rounds per second: leases against the better of exclusive and co-located of the same turn."""
     plain = {name: [one.rounds_per_s for one in measured] for name, measured in found.items()}
     better = [[max(pair)] for pair in zip(plain["exclusive"], plain["co-located"], strict=True)]
     made = []
     for name, samples in plain.items():
+        what = f"{regime.n_tasks} {regime.name} tasks on one device, {name}: rounds per second"
         if not name.startswith("lease"):
+            made.append(
+                Row(id=f"sharing-{regime.name}-{name}", what=what, unit="rounds/s", samples=tuple(map(float, samples)))
+            )
             continue
+        auto = name.endswith("auto")
+        seats_ = ", ".join(str(one.n_seats) for one in found[name])
         made.append(
             Row(
                 id=f"sharing-{regime.name}-{name.rpartition(' ')[2]}",
-                what=f"{regime.n_tasks} {regime.name} tasks on one device, {name}: rounds per second",
+                what=f"{what} (found: {seats_})" if auto else what,
                 unit="rounds/s",
                 against="the better of exclusive and co-located",
-                bar=Bar("ratio", at_least=0.97) if name.endswith("auto") else None,
+                bar=Bar("ratio", at_least=0.97) if auto else None,
                 **pair_up([[one] for one in samples], better),
             )
         )
+        if auto:
+            made.append(
+                Row(
+                    id=f"sharing-{regime.name}-probe",
+                    what=f"the probe that finds the seats for {regime.name} tasks holds the device",
+                    samples=tuple(one.probe_s for one in found[name]),
+                )
+            )
     return tuple(made)

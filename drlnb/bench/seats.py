@@ -1,0 +1,72 @@
+"""``drlnb bench seats``: is a lease with seats ever worse than what a lab does without leases?
+
+The same tasks share one device exclusively, as ordinary processes at once, and leased with seats 1, 2 and ``auto``
+(:mod:`drlnb.bench.sharing`), with small kernels and with large ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drlnb.bench.groups import BenchParser, chosen, go_through
+from drlnb.bench.report import Report, Row
+from drlnb.bench.sharing import REGIMES, compare, rows
+from drlnb.records.errors import ConfigError
+
+__all__ = ["GROUPS", "Effort", "large", "main", "small"]
+
+#: Row group -> (module, function): called with the effort, returns rows.
+GROUPS = {name: ("drlnb.bench.seats", name) for name in REGIMES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much to measure."""
+
+    #: Interleaved turns of all ways.
+    repeats: int = 3
+    #: Seconds that count, per way and turn.
+    seconds: float = 30.0
+
+
+def small(effort: Effort) -> tuple[Row, ...]:
+    """Compare with small kernels: what one executor leaves of a device is most of it."""
+    return rows(REGIMES["small"], compare(REGIMES["small"], effort.seconds, effort.repeats))
+
+
+def large(effort: Effort) -> tuple[Row, ...]:
+    """Compare with large kernels: one executor nearly fills a device."""
+    return rows(REGIMES["large"], compare(REGIMES["large"], effort.seconds, effort.repeats))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print the rows.
+
+    Parameters
+    ----------
+    argv
+        Words after ``drlnb bench seats``.
+
+    Returns
+    -------
+    int
+        0 if the rows could be measured; 1 if not, or with ``--strict`` if a binding bar is missed.
+
+    Raises
+    ------
+    ConfigError
+        If a word of `argv` is wrong, or the JSON file cannot be written.
+    """
+    parser = BenchParser(
+        "seats", "Share one device exclusively, by processes at once, and by leases with seats.", GROUPS
+    )
+    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="turns of every way (default 3)")
+    parser.add_argument("--seconds", metavar="S", type=float, default=30.0, help="that count, per way (default 30)")
+    args = parser.parse_args(list(argv))
+    if args.repeats < 1:
+        raise ConfigError(f"--repeats must be >= 1, got {args.repeats}")
+    if not args.seconds >= 1.0:
+        raise ConfigError(f"--seconds must be >= 1, got {args.seconds:g}")
+    report = Report(bench="seats")
+    effort = Effort(repeats=args.repeats, seconds=args.seconds)
+    go_through(report, GROUPS, chosen(args.rows, GROUPS), effort, args.json)
+    return report.exit_code(strict=args.strict)
