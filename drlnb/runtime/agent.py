@@ -19,9 +19,9 @@ from distributed.protocol import to_serialize
 
 from drlnb.runtime.collectors import CollectorHost, LiveCollector
 from drlnb.runtime.devices import find_devices
-from drlnb.runtime.executors import Executor
 from drlnb.runtime.lifeline import become
 from drlnb.runtime.master import AGAIN, Master
+from drlnb.runtime.node_slots import NodeSlots
 from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version, refused
 from drlnb.runtime.start_modes import Zygote
 from drlnb.runtime.stores import Stores
@@ -29,11 +29,7 @@ from drlnb.runtime.stores import Stores
 __all__ = ["AgentPlugin"]
 
 
-#: Pause before a message about a slot is sent again that the broker did not answer, in seconds.
-_TELL_AGAIN_S = 0.05
-
-
-class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
+class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
     """Children, stores and masters of one node.
 
     Parameters
@@ -58,10 +54,9 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.directory = Path(worker.local_directory) / "drlnb"
         self.epoch = 0
         self.masters: dict[tuple[str, str], Master] = {}
-        self.executors: dict[str, Executor] = {}
         self.stores = Stores(self)
         self._background: set[asyncio.Task[Any]] = set()
-        self._telling = asyncio.Lock()
+        self.begin_slots()
         self.zygote: Zygote | None = Zygote(self.directory / "zygote.log") if hasattr(os, "fork") else None
         if self.zygote is not None:
             await self.zygote.start()
@@ -160,68 +155,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         if reply is None:
             raise ConnectionError(f"{address} does not know {op}")
         return reply
-
-    # ------------------------------------------------------------------ slots
-    async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
-        """Start the executors of the slots that the pool gave to this node."""
-        del payload
-        for row in slots:
-            if row["slot"] not in self.executors:
-                log = self.directory / f"executor-{row['slot'].replace('/', '-')}.log"
-                executor = Executor(row["slot"], row["device"], log, self._executor_up, self._executor_down)
-                self.executors[row["slot"]] = executor
-                executor.start()
-        return {"ok": True}
-
-    def _executor_up(self, executor: Executor) -> None:
-        self.keep(
-            self._tell_slot(
-                "drlnb_slot_up",
-                slot=executor.slot,
-                device=executor.device,
-                device_name=executor.device_name,
-                executor_epoch=executor.epoch,
-            )
-        )
-
-    def _executor_down(self, executor: Executor, reason: str) -> None:
-        self.keep(self._tell_slot("drlnb_slot_down", slot=executor.slot, reason=reason))
-
-    async def _tell_slot(self, op: str, /, **message: Any) -> None:
-        """Tell the broker of a slot, in order, until it hears: late word of a death would end its successor's slot."""
-        async with self._telling:
-            while True:
-                with contextlib.suppress(OSError, TimeoutError):
-                    await self.ask_broker(op, node=self.node, **message)
-                    return
-                await asyncio.sleep(_TELL_AGAIN_S)
-
-    async def compute(
-        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""
-    ) -> dict[str, Any]:
-        """Let an executor of this node compute."""
-        executor = self.executors.get(slot)
-        if executor is None:
-            return {"op": "died", "reason": f"no executor serves {slot} on {self.node}"}
-        try:
-            answer, made = await executor.ask(header, payload, timeout_s=watchdog_s)
-        except ConnectionError as error:
-            return {"op": "died", "reason": str(error)}
-        return {**answer, "payload": made}
-
-    async def interrupt(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
-        """Interrupt a person's function that runs under a fence."""
-        del payload
-        executor = self.executors.get(slot)
-        return {"found": executor is not None and executor.interrupt((fence[0], fence[1]))}
-
-    async def revoke(self, slot: str, fence: Any, grace_s: float, payload: Any = b"") -> dict[str, Any]:
-        """Wait until the work of a fence has ended on a slot, or end it by force."""
-        del payload
-        executor = self.executors.get(slot)
-        if executor is None:
-            return {"idle": False}
-        return {"idle": await executor.quiet((fence[0], fence[1]), grace_s)}
 
     # ------------------------------------------------------------------ collectors
     async def collector_start(

@@ -1,0 +1,91 @@
+"""What does a node do for the slots that the pool gave to it?  The agent's part that speaks for their executors."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from drlnb.runtime.executors import Executor
+
+__all__ = ["NodeSlots"]
+
+#: Pause before a message about a slot is sent again that the broker did not answer, in seconds.
+_TELL_AGAIN_S = 0.05
+
+
+class NodeSlots:
+    """The executors of one node."""
+
+    node: str
+    directory: Path
+    #: Run something in the background until it is done or the agent ends.
+    keep: Callable[[Coroutine[Any, Any, Any]], Any]
+    #: Call a handler of the broker.
+    ask_broker: Callable[..., Coroutine[Any, Any, Any]]
+
+    def begin_slots(self) -> None:
+        """Begin without any."""
+        self.executors: dict[str, Executor] = {}
+        self._telling = asyncio.Lock()
+
+    async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
+        """Start the executors of the slots that the pool gave to this node."""
+        del payload
+        for row in slots:
+            if row["slot"] not in self.executors:
+                log = self.directory / f"executor-{row['slot'].replace('/', '-')}.log"
+                executor = Executor(row["slot"], row["device"], log, self._executor_up, self._executor_down)
+                self.executors[row["slot"]] = executor
+                executor.start()
+        return {"ok": True}
+
+    def _executor_up(self, executor: Executor) -> None:
+        self.keep(
+            self._tell_slot(
+                "drlnb_slot_up",
+                slot=executor.slot,
+                device=executor.device,
+                device_name=executor.device_name,
+                executor_epoch=executor.epoch,
+            )
+        )
+
+    def _executor_down(self, executor: Executor, reason: str) -> None:
+        self.keep(self._tell_slot("drlnb_slot_down", slot=executor.slot, reason=reason))
+
+    async def _tell_slot(self, op: str, /, **message: Any) -> None:
+        """Tell the broker of a slot, in order, until it hears: late word of a death would end its successor's slot."""
+        async with self._telling:
+            while True:
+                with contextlib.suppress(OSError, TimeoutError):
+                    await self.ask_broker(op, node=self.node, **message)
+                    return
+                await asyncio.sleep(_TELL_AGAIN_S)
+
+    async def compute(
+        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""
+    ) -> dict[str, Any]:
+        """Let an executor of this node compute."""
+        executor = self.executors.get(slot)
+        if executor is None:
+            return {"op": "died", "reason": f"no executor serves {slot} on {self.node}"}
+        try:
+            answer, made = await executor.ask(header, payload, timeout_s=watchdog_s)
+        except ConnectionError as error:
+            return {"op": "died", "reason": str(error)}
+        return {**answer, "payload": made}
+
+    async def interrupt(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
+        """Interrupt a person's function that runs under a fence."""
+        del payload
+        executor = self.executors.get(slot)
+        return {"found": executor is not None and executor.interrupt((fence[0], fence[1]))}
+
+    async def revoke(self, slot: str, fence: Any, grace_s: float, payload: Any = b"") -> dict[str, Any]:
+        """Wait until the work of a fence has ended on a slot, or end it by force."""
+        del payload
+        executor = self.executors.get(slot)
+        if executor is None:
+            return {"idle": False}
+        return {"idle": await executor.quiet((fence[0], fence[1]), grace_s)}
