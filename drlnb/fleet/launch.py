@@ -129,8 +129,10 @@ def launch(
     message = {key: spec[key] for key in ("run", "tasks", "planners")} | {
         "settings": {**spec.get("settings", {}), **asked}
     }
+    scheduling = _changed(run, spec.get("settings", {}), asked) if run.resumed else {}
+    more = {"resume": run.resumed or bool(begun), "attempts": attempts, "scheduling": scheduling}
     try:
-        link.create_run({**message, "out": str(run.path), "resume": run.resumed or bool(begun), "attempts": attempts})
+        link.create_run({**message, **more, "out": str(run.path)})
     except BaseException:
         if not run.resumed:
             run.remove()
@@ -140,6 +142,22 @@ def launch(
     specs = tuple(TaskSpec.from_plain(task) for task in spec["tasks"])
     link.submit_anchors(spec["run"], [task.name for task in specs])
     return Training(spec["run"], specs, run, link, fleet, planners=spec.get("planners"))
+
+
+def _changed(run: RunDir, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what was changed while the tasks ran, but for what the caller asks for anew."""
+    old, new = _dotted(begun), _dotted(asked)
+    anew = {key for key, value in new.items() if old.get(key) != value}
+    return {
+        task: {key: value for key, value in changes.items() if key not in anew}
+        for task, changes in run.scheduling().items()
+    }
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the round machine's configuration under the names of :mod:`drlnb.planning.live_settings`."""
+    warmup = {f"warmup.{key}": value for key, value in settings.get("warmup", {}).items()}
+    return {f"leasing.{key}": value for key, value in settings.items() if key != "warmup"} | warmup
 
 
 def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -48,8 +48,9 @@ class LiveRun:
                 "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
                 "node": "",
                 "wanted": "",
-                #: Settings of scheduling that were changed while it ran; its next attempt begins with them.
-                "scheduling": {},
+                #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
+                #: does the run when it is resumed.
+                "scheduling": dict(spec.get("scheduling", {}).get(task["name"], {})),
                 #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
                 "live": {},
                 "reason": "",
@@ -90,7 +91,7 @@ class LiveRun:
         if not force and now - self._status_t < _STATUS_S:
             return
         self._status_t = now
-        shown = ("state", "attempt", "reason", "n_timesteps")
+        shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
         tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
         text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks}, indent=1)
         temporary = self.out / "status.json.tmp"
@@ -327,6 +328,7 @@ class Runs:
                 await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message)
             elif action in ("stop", "kill") and row["state"] == "starting":
                 self._ended(live, name, "stopped", reason or "stopped before it began")
+        live.write_status(force=action == "set")  # a resumed run must know of what was set
         return {"ok": True}
 
     # ------------------------------------------------------------------ masters

@@ -2,21 +2,28 @@
 
 ``checkpoints/<task>/<n_rounds>/{meta.json, *.safetensors}``, beside them ``LATEST`` and ``BEST``, text files with a
 folder's name.  A new one is written to a temporary folder, synced, renamed, then named in LATEST; ``meta.json``
-holds each file's size and CRC-32.  What the files are: :mod:`drlnb.rl.saved`.
+holds each file's size and CRC-32.  What the files are: :mod:`drlnb.rl.saved`.  The file ``ATTEMPT`` holds the number of
+the attempt that may write here: a master that was stopped for a while and comes back cannot.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drlnb.records.errors import CheckpointError
 
-__all__ = ["META", "Checkpoint", "latest", "load", "meta", "parse", "write"]
+try:
+    import fcntl
+except ImportError:  # not on Windows: there nothing keeps two masters of one task apart between check and rename
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "write"]
 
 #: The file that tells what is in the others.
 META = "meta.json"
@@ -24,6 +31,10 @@ META = "meta.json"
 _FORMAT = 2
 #: Checkpoints kept beside the newest one.
 _KEEP = 2
+
+
+class SupersededError(Exception):
+    """A later attempt of the task has begun; what this one would write is nobody's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +57,54 @@ def _sum(blob: Any) -> tuple[int, int]:
     return view.nbytes, zlib.crc32(view)
 
 
+def claim(folder: Path, attempt: int) -> None:
+    """Let no earlier attempt write here from now on; what one has written before is whole.
+
+    Parameters
+    ----------
+    folder
+        ``OUT/checkpoints/<task>``; made if it is not there.
+    attempt
+        Of the task.
+
+    Raises
+    ------
+    SupersededError
+        If a later attempt has claimed it.
+    OSError
+        If the disk refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _mine(folder, attempt):
+        pass
+
+
+@contextlib.contextmanager
+def _mine(folder: Path, attempt: int) -> Iterator[None]:
+    """Keep every other attempt out; raise if a later one has been here."""
+    with (folder / "ATTEMPT").open("a+", encoding="utf-8") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
+        file.seek(0)
+        said = file.read().strip()
+        latest_attempt = int(said) if said.isdigit() else 0
+        if latest_attempt > attempt:
+            raise SupersededError(f"attempt {latest_attempt} has begun, this is attempt {attempt}")
+        if latest_attempt < attempt:
+            file.truncate(0)
+            file.write(str(attempt))
+            file.flush()
+        yield
+
+
 def write(
-    folder: Path, *, n_rounds: int, facts: Mapping[str, Any], blobs: Mapping[str, Any], best: bool = False
+    folder: Path,
+    *,
+    n_rounds: int,
+    facts: Mapping[str, Any],
+    blobs: Mapping[str, Any],
+    best: bool = False,
+    attempt: int | None = None,
 ) -> int:
     """Write a checkpoint of a task; return its bytes.
 
@@ -63,11 +120,15 @@ def write(
         File name -> bytes-like.
     best
         It is the best one so far, and kept until a better one comes.
+    attempt
+        Whose; None: nobody else writes here.
 
     Raises
     ------
     OSError
         If the disk refuses; what was there before is whole.
+    SupersededError
+        If a later attempt has claimed the folder; what was there before is whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"tmp-{n_rounds}-{os.getpid()}"
@@ -78,12 +139,13 @@ def write(
         files = {**blobs, META: meta(facts, blobs)}
         for name, blob in files.items():
             _put(temporary / name, blob)
-        shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
-        temporary.replace(final)
-        for name in ("LATEST", "BEST") if best else ("LATEST",):
-            _put(folder / f"{name}.tmp", str(n_rounds).encode())
-            (folder / f"{name}.tmp").replace(folder / name)
-    except OSError:
+        with contextlib.nullcontext() if attempt is None else _mine(folder, attempt):
+            shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
+            temporary.replace(final)
+            for name in ("LATEST", "BEST") if best else ("LATEST",):
+                _put(folder / f"{name}.tmp", str(n_rounds).encode())
+                (folder / f"{name}.tmp").replace(folder / name)
+    except (OSError, SupersededError):
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _tidy(folder, keep=n_rounds)

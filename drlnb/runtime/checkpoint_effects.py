@@ -78,8 +78,16 @@ class CheckpointEffects:
                 if await m.is_superseded():
                     return  # the folder is the later attempt's
                 n_bytes = await asyncio.to_thread(
-                    write_trained, m.out / "checkpoints" / m.task, m.spec, trained, more, best=command.reason == "best"
+                    write_trained,
+                    m.out / "checkpoints" / m.task,
+                    m.spec,
+                    trained,
+                    more,
+                    best=command.reason == "best",
+                    attempt=m.attempt,
                 )
+        except checkpoint.SupersededError:
+            return  # it began while we wrote
         except OSError as error:
             failure = error.strerror or str(error)
         m.host.feed(
@@ -102,7 +110,13 @@ class CheckpointEffects:
 
 
 def write_trained(
-    folder: Path, spec: TaskSpec, trained: Trained, more: Mapping[str, Any] | None = None, *, best: bool = False
+    folder: Path,
+    spec: TaskSpec,
+    trained: Trained,
+    more: Mapping[str, Any] | None = None,
+    *,
+    best: bool = False,
+    attempt: int | None = None,
 ) -> int:
     """Write a state as a checkpoint of a task; return its bytes.
 
@@ -118,14 +132,20 @@ def write_trained(
         Other facts.
     best
         It is the best one so far.
+    attempt
+        Whose; None: no master writes there yet.
 
     Raises
     ------
     OSError
         If the disk refuses; what was there before is whole.
+    SupersededError
+        If a later attempt has begun.
     """
     facts, blobs = pack(spec, trained)
-    return checkpoint.write(folder, n_rounds=trained.n_rounds, facts={**facts, **(more or {})}, blobs=blobs, best=best)
+    return checkpoint.write(
+        folder, n_rounds=trained.n_rounds, facts={**facts, **(more or {})}, blobs=blobs, best=best, attempt=attempt
+    )
 
 
 def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Mapping[str, Any]] | None:

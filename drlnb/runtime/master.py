@@ -27,6 +27,7 @@ from drlnb.rl.algorithms import off_policy, round_steps
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.parts import streams
 from drlnb.rl.state import Trained
+from drlnb.runtime.checkpoint import SupersededError, claim
 from drlnb.runtime.checkpoint_effects import read_newest
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
@@ -148,15 +149,16 @@ class Master:
             "streams": streams(self.spec),
             "switch_limit_frac": self.leasing.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
+            "plan_errors": True,
             **self.settings,
         }
         if not (self.out / "run.json").is_file():
             reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
             return await self._give_up(reason)
         try:
-            restored = await asyncio.to_thread(self._restore) if self.resume else None
-        except CheckpointError as error:
-            return await self._give_up(str(error))
+            restored = await asyncio.to_thread(self._restore)
+        except (CheckpointError, SupersededError) as error:
+            return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
         machine = RoundMachine(config)
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
@@ -183,7 +185,10 @@ class Master:
         return reason
 
     def _restore(self) -> "tuple[Trained, Mapping[str, Any]] | None":
-        return read_newest(self.out / "checkpoints" / self.task, self.spec)
+        folder = self.out / "checkpoints" / self.task
+        with contextlib.suppress(OSError):  # a disk that is full is told when a checkpoint cannot be written
+            claim(folder, self.attempt)
+        return read_newest(folder, self.spec) if self.resume else None
 
     def _opening(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> dict[str, Any]:
         """Take over a checkpoint; return the fields of TaskOpened."""

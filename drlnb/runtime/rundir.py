@@ -168,6 +168,11 @@ class RunDir:
         """Replace ``status.json``: ``{"tasks": {name: {"state": ..., ...}}, ...}``."""
         _write_json(self.path / "status.json", status)
 
+    def scheduling(self) -> dict[str, dict[str, Any]]:
+        """Return each task's settings of scheduling that were changed while it ran; tasks without any are left out."""
+        said = self.read_status().get("tasks", {})
+        return {str(name): dict(row["scheduling"]) for name, row in said.items() if row.get("scheduling")}
+
     def states(self) -> dict[str, str]:
         """Return each task's state: ``done``, ``stopped``, ``failed``, or ``interrupted`` where no end is recorded."""
         said = self.read_status().get("tasks", {})
@@ -283,7 +288,7 @@ def _is_ours(path: Path) -> bool:
     if parts[0] == "logs":
         return ".log" in name
     if parts[0] == "checkpoints" and len(parts) == 3:
-        return name.startswith(("LATEST", "BEST"))
+        return name.startswith(("LATEST", "BEST", "ATTEMPT"))
     return parts[0] == "checkpoints" and len(parts) == 4 and (parts[2].isdigit() or parts[2].startswith("tmp-"))
 
 

@@ -99,6 +99,7 @@ def test_resume_takes_a_run_to_its_end_on_a_new_cluster(tmp_path):
     with drlnb.Fleet(slots=1) as fleet:
         run = fleet.train(_tasks(12_288, n=1), out=tmp_path / "r")
         wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps > 1000, "steps")
+        run.set("leasing.hold", "last")
         run.stop()
         run.wait(timeout_s=60)
     again = drlnb.resume(tmp_path / "r")
@@ -107,3 +108,5 @@ def test_resume_takes_a_run_to_its_end_on_a_new_cluster(tmp_path):
     assert again.tasks["CartPole-v1"].state == "done"
     journal = check_laws(tmp_path / "r")
     assert len(journal.streams) == 4
+    (second,) = [one for name, one in journal.streams.items() if name == "task-CartPole-v1-a2"]
+    assert second.header.config["hold"] == "last", "what was changed while it ran is there again"

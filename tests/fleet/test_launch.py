@@ -153,3 +153,20 @@ def test_collectors_of_environments_without_snapshots_are_never_ended(link, tmp_
     with pytest.raises(ConfigError, match=r"task CartPole-v1: .*'respawn' needs environments that can be frozen"):
         launch(link, spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_was_changed_while_it_ran_is_there_again(link, start, tmp_path):
+    """A resumed run begins with it, but for what is asked for anew; a new one knows nothing of it."""
+    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings={"warmup.rho": 2.0})
+    launch(link, spec, tmp_path / "run").close()
+    assert link.created[0]["scheduling"] == {}
+    run = RunDir(tmp_path / "run")
+    changes = {"warmup.rho": 7.0, "leasing.hold": "last", "task.priority": 3}
+    run.write_status({"tasks": {"CartPole-v1": {"state": "stopped", "scheduling": changes}}})
+    run.remove_lock(link.lock("r").epoch)
+    launch(link, run.read_spec(), tmp_path / "run", "resume").close()
+    assert link.created[1]["scheduling"] == {"CartPole-v1": changes}
+    run.remove_lock(link.lock("r").epoch)
+    asked = {**spec, "settings": {"warmup": {"rho": 5.0}}}
+    launch(link, asked, tmp_path / "run", "resume").close()
+    assert link.created[2]["scheduling"] == {"CartPole-v1": {"leasing.hold": "last", "task.priority": 3}}

@@ -1,5 +1,7 @@
 """Checkpoints on disk."""
 
+import threading
+
 import pytest
 
 from drlnb.records.errors import CheckpointError
@@ -90,3 +92,31 @@ def test_an_earlier_versions_checkpoint_is_refused_in_words(tmp_path):
     (tmp_path / "7" / "manifest.json").write_text('{"format": 1}')
     with pytest.raises(CheckpointError, match="7: format 1 of an earlier version, this version reads 2"):
         checkpoint.latest(tmp_path)
+
+
+def test_an_attempt_that_was_superseded_cannot_write(tmp_path):
+    """The second attempt claims the folder: the first one's later checkpoint leaves no trace, and it may not claim."""
+    checkpoint.claim(tmp_path, 1)
+    checkpoint.write(tmp_path, n_rounds=3, facts={}, blobs={"a": b"first"}, attempt=1)
+    checkpoint.claim(tmp_path, 2)
+    with pytest.raises(checkpoint.SupersededError, match="attempt 2 has begun, this is attempt 1"):
+        checkpoint.write(tmp_path, n_rounds=9, facts={}, blobs={"a": b"ghost"}, attempt=1)
+    with pytest.raises(checkpoint.SupersededError):
+        checkpoint.claim(tmp_path, 1)
+    assert checkpoint.latest(tmp_path).path.name == "3"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "ATTEMPT", "LATEST"]
+    checkpoint.write(tmp_path, n_rounds=4, facts={}, blobs={"a": b"second"}, attempt=2)
+    assert checkpoint.latest(tmp_path).blobs == {"a": b"second"}
+
+
+def test_a_later_attempt_waits_until_a_write_is_whole(tmp_path):
+    """Between the check and the rename nobody can claim: then the checkpoint is there, and the claim comes after it."""
+    checkpoint.claim(tmp_path, 1)
+    order = []
+    with checkpoint._mine(tmp_path, 1):
+        other = threading.Thread(target=lambda: (checkpoint.claim(tmp_path, 2), order.append("claimed")))
+        other.start()
+        other.join(0.05)
+        order.append("written")
+    other.join()
+    assert order == ["written", "claimed"]
