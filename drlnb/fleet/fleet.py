@@ -15,6 +15,7 @@ from drlnb.fleet.lease import Lending
 from drlnb.fleet.link import connect
 from drlnb.fleet.notice import note, say
 from drlnb.fleet.planners import planner_names
+from drlnb.fleet.pooled import Pooled
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
 from drlnb.planning.live_settings import owner, setting_problem
@@ -28,7 +29,7 @@ __all__ = ["Fleet", "default_out", "launch", "run_spec"]
 _STOP_S = 60.0
 
 
-class Fleet(Lending):
+class Fleet(Pooled, Lending):
     """A pool of slots on a Dask cluster, and the runs that share it.
 
     Parameters
@@ -167,32 +168,6 @@ class Fleet(Lending):
     def trainings(self) -> tuple[Training, ...]:
         """The runs that were started or attached here, oldest first."""
         return tuple(self._trainings)
-
-    @property
-    def address(self) -> str:
-        """Address of the scheduler."""
-        return self._link.address
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What a person should know of the pool, such as that it found no CUDA device."""
-        return tuple(self.pool.notices)
-
-    @property
-    def slots(self) -> tuple[Any, ...]:
-        """The slots that the pool has had since this fleet opened it."""
-        return tuple(self.pool.slots)
-
-    @property
-    def nodes(self) -> tuple[Any, ...]:
-        """The node agents that were up when this fleet opened the pool."""
-        return tuple(self.pool.nodes)
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """What a run remembers of its pool: ``n_slots`` devices, their ``seats``, ``n_workers``."""
-        seats = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
-        return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **seats}
 
     def train(
         self,

@@ -87,7 +87,7 @@ class LaunchForm:
     seeds: str = "0"
     #: Budget per task in environment steps; empty: the tuned one.
     total_timesteps: str = ""
-    #: Slots of the fleet; empty: as many as it has.
+    #: Devices of the fleet, as ``Fleet(slots=...)`` counts them; empty: as many as it has.
     slots: str = ""
 
     def problems(self, n_slots: int) -> dict[str, str]:
@@ -96,7 +96,7 @@ class LaunchForm:
         Parameters
         ----------
         n_slots
-            Slots that the fleet has.
+            Devices that carry the fleet's slots.
         """
         checks: dict[str, Callable[[], object]] = {
             "env": lambda: _check_env(self.env),

@@ -164,6 +164,10 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             return {"pending": True}
         return {**answer, "addresses": self.nodes.addresses}
 
+    def forget_grant(self, request_id: str) -> None:
+        """Forget the answer that is kept for whoever asks as tasks do: this request was answered by another door."""
+        self._grants.pop(request_id, None)
+
     def _feed_for(self, kind: Any, wanted: type[Record], **fields: Any) -> list[Any]:
         """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
         heard: list[Any] = []

@@ -144,8 +144,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             patience_s = min(patience_s, _UNMET_S)
         with contextlib.suppress(TimeoutError):
             answer = await asyncio.wait_for(asyncio.shield(future), patience_s)
-            # The broker has an answer for whoever asks as tasks do; nobody will.
-            self.broker._grants.pop(request_id, None)
+            self.broker.forget_grant(request_id)
             return {**answer, "settings": asdict(self.broker.pool.settings)}
         return {"pending": True, "n_up": self._n_up}
 
@@ -157,7 +156,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Give up a place in the queue, or a grant that crossed this message."""
         self.broker.host.feed(leasing.RequestCancelled, request_id=request_id, reason=reason)
         self._answers.pop(request_id, None)
-        self.broker._grants.pop(request_id, None)
+        self.broker.forget_grant(request_id)
         return {"ok": True}
 
     async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:

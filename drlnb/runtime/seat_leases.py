@@ -84,8 +84,7 @@ class SeatLeases:
                     self._broker.host.feed(leasing.RequestPolled, request_id=request)
         finally:
             self._asked.pop(request, None)
-            # The broker has an answer for whoever asks as tasks do; nobody will.
-            self._broker._grants.pop(request, None)
+            self._broker.forget_grant(request)
 
     def hear(self, record: Record) -> None:
         """Take note of what the pool says of our requests and leases."""

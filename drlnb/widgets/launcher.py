@@ -69,7 +69,7 @@ class LauncherPanel(TasksPanel):
             "algo": ipywidgets.Dropdown(description="algorithm", options=ALGORITHMS),
             "seeds": ipywidgets.Text(description="seeds", placeholder="0, or 0-4"),
             "total_timesteps": ipywidgets.Text(description="steps", placeholder="tuned budget"),
-            "slots": ipywidgets.Text(description="slots", placeholder=str(len(self.fleet.slots))),
+            "slots": ipywidgets.Text(description="slots", placeholder=str(self.fleet.n_devices)),
         }
         for name, field in self._fields.items():
             field.value = getattr(first, name)
@@ -99,7 +99,7 @@ class LauncherPanel(TasksPanel):
     def _look(self) -> None:
         """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
         form = self.form()
-        found = form.problems(len(self.fleet.slots))
+        found = form.problems(self.fleet.n_devices)
         fits = "env" not in found and "algo" not in found
         self._trial.typed(form if fits else None)
         if fits and self._trial.problem(form):

@@ -39,7 +39,6 @@ class World:
         self.defects = []
         self.records = []
         self.epoch = 1
-        self._grants = {}
         self.run = Run(out)
         self.runs = SimpleNamespace(live={"r": self.run}, defect=self.defects.append, keep=lambda task: None)
         self.plugin = SeatsPlugin(settings)
@@ -56,6 +55,9 @@ class World:
         self.host.feed(placement.NodeAdded, node="0", host="h", n_collector_slots=4)
         await self.nodes.open_slots(1, "auto")
         return self
+
+    def forget_grant(self, request_id):
+        assert request_id.startswith("seats/")
 
     async def __aexit__(self, *error):
         await self.plugin.close()

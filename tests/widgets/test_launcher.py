@@ -20,6 +20,7 @@ class FakeFleet:
 
     def __init__(self):
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
+        self.n_devices = 1
         self.closed = False
         self.notices = ()
         self.trainings = ()
@@ -96,6 +97,15 @@ def test_start_is_off_with_the_reason_in_words(fleet, field, text, reason):
     clicked(panel.shell.widget, "start")
     assert panel.shell.widget.comm.custom[-1]["kind"] == "failed"
     assert fleet.calls == []
+
+
+def test_slots_of_the_form_are_devices_and_not_seats(fleet):
+    """One device with three seats lists three slots; what the field counts is the device, as `Fleet(slots=1)` does."""
+    fleet.slots = tuple(SimpleNamespace(slot=f"0/cpu0/{seat}") for seat in range(3))
+    panel = launcher(fleet, env="CartPole-v1", slots="1")
+    assert (panel._fields["slots"].placeholder, panel.reason) == ("1", "")
+    panel._fields["slots"].value = "3"
+    assert panel.reason == "this fleet has 1; for 3: fleet.close(), then drlnb.Fleet(slots=3)"
 
 
 def test_start_trains_what_the_form_says(fleet, run):

@@ -1,0 +1,46 @@
+"""What does a person see of the pool behind a fleet?  Its devices and slots, in words and as facts."""
+
+from typing import Any
+
+from drlnb.fleet.link import ClientLink
+
+__all__ = ["Pooled"]
+
+
+class Pooled:
+    """The part of a fleet that tells of its pool."""
+
+    #: The runtime's word for what the cluster offers.
+    pool: Any
+    _link: ClientLink
+
+    @property
+    def address(self) -> str:
+        """Address of the scheduler."""
+        return self._link.address
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know of the pool, such as that it found no CUDA device."""
+        return tuple(self.pool.notices)
+
+    @property
+    def slots(self) -> tuple[Any, ...]:
+        """The slots that the pool has had since this fleet opened it."""
+        return tuple(self.pool.slots)
+
+    @property
+    def nodes(self) -> tuple[Any, ...]:
+        """The node agents that were up when this fleet opened the pool."""
+        return tuple(self.pool.nodes)
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a run remembers of its pool: ``n_slots`` devices, their ``seats``, ``n_workers``."""
+        seats = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
+        return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **seats}
+
+    @property
+    def n_devices(self) -> int:
+        """How many devices carry the slots: as many as these, if each has one seat."""
+        return int(self.pool.n_devices)
