@@ -34,6 +34,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
         "placement": "first",
     },
     "warmup": {},  # settings of warm-up beside the planner's name
+    "plan_errors": False,  # a plan of starts tells its standard errors; older journals have none
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
@@ -62,6 +63,7 @@ def _warmup_of(config: Mapping[str, Any], shares: Sequence[Sequence[int]]) -> Wa
         "settings": {"planner": config["planners"]["warmup"], **config["warmup"]},
         "can_respawn": config["can_respawn"],
         "hold": config["planners"]["hold"],
+        "plan_errors": config["plan_errors"],
     })
 
 

@@ -133,6 +133,16 @@ class WarmupPlanned(Decision):
     #: What the stability filter did: latest rounds looked at, least and most seconds that it keeps (of round times if
     #: `planner` is ``seed``, else of this collector's gaps).  None: nothing was filtered.
     filtered: tuple[int, float, float] | None = None
+    #: Beside each of `candidates`, over the same rounds: standard error of the mean wait that it saves over ``cold``
+    #: and of its mean idle time, in seconds, and the correlation of the two, dimensionless; free of rho.
+    candidate_errors: tuple[tuple[float, float, float], ...] = ()
+    #: What the best planned start saves over ``cold``: mean of the rounds' costs (rho x wait + idle time), paired, and
+    #: its standard error, in seconds.  None: nothing was weighed, or the journal is older than this field.
+    saved_s: float | None = None
+    saved_error_s: float | None = None
+    #: The newsvendor's answer, were the arrival known: quantile of the start durations that is the best lead, and that
+    #: lead in seconds.  None: not told.
+    newsvendor: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,6 +196,7 @@ class _Task:
             "settings": asdict(settings),
             "can_respawn": True,
             "queued": True,
+            "plan_errors": True,
         }
         self.host = Hosted(
             self.clock,

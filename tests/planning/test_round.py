@@ -323,6 +323,7 @@ def test_defaults():
             "placement": "first",
         },
         "warmup": {},
+        "plan_errors": False,
         "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,

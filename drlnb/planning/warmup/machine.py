@@ -32,7 +32,8 @@ class WarmupMachine(Planning, Measuring):
     config
         Plain data: ``task``, ``env_shares`` (environments of each collector), ``settings`` (keys of
         :class:`~drlnb.planning.warmup.settings.WarmupSettings`), ``can_respawn`` (the environments can be snapshot),
-        ``queued`` (a parked collector queues for a CPU slot, so waking it is a start), ``hold`` (the hold planner).
+        ``queued`` (a parked collector queues for a CPU slot, so waking it is a start), ``hold`` (the hold planner),
+        ``plan_errors`` (plans tell their standard errors, too).
 
     Raises
     ------

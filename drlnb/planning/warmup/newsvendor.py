@@ -1,8 +1,11 @@
 """How far ahead to start when the parameters' arrival is known: a newsvendor with n newspapers and one customer."""
 
 import math
+from collections.abc import Sequence
 
-__all__ = ["critical_quantile"]
+import numpy as np
+
+__all__ = ["best_lead", "critical_quantile"]
 
 #: Halvings of (0, 1): below the spacing of floats.
 _HALVINGS = 60
@@ -49,3 +52,37 @@ def critical_quantile(n: int, rho: float) -> float:
         q = 0.5 * (low + high)
         low, high = (q, high) if q < rho * (1.0 - q**n) else (low, q)
     return round(0.5 * (low + high), 12)
+
+
+def best_lead(pools_s: Sequence[Sequence[float]], rho: float) -> tuple[float, float]:
+    """Return the critical quantile of some workers' starts, and the lead at it: L*.
+
+    Parameters
+    ----------
+    pools_s
+        Start durations that are a guide to each worker's, in seconds; one non-empty sequence per worker.
+    rho
+        As for :func:`critical_quantile`.
+
+    Returns
+    -------
+    quantile : float
+        Dimensionless, in ``(0, 1)``.
+    lead_s : float
+        In seconds.
+
+    Raises
+    ------
+    ValueError
+        If there is no worker or no start, or `rho` is not finite and above 0.
+
+    Examples
+    --------
+    >>> best_lead([[1.0, 2.0, 3.0]], rho=1.0)
+    (0.5, 2.0)
+    """
+    quantile = critical_quantile(len(pools_s), rho)
+    known = [value for pool in pools_s for value in pool]
+    if not known:
+        raise ValueError(f"pools_s must hold at least one start, got none for {len(pools_s)} workers")
+    return quantile, float(np.quantile(known, quantile))

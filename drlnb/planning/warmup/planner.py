@@ -10,6 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
+from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.saa import saa_plan
 from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
@@ -19,6 +20,8 @@ __all__ = ["Planner", "WarmupView", "planner_named"]
 
 #: The quantiles of ``quantile``: gaps early, starts late.
 _EARLY_Q, _LATE_Q = 0.05, 0.95
+#: Decimals of what is told: microseconds.
+_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class WarmupView:
     round_s: Sequence[float] = ()
     #: Start durations by worker, of its node, mode and number at once; n sequences.
     pools_s: Sequence[Sequence[float]] = ()
+    #: Whether a plan tells its standard errors and the newsvendor's lead.
+    errors: bool = False
 
     def lack(self) -> str:
         """Return what is missing to plan a start, in words; empty if nothing is."""
@@ -101,7 +106,10 @@ def saa(view: WarmupView) -> WarmupPlan:
     if not view.start_s:
         return _event("no round whose starts were all measured")
     settings = view.settings
-    return saa_plan(view.gap_s, view.start_s, settings.rho, kappa=settings.kappa, n_candidates=settings.n_candidates)
+    return saa_plan(
+        view.gap_s, view.start_s, settings.rho, kappa=settings.kappa, n_candidates=settings.n_candidates,
+        errors=view.errors,
+    )  # fmt: skip
 
 
 _PLANNERS: Mapping[str, Planner] = {
@@ -134,8 +142,15 @@ def planner_named(name: str) -> Planner:
         raise ValueError(f"warmup planner must be one of {', '.join(PLANNER_NAMES)}, got {name!r}")
 
     def plan(view: WarmupView) -> WarmupPlan:
-        lack = "" if name in _BLIND else view.lack()
-        return _event(lack) if lack else _PLANNERS[name](view)
+        if name in _BLIND:
+            return _PLANNERS[name](view)
+        if lack := view.lack():
+            return _event(lack)
+        made = _PLANNERS[name](view)
+        if not view.errors:
+            return made
+        quantile, lead_s = best_lead(view.pools_s, view.settings.rho)
+        return replace(made, newsvendor=(round(quantile, _DIGITS), round(lead_s, _DIGITS)))
 
     return plan
 

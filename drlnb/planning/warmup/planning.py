@@ -3,9 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from drlnb.planning.warmup.newsvendor import critical_quantile
+from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView, planner_named
 from drlnb.planning.warmup.state import WarmupState
@@ -91,6 +89,7 @@ class Planning(WarmupState):
             start_s=self.history.starts(),
             round_s=[row.round_s for row in rows],
             pools_s=[self._pool(i) for i in range(len(self.members))],
+            errors=bool(self.config["plan_errors"]),
         )
         return self.seen
 
@@ -123,7 +122,7 @@ class Planning(WarmupState):
         after_s = None if self.resting else plan.start_s(i)
         if after_s is not None and plan.since == "round":
             after_s = None if self.trace.start_t is None else max(0.0, self.trace.start_t + after_s - t)
-        self._say(i, plan if first else replace(plan, candidates=()), after_s)
+        self._say(i, plan if first else plan.repeated(), after_s)
         if plan.action == "keep":
             self.trace.kept.append(i)
             return
@@ -149,6 +148,10 @@ class Planning(WarmupState):
                 lead_s=round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
                 candidates=plan.candidates,
                 filtered=plan.filter_of(i),
+                candidate_errors=plan.candidate_errors,
+                saved_s=plan.saved_s,
+                saved_error_s=plan.saved_error_s,
+                newsvendor=plan.newsvendor,
             )
         )
 
@@ -188,9 +191,7 @@ class Planning(WarmupState):
         if view.lack():
             return
         if self.paced is None:
-            pool = [value for samples in view.pools_s for value in samples]
-            quantile = critical_quantile(len(self.members), self.settings.rho)
-            self.paced = self.history.pace(), float(np.quantile(pool, quantile))
+            self.paced = self.history.pace(), best_lead(view.pools_s, self.settings.rho)[1]
         pace, lead_s = self.paced
         left_s = trace.remaining_s(pace, t)
         after_s = max(0.0, left_s - lead_s)

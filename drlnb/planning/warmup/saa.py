@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.planning.warmup.plan import Candidate, WarmupPlan
+from drlnb.records.units import said_s
 
 __all__ = ["SAA_QUANTILES", "saa_plan", "stopping_pays"]
 
@@ -31,6 +32,7 @@ def saa_plan(
     kappa: float = 1.0,
     n_candidates: int = 25,
     margin: bool = True,
+    errors: bool = True,
 ) -> WarmupPlan:
     """Choose the start time that would have cost least in the rounds given.
 
@@ -52,6 +54,9 @@ def saa_plan(
         Quantiles that are weighed, at least 2.
     margin
         Plan only if the mean paired saving over cold exceeds its standard error.
+    errors
+        Tell the savings over cold and every standard error, and durations as a person says them.  False: as in
+        journals that have none of it, so that they replay.
 
     Returns
     -------
@@ -78,7 +83,7 @@ def saa_plan(
     """
     gaps, starts = _checked(gap_s, start_s)
     _check_prices(rho, kappa, n_candidates)
-    return _choose(gaps, starts, rho, kappa=kappa, n_candidates=n_candidates, margin=margin)
+    return _choose(gaps, starts, rho, kappa=kappa, n_candidates=n_candidates, margin=margin, errors=errors)
 
 
 def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *, rho: float, kappa: float) -> bool:
@@ -101,7 +106,9 @@ def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *,
     return idle_s + rho * wait_s + kappa * start_s < gap_s
 
 
-def _choose(gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candidates: int, margin: bool) -> WarmupPlan:
+def _choose(
+    gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candidates: int, margin: bool, errors: bool
+) -> WarmupPlan:
     offsets = _offsets(gaps)
     times = _times(gaps - offsets, starts, n_candidates)
     wait, idle = _outcomes(times, offsets, gaps, starts)
@@ -110,22 +117,32 @@ def _choose(gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candida
     table = _table(times, wait, idle)
     after, wait_s, idle_s = table[chosen]
     told: dict[str, Any] = {"candidates": table, "expected_wait_s": wait_s, "expected_idle_s": idle_s}
+    if errors:
+        told |= {"candidate_errors": _errors(wait, idle)}
+        told |= {"saved_s": round(saved, _DIGITS), "saved_error_s": round(error, _DIGITS)}
     gap, start = float(gaps.mean()), float(starts.mean())
+    said = said_s if errors else _formerly
     if not stopping_pays(idle_s, wait_s, start, gap, rho=rho, kappa=kappa):
         told |= {"expected_wait_s": 0.0, "expected_idle_s": round(gap, _DIGITS)}
-        return WarmupPlan(action="keep", reason=f"stopping costs more than the gap of {gap:.3g} s: not stopped", **told)
+        return WarmupPlan(action="keep", reason=f"stopping costs more than the gap of {said(gap)}: not stopped", **told)
     if after is None:
-        saving = f"saving {saved:.2g} s +- {error:.2g} s is noise" if saved > 0 else "no planned time saves anything"
-        reason = f"{starts.size} starts of {start * 1e3:.3g} ms: {saving}, pre-warming off"
-        return WarmupPlan(action="cold", reason=reason, **told)
+        noise = f"saving {said(saved, 2)} +- {said(error, 2)} is noise"
+        length = said_s(start) if errors else f"{start * 1e3:.3g} ms"
+        why = noise if saved > 0 else "no planned time saves anything"
+        return WarmupPlan(action="cold", reason=f"{starts.size} starts of {length}: {why}, pre-warming off", **told)
     return WarmupPlan(
         action="start",
-        reason=f"saves {saved:.3g} s +- {error:.2g} s a round over {len(gaps)} rounds",
+        reason=f"saves {said(saved)} +- {said(error, 2)} a round over {len(gaps)} rounds",
         start_after_s=after,
         offsets_s=tuple(offsets.tolist()) if offsets.any() else (),
         lead_s=round(float(np.median(gaps - offsets)) - after, _DIGITS),
         **told,
     )
+
+
+def _formerly(seconds: float, digits: int = 3) -> str:
+    """Say a duration as plans without errors did."""
+    return f"{seconds:.{digits}g} s"
 
 
 def _checked(gap_s: npt.ArrayLike, start_s: npt.ArrayLike) -> tuple[_Array, _Array]:
@@ -183,6 +200,23 @@ def _best(cost: _Array) -> tuple[int, float, float]:
     best = int(len(means) - 2 - np.argmin(means[-2::-1]))
     saving = cost[-1] - cost[best]
     return best, float(saving.mean()), float(saving.std(ddof=1)) / math.sqrt(len(saving))
+
+
+def _errors(wait: _Array, idle: _Array) -> tuple[tuple[float, float, float], ...]:
+    """Return the standard errors of the wait saved over cold and of the idle time, and how they go along, by candidate.
+
+    With them the error of ``rho x wait saved - idle time`` is known for every rho.
+    """
+    count = wait.shape[1]
+    saved, spent = wait[-1] - wait, idle - idle[-1]
+    saved, spent = saved - saved.mean(axis=1, keepdims=True), spent - spent.mean(axis=1, keepdims=True)
+    scale = (count - 1) * count
+    variances = [np.einsum("ck,ck->c", *pair) / scale for pair in ((saved, saved), (spent, spent), (saved, spent))]
+    of_saved, of_spent, both = variances
+    product = np.sqrt(of_saved * of_spent)
+    along = np.clip(np.divide(both, product, out=np.zeros_like(both), where=product > 0), -1.0, 1.0)
+    rows = zip(np.sqrt(of_saved).tolist(), np.sqrt(of_spent).tolist(), along.tolist(), strict=True)
+    return tuple((round(a, _DIGITS), round(b, _DIGITS), round(r, _DIGITS)) for a, b, r in rows)
 
 
 def _table(times: _Array, wait: _Array, idle: _Array) -> tuple[Candidate, ...]:

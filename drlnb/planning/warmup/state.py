@@ -17,7 +17,10 @@ from drlnb.records.warmup import RevokeStart, StartCollector
 __all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
 
 #: Configuration of a warm-up machine beside ``task`` and ``env_shares``.
-WARMUP_DEFAULTS: Mapping[str, Any] = {"settings": {}, "can_respawn": False, "queued": False, "hold": "yield"}
+WARMUP_DEFAULTS: Mapping[str, Any] = {
+    "settings": {}, "can_respawn": False, "queued": False, "hold": "yield",
+    "plan_errors": False,  # plans tell their standard errors; journals that do not say so have none
+}  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)

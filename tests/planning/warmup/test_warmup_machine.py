@@ -477,7 +477,27 @@ def test_what_was_weighed_is_told_once_per_round():
     first, second = of(WarmupPlanned, task.send(task.t + 2.0))
     assert first.candidates == ((0.0, 0.0, 5.0), (5.0, 0.0, 0.0), (None, 1.0, 0.0))
     assert second.candidates == ()
+    assert (first.candidate_errors, first.saved_s, first.saved_error_s, first.newsvendor) == ((), None, None, None)
+    assert first.reason == "saves 1 s +- 0 s a round over 8 rounds"
     assert (first.start_after_s, second.start_after_s) == (5.0, 5.0)
+
+
+def test_errors_are_told_where_the_run_says_so():
+    """Sure times have no error; two workers at rho 1 are ready in time with q = 1 - q^2, and all starts take 1 s."""
+    task = learned(planner="saa", plan_errors=True)
+    first, second = of(WarmupPlanned, task.send(task.t + 2.0))
+    assert first.candidate_errors == ((0.0, 0.0, 0.0),) * 3
+    assert (first.saved_s, first.saved_error_s) == (1.0, 0.0)
+    assert first.newsvendor == (0.618034, 1.0)
+    assert (second.candidate_errors, second.saved_s, second.newsvendor) == ((), None, None)
+
+
+def test_every_planner_that_looks_at_starts_tells_the_newsvendors_lead():
+    """Whatever plans, L* stands beside; cold and keep look at nothing."""
+    for planner in ("mean", "seed", "quantile", "progress"):
+        task = learned(planner=planner, plan_errors=True)
+        assert of(WarmupPlanned, task.send(task.t + 2.0))[0].newsvendor == (0.618034, 1.0), planner
+    assert of(WarmupPlanned, learned(planner="cold", plan_errors=True).send())[0].newsvendor is None
 
 
 def test_progress_beats_history():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drlnb.planning.warmup import critical_quantile, saa_plan, stopping_pays
+from drlnb.planning.warmup.newsvendor import best_lead
 
 #: Rounds of 1 to 5 workers with one gap each, in hundredths of a second.
 histories = st.integers(1, 5).flatmap(
@@ -114,7 +115,7 @@ def test_a_short_gap_is_not_worth_a_stop():
     plan = saa_plan([0.06] * 8, [[0.04]] * 8, kappa=2.0)
     assert plan.action == "keep"
     assert (plan.expected_wait_s, plan.expected_idle_s) == (0.0, 0.06)
-    assert plan.reason == "stopping costs more than the gap of 0.06 s: not stopped"
+    assert plan.reason == "stopping costs more than the gap of 60 ms: not stopped"
     assert saa_plan([0.06] * 8, [[0.04]] * 8, kappa=1.0).action == "start"
 
 
@@ -131,7 +132,12 @@ def test_a_saving_within_its_error_is_not_planned():
     gaps, starts = [3.0, 3.0, 9.0], [[1.0]] * 3
     plan = saa_plan(gaps, starts, 3.5)
     assert plan.action == "cold"
-    assert plan.reason == "3 starts of 1e+03 ms: saving 1.5 s +- 2 s is noise, pre-warming off"
+    assert plan.reason == "3 starts of 1 s: saving 1.5 s +- 2 s is noise, pre-warming off"
+    assert (plan.saved_s, plan.saved_error_s) == (1.5, 2.0)
+    former = saa_plan(gaps, starts, 3.5, errors=False)
+    assert former.reason == "3 starts of 1e+03 ms: saving 1.5 s +- 2 s is noise, pre-warming off"
+    assert (former.candidate_errors, former.saved_s, former.saved_error_s) == ((), None, None)
+    assert former.candidates == plan.candidates
     assert saa_plan(gaps, starts, 3.5, margin=False).start_after_s == 2.0
 
 
@@ -161,6 +167,49 @@ def test_filtered_gaps_would_hide_what_costs():
     assert (whole.start_after_s, filtered.start_after_s) == (1.0, 5.0)
     assert outcome(gaps, [[1.0]] * 20, 1.0) == (0.0, 2.4)
     assert outcome(gaps, [[1.0]] * 20, 5.0) == (0.4, 0.0)
+
+
+# ------------------------------------------------------------------ standard errors
+def test_errors_of_candidates_by_hand():
+    """Gaps 4 and 6 in turn, starts of 1 s: a start after 4 s saves 0 or 1 s of waiting, and is then 1 s idle.
+
+    Of eight rounds both have variance 2/7, so a standard error of 1/sqrt(28); they rise together.
+    """
+    plan = saa_plan([4.0, 6.0] * 4, [[1.0]] * 8, 1.0)
+    by_start = dict(zip([u for u, _, _ in plan.candidates], plan.candidate_errors, strict=True))
+    error = pytest.approx(28**-0.5, abs=1e-6)
+    assert by_start[4.0] == (error, error, 1.0)
+    assert by_start[5.0] == (error, 0.0, 0.0), "saves 0 or 1 s, is never idle"
+    assert by_start[None] == (0.0, 0.0, 0.0), "cold saves nothing over itself"
+    assert (plan.saved_s, plan.saved_error_s) == (0.5, error)
+
+
+@settings(max_examples=25)
+@given(histories, rhos)
+def test_errors_are_free_of_rho(history, rho):
+    """From the three numbers of a candidate comes the paired standard error of its saving, at any price."""
+    gaps, starts = arrays(history)
+    plan = saa_plan(gaps, starts, 1.0)
+    rounds = list(zip(gaps, starts, strict=True))
+
+    def costs(u):
+        return [rho * wait + idle for wait, idle in (outcome([gap], [row], u) for gap, row in rounds)]
+
+    cold = costs(math.inf)
+    for (u, _, _), (of_wait, of_idle, along) in zip(plan.candidates, plan.candidate_errors, strict=True):
+        savings = [a - b for a, b in zip(cold, costs(math.inf if u is None else u), strict=True)]
+        variance = (rho * of_wait) ** 2 + of_idle**2 - 2 * along * rho * of_wait * of_idle
+        expected = statistics.stdev(savings) / len(savings) ** 0.5
+        assert max(0.0, variance) ** 0.5 == pytest.approx(expected, abs=2e-3 * max(1.0, rho))
+
+
+def test_the_newsvendors_lead_is_a_quantile_of_all_starts():
+    """Two workers at rho 1: q = 1 - q^2, so .618; of the starts 0, 1 .. 10 s that is 6.18 s."""
+    quantile, lead_s = best_lead([[0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 3.0, 5.0, 7.0, 9.0]], 1.0)
+    assert quantile == pytest.approx(0.618034, abs=1e-6)
+    assert lead_s == pytest.approx(6.18034, abs=1e-5)
+    with pytest.raises(ValueError, match="pools_s must hold at least one start, got none for 2 workers"):
+        best_lead([[], []], 1.0)
 
 
 # ------------------------------------------------------------------ laws
