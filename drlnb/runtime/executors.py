@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.ids import Fence
 from drlnb.runtime.start_modes import ChildProcess, child_environment, signal_pid, tail
 
 __all__ = ["Executor"]
@@ -50,6 +52,11 @@ class Executor:
         self._down = asyncio.Event()
         self._stopping = False
         self._n_deaths = 0
+        #: The slot's gate: it outlives the child, whose own one is empty when it starts.
+        self._gate = FenceGate()
+        #: Fence of the latest work, and that of the latest whose child has ended: what was staged under it is gone.
+        self._latest: Fence | None = None
+        self._void: Fence | None = None
         #: Fence (epoch, token) of the work that runs now, if any.
         self.busy: tuple[int, int] | None = None
         #: What runs now is a person's own function, which can be interrupted.
@@ -114,6 +121,7 @@ class Executor:
             await self.child.open(self._frame, self._down.set)
             await self._down.wait()
             was_up, self._up = self._up, asyncio.get_running_loop().create_future()
+            self._void = self._latest
             code = await self.child.ended()
             if not self._stopping:
                 self._on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
@@ -142,16 +150,23 @@ class Executor:
         Raises
         ------
         ConnectionError
-            If the child died (or was killed by the watchdog) before it answered.
+            If the child died (or was killed by the watchdog) before it answered, or one died in which this fence
+            worked before.
         """
         if self._up is None:
             raise ConnectionError(f"executor {self.slot} was never started")
-        await asyncio.shield(self._up)
+        fence, works = Fence(epoch=header["fence"][0], token=header["fence"][1]), header["op"] != "job-end"
+        # Looked at twice: a stale frame need not wait for a new child, and one may die while we wait for it.
+        for up in (None, self._up):
+            if up is not None:
+                await asyncio.shield(up)
+            if works and (refusal := self._admit(fence)):
+                return {"op": "refused", "reason": refusal}, b""
         child = self.child
         assert child is not None
         assert child.channel is not None
-        fence = tuple(header["fence"])
-        self.busy, self._in_job = (fence[0], fence[1]), header["op"] == "job"
+        self.busy, self._in_job = (fence.epoch, fence.token), header["op"] == "job"
+        self._latest = fence if works else self._latest
         self._progress_t = time.monotonic()
         asked = asyncio.ensure_future(child.channel.ask(header, *payloads))
         try:
@@ -176,6 +191,12 @@ class Executor:
         self.n_progress += 1
         self._n_deaths = 0
         return answer
+
+    def _admit(self, fence: Fence) -> str | None:
+        """Admit work under a fence, or say why not: a new child would take what the former one refused."""
+        if fence == self._void:
+            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease")
+        return self._gate.admit(fence)
 
     def interrupt(self, fence: tuple[int, int]) -> bool:
         """Interrupt a person's function that runs under `fence`; false if none does."""

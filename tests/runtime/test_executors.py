@@ -1,0 +1,188 @@
+"""The agent's end of a slot: fences outlive the process that they were for."""
+
+import asyncio
+from typing import ClassVar
+
+import pytest
+
+from drlnb.runtime import executors
+from drlnb.runtime.executors import Executor
+
+SPEC = {"op": "job", "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
+
+
+class Child:
+    """A child that answers every frame at once, until it is killed."""
+
+    made: ClassVar = []
+
+    def __init__(self, arguments):
+        self.arguments, self.pid = arguments, 1000 + len(self.made)
+        self.frames, self.closed = [], False
+        self.code = asyncio.get_running_loop().create_future()
+        self.made.append(self)
+
+    @classmethod
+    def start(cls, module, *arguments, log, environment):
+        assert module == "drlnb.runtime.executor"
+        return cls(arguments)
+
+    @property
+    def channel(self):
+        return self
+
+    async def open(self, on_frame, on_close):
+        self._on_close = on_close
+        on_frame({"op": "up", "device_name": "cpu"}, b"")
+
+    async def ask(self, header, *payloads):
+        self.frames.append(header["op"])
+        await asyncio.sleep(0)
+        return {"op": "done"}, b""
+
+    def send(self, header, *payloads):
+        self.frames.append(header["op"])
+
+    def kill(self):
+        if not self.code.done():
+            self.closed = True
+            self.code.set_result(-9)
+            self._on_close()
+
+    async def ended(self):
+        return await asyncio.shield(self.code)
+
+    async def end(self, grace_s=3.0):
+        self.kill()
+
+
+@pytest.fixture
+def act(monkeypatch, tmp_path):
+    """Run a coroutine with an executor whose children are played."""
+    monkeypatch.setattr(executors, "ChildProcess", Child)
+    monkeypatch.setattr(executors, "_RESTART_S", 0.0)
+    monkeypatch.setattr(Child, "made", [])
+
+    def run(work):
+        async def main():
+            ups, downs = [], []
+            log = tmp_path / "log"
+            executor = Executor("0/cpu0", "cpu", log, lambda e: ups.append(e.epoch), lambda e, why: downs.append(why))
+            executor.start()
+            await executor.wait_up(5.0)
+            try:
+                await asyncio.wait_for(work(executor), 5.0)
+            finally:
+                await executor.end()
+            return ups, downs
+
+        return asyncio.run(main())
+
+    return run
+
+
+async def _ask(executor, fence, op="stage"):
+    answer, _ = await executor.ask({"op": op, "fence": fence}, timeout_s=5.0)
+    return answer
+
+
+async def _killed(executor):
+    """End the child and wait for its successor."""
+    former = executor.child
+    former.kill()
+    while executor.child is former:
+        await asyncio.sleep(0)
+    await executor.wait_up(5.0)
+
+
+def test_a_stale_fence_is_refused_by_the_successor_of_the_process_that_saw_a_higher_one(act):
+    """Fence 5 worked, its process dies: a late frame under 4 never reaches the new process; a later lease does."""
+
+    async def work(executor):
+        assert await _ask(executor, (1, 5)) == {"op": "done"}
+        await _killed(executor)
+        assert await _ask(executor, (1, 4)) == {
+            "op": "refused",
+            "reason": "fence #4 of epoch 1 is below the highest seen, #5 of epoch 1",
+        }
+        assert Child.made[1].frames == []
+        assert await _ask(executor, (1, 6)) == {"op": "done"}
+        assert Child.made[1].frames == ["stage"]
+
+    assert act(work) == ([1, 2], ["killed by signal 9"])
+
+
+def test_a_lease_ends_with_the_process_that_it_worked_in(act):
+    """What was staged under a fence died with its process: another frame under it is told so, and not computed."""
+
+    async def work(executor):
+        await _ask(executor, (1, 5))
+        await _killed(executor)
+        with pytest.raises(ConnectionError, match="executor 0/cpu0 ended in the midst of this lease"):
+            await _ask(executor, (1, 5))
+        assert await _ask(executor, (1, 5), "job-end") == {"op": "done"}, "what frees memory does no harm"
+        assert Child.made[1].frames == ["job-end"]
+
+    act(work)
+
+
+def test_a_lease_that_had_not_begun_goes_on_in_the_new_process(act):
+    """A process that dies before the first frame of a lease takes nothing of it along."""
+
+    async def work(executor):
+        await _ask(executor, (1, 5))
+        await _killed(executor)
+        await _ask(executor, (1, 6))
+        await _killed(executor)
+        assert await _ask(executor, (1, 7)) == {"op": "done"}
+
+    act(work)
+
+
+def test_a_stale_frame_does_not_wait_for_a_new_process(act, monkeypatch):
+    """While the slot has no process, what is stale is refused at once, and what is not waits."""
+
+    async def work(executor):
+        await _ask(executor, (1, 5))
+        monkeypatch.setattr(executors, "_RESTART_S", 60.0)
+        executor.child.kill()
+        while executor._up.done():
+            await asyncio.sleep(0)
+        assert (await _ask(executor, (1, 4)))["op"] == "refused"
+        with pytest.raises(ConnectionError, match="in the midst"):
+            await _ask(executor, (1, 5))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_ask(executor, (1, 6)), 0.01)
+
+    act(work)
+
+
+@pytest.mark.cluster
+def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
+    """The same with real processes: after a SIGKILL the slot's next process computes for later leases only."""
+    from drlnb.runtime.parcels import pack_call
+
+    async def run(executor, fence):
+        header = {**SPEC, "fence": fence}
+        answer, _ = await executor.ask(header, pack_call(len, ((1,),), {}), timeout_s=60.0)
+        return answer["op"]
+
+    async def main():
+        executor = Executor("0/cpu0", "cpu", tmp_path / "log", lambda e: None, lambda e, why: None)
+        executor.start()
+        try:
+            await executor.wait_up(60.0)
+            assert await run(executor, (1, 5)) == "ran"
+            former = executor.pid
+            executor.child.kill()
+            while executor.epoch == 1:
+                await asyncio.sleep(0.01)
+            assert executor.pid != former
+            assert await run(executor, (1, 4)) == "refused"
+            with pytest.raises(ConnectionError):
+                await run(executor, (1, 5))
+            assert await run(executor, (1, 6)) == "ran"
+        finally:
+            await executor.end()
+
+    asyncio.run(main())
