@@ -37,7 +37,7 @@ ROUNDS = (
 STARTS = (
     column("starts", "", "node, start mode, starts at the same time there", "line", "name"),
     column("from", "s", "lower edge of the bar; measured from the command at the node to ready", "x"),
-    column("starts in it", "", "how many", "y"),
+    column("starts in it", "", "how many; a line of L* is upright", "y"),
 )
 
 
@@ -139,7 +139,9 @@ def _rounds_notes(line: WarmupLine, found: Sequence[tuple[float, ...]]) -> tuple
 
 # -- durations of starts ----------------------------------------------------------------------------------------------
 def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
-    """Return how long starts take: a histogram per node, start mode and number of starts at the same time.
+    """Return how long starts take: a histogram per node, start mode and number of starts at the same time, and L*.
+
+    L* is the newsvendor's lead of each task's newest plan: what would cost least if the arrival were known.
 
     Parameters
     ----------
@@ -159,17 +161,37 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     made = Lines()
     everything = np.array([value for values in by_key.values() for value in values])
     edges = np.linspace(0.0, float(everything.max()), _BINS + 1) if len(everything) else np.zeros(0)
+    top = 1.0
     for k, key in enumerate(sorted(by_key)):
         counts, _ = np.histogram(by_key[key], bins=edges)
+        top = max(top, float(counts.max()))
         colour = theme.PALETTE[k % len(theme.PALETTE)]
         hatch = theme.HATCHES[k // len(theme.PALETTE) % len(theme.HATCHES)]
         made.add(_key_said(*key), colour, edges, [*counts.tolist(), 0], step=True, style=("", hatch))
+    leads = _leads(fold, made, top)
     axes = (axis_s("from the command to ready"), {"label": "starts", "unit": "", "kind": "number"})
+    notes = ["starts of new and of lost collectors are counted, too"] if len(everything) else []
+    if leads:
+        notes.append(
+            "L*: the lead that costs least if the parameters' arrival is known, a quantile of the starts that the "
+            "task's newest plan looked at (newsvendor)"
+        )
     return made.view(
         "warmup.starts", fold, _starts_said(everything, len(by_key)), STARTS, axes,
-        notes=("starts of new and of lost collectors are counted, too",) if len(everything) else (),
-        numbers=_starts_numbers(everything),
+        notes=notes, numbers=_starts_numbers(everything, leads[0][1] if len(leads) == 1 else None),
     )  # fmt: skip
+
+
+def _leads(fold: Fold, made: Lines, top: float) -> list[tuple[float, float]]:
+    """Draw every task's L* as an upright line of this height, and return them: quantile, seconds."""
+    found = []
+    for name in fold.task_names():
+        one = WarmupLine(fold, name).newsvendor
+        if one is not None:
+            label = f"L* of {name}: {words.duration(one[1])}, longer than {words.percent(one[0])} of its starts"
+            made.add(label, _COLOURS["cut"], [one[1]] * 2, [0.0, top], style=("", "/"))
+            found.append(one)
+    return found
 
 
 def _key_said(node: str, mode: str, n_starting: int) -> str:
@@ -184,7 +206,7 @@ def _starts_said(values: Floats, n_keys: int) -> str:
     return f"{words.plural(len(values), 'start')}{kinds}: median {p50}, 95 % below {p95}"
 
 
-def _starts_numbers(values: Floats) -> dict[str, tuple[str, float | None, str, str]]:
+def _starts_numbers(values: Floats, lead_s: float | None) -> dict[str, tuple[str, float | None, str, str]]:
     def quantile(q: float) -> float | None:
         return float(np.quantile(values, q)) if len(values) else None
 
@@ -192,4 +214,10 @@ def _starts_numbers(values: Floats) -> dict[str, tuple[str, float | None, str, s
         "starts": ("starts", float(len(values)), "", "starts of a collector's process that were measured"),
         "p50": ("p50", quantile(0.5), "s", "median duration of a start, over all kinds"),
         "p95": ("p95", quantile(0.95), "s", "95 % of the starts took less"),
+        "lead": (
+            "L*",
+            lead_s,
+            "s",
+            "lead that costs least if the arrival is known; nothing: no plan, or several tasks",
+        ),
     }

@@ -23,12 +23,15 @@ _KAPPA = 1.0
 _GAPS = 64
 _COLOURS = {
     "wait": "#D55E00", "idle": "#E69F00", "cost": "#0072B2", "chosen": "#009E73", "cold": "#56B4E9", "keep": "#999999",
+    "plan": "#CC79A7",
 }  # fmt: skip
 
 CURVE = (
     column("line", "", "wait, idle time, cost, or a rule to compare with", "line", "name"),
     column("start after", "s", "planned seconds from sending to the start", "x"),
     column("seconds", "s", "mean per round over the latest rounds, as the plan has it", "y"),
+    column("one error less", "s", "cost less one standard error of what that start saves over cold", "lo"),
+    column("one error more", "s", "cost plus one such error: a plan needs this below the cost of cold", "hi"),
 )
 
 
@@ -38,7 +41,8 @@ def curve(
     """Return what the newest plan of a task has weighed: wait, idle time and cost by planned start.
 
     The cost is rho times the wait plus the idle time; what was weighed does not depend on rho, so the page's slider
-    needs no new plan.
+    needs no new plan.  The band is one standard error of what each start saves over cold, over the same rounds: where
+    it lies below the line of cold as a whole, a plan pays.
 
     Parameters
     ----------
@@ -71,7 +75,7 @@ def curve(
     found = _Costs(line, weighed, own if rho is None else rho)
     return made.view(
         "warmup.curve", fold, f"{name}, round {weighed.round}, rho {words.number(found.rho)}: {found.said()}", CURVE,
-        axes, notes=_curve_notes(weighed, own, found.kappa), numbers=found.numbers(weighed.start_after_s),
+        axes, notes=_curve_notes(weighed, own, found.kappa), numbers=found.numbers(weighed),
         facts={"slider": _drawn(found, made)},
     )  # fmt: skip
 
@@ -83,12 +87,20 @@ class _Costs:
         self.rho = rho
         self.timed = [(u, w, i) for u, w, i in weighed.candidates if u is not None]
         self.cold = next(((w, i) for u, w, i in weighed.candidates if u is None), None)
-        self.best = min(self.timed, key=lambda one: (rho * one[1] + one[2], -one[0]), default=None)
+        self.best = self._least(rho)
+        #: Place among the timed ones of what the plan chose at the task's own price; None: cold or keep.
+        chosen = self._least(float(line.settings.get("rho", _RHO))) if weighed.action == "start" else None
+        self.chosen = self.timed.index(chosen) if chosen else None
+        self.errors = [one for one, (u, *_) in zip(weighed.errors, weighed.candidates, strict=False) if u is not None]
+        self.error = [weighed.error_s(k, rho) for k in range(len(self.errors))]
         _, gaps = line.gaps()
         self.gap = float(gaps[-_GAPS:].mean()) if len(gaps) else None
         taken = line["start_s"][np.isfinite(line["start_s"])]
         self.start = float(taken[-_GAPS:].mean()) if len(taken) else None
         self.kappa = float(line.settings.get("kappa", _KAPPA))
+
+    def _least(self, rho: float) -> tuple[float, float, float] | None:
+        return min(self.timed, key=lambda one: (rho * one[1] + one[2], -one[0]), default=None)
 
     def of(self, wait: float, idle: float) -> float:
         """Return the cost in seconds of an idle collector."""
@@ -112,7 +124,7 @@ class _Costs:
             f"{words.duration(cold)}, never to stop {words.duration(self.gap)})"
         )
 
-    def numbers(self, chosen: float | None) -> dict[str, tuple[str, float | None, str, str]]:
+    def numbers(self, weighed: Weighed) -> dict[str, tuple[str, float | None, str, str]]:
         """Return the numbers beside the picture."""
         best = self.best or (None, None, None)
         return {
@@ -123,7 +135,14 @@ class _Costs:
             "cold": ("cold waits", self.cold[0] if self.cold else None, "s", "mean wait if started at the arrival"),
             "keep": ("gap", self.gap, "s", "mean from sending to the next parameters: what a collector idles if kept"),
             "start": ("a start takes", self.start, "s", "mean over the latest starts of this task between rounds"),
-            "chosen": ("planned", chosen, "s", "what the newest plan chose, after sending; nothing: cold or keep"),
+            "chosen": (
+                "planned",
+                weighed.start_after_s,
+                "s",
+                "what the newest plan chose, after sending; nothing: cold or keep",
+            ),
+            "saved": ("saves", weighed.saved_s, "s", "what the best planned start saves over cold, at the task's rho"),
+            "error": ("+-", weighed.saved_error_s, "s", "its standard error over the rounds that the plan looked at"),
         }
 
 
@@ -133,9 +152,13 @@ def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
     cost = found.rho * wait + idle
     made.add("rounds wait", _COLOURS["wait"], u, wait, style=("W", ""))
     made.add("collectors idle", _COLOURS["idle"], u, idle, style=("I", ""))
-    made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""))
+    band = (cost - found.error, cost + found.error) if found.error else None
+    made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""), band=band)
     span = [0.0, max(float(np.max(u, initial=0.0)), found.gap or 0.0)]
-    slider = {"label": "rho", "value": found.rho, "cost": 2, "cold": None, "line": -1, "best": -1}
+    slider = {
+        "label": "rho", "value": found.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
+        "errors": [list(one) for one in found.errors],
+    }  # fmt: skip
     if found.cold:
         slider |= {"cold": list(found.cold), "line": len(made.lines)}
         made.add("cold: start at the arrival", _COLOURS["cold"], span, [found.of(*found.cold)] * 2, style=("O", "/"))
@@ -146,13 +169,26 @@ def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
         made.add(
             "least cost", _COLOURS["chosen"], found.best[:1], [found.of(*found.best[1:])], style=("B", ""), dots=True
         )
+    if found.chosen is not None:
+        slider |= {"chosen": len(made.lines), "at": found.chosen}
+        at = found.chosen
+        made.add("chosen by the plan", _COLOURS["plan"], u[at : at + 1], cost[at : at + 1], style=("P", ""), dots=True)
     return slider
 
 
 def _curve_notes(weighed: Weighed, own: float, kappa: float) -> tuple[str, ...]:
+    if weighed.errors:
+        rule = (
+            "the band is one standard error of what a start saves over cold: a plan needs all of it below cold's line"
+        )
+    else:
+        rule = (
+            "a plan must save more than one standard error against cold, which this journal has only in those words, "
+            "so no band is drawn"
+        )
     return (
         f"the plan's own words ({weighed.planner}, rho {words.number(own)}): {weighed.reason}",
-        f"not in the lines: to stop costs {words.number(kappa)} (kappa) x the start, too; and a plan must save more "
-        "than one standard error against cold, which the journal has only in those words, so no band is drawn",
+        rule,
+        f"not in the lines: to stop costs {words.number(kappa)} (kappa) x the start, too",
         f"the line of keep is the mean time from sending to the next parameters, of the latest {_GAPS} rounds",
     )

@@ -43,6 +43,18 @@ class Weighed:
     reason: str
     start_after_s: float | None
     candidates: tuple[tuple[float | None, float, float], ...]
+    #: Beside each candidate: standard errors in seconds of the wait saved over cold and of the idle time, and their
+    #: correlation; empty in journals that have none.
+    errors: tuple[tuple[float, float, float], ...] = ()
+    #: What the best planned start saves over cold, and the standard error, in seconds.
+    saved_s: float | None = None
+    saved_error_s: float | None = None
+
+    def error_s(self, k: int, rho: float) -> float:
+        """Return the standard error of what a candidate saves over cold at a price of waiting, in seconds."""
+        of_wait, of_idle, along = self.errors[k]
+        variance = (rho * of_wait) ** 2 + of_idle**2 - 2.0 * along * rho * of_wait * of_idle
+        return math.sqrt(max(0.0, variance))
 
 
 @dataclass(slots=True)
@@ -62,6 +74,8 @@ class WarmupFold:
     versions: Grow = field(default_factory=lambda: Grow("version", "t"))
     cuts: list[Cut] = field(default_factory=list)
     weighed: Weighed | None = None
+    #: The newest newsvendor's answer: quantile of the starts, and the lead at it in seconds.
+    newsvendor: tuple[float, float] | None = None
     #: Text -> its number in the columns of texts.
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     #: Settings of warm-up that the stream names, without ``warmup.``.
@@ -137,7 +151,13 @@ class WarmupFold:
                 reason=str(row["reason"]),
                 start_after_s=row["start_after_s"],
                 candidates=tuple((u, float(w), float(i)) for u, w, i in row["candidates"]),
+                errors=tuple((float(w), float(i), float(r)) for w, i, r in row.get("candidate_errors") or ()),
+                saved_s=row.get("saved_s"),
+                saved_error_s=row.get("saved_error_s"),
             )
+        if row.get("newsvendor") is not None:
+            quantile, lead_s = row["newsvendor"]
+            self.newsvendor = float(quantile), float(lead_s)
         if row.get("filtered") is not None:
             of_rounds = float(row["planner"] == "seed")
             self.filters.append(float(row["round"]), float(row["collector"]), *map(float, row["filtered"]), of_rounds)

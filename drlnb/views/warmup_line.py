@@ -141,6 +141,11 @@ class WarmupLine:
         return next((one.weighed for one in reversed(self.attempts) if one.weighed is not None), None)
 
     @property
+    def newsvendor(self) -> tuple[float, float] | None:
+        """The newest lead that would be best if the arrival were known: its quantile of the starts, and seconds."""
+        return next((one.newsvendor for one in reversed(self.attempts) if one.newsvendor is not None), None)
+
+    @property
     def cuts(self) -> tuple[Cut, ...]:
         """Ends of regimes, oldest first."""
         return tuple(cut for one in self.attempts for cut in one.cuts)

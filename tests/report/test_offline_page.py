@@ -218,6 +218,28 @@ def test_the_price_of_waiting_moves_without_a_new_plan(warm):
     assert wrong == []
 
 
+def test_the_band_of_one_standard_error_follows_the_price(warm):
+    """At the earliest start the details tell cost -+ the standard error of its saving, from the newest record alone."""
+    show, stream = warm
+    page, wrong = show()
+    view = page.locator("#view-curve0")
+    plan = [one for one in stream.of(WarmupPlanned) if one.candidates][-1]
+    (after, wait, idle), (of_wait, of_idle, along) = plan.candidates[0], plan.candidate_errors[0]
+    assert after == 0.0
+    for rho, knob in ((1.0, "0"), (10.0, "1")):
+        view.get_by_test_id("slider").evaluate(
+            "(node, value) => { node.value = value; node.dispatchEvent(new Event('input')); }", knob
+        )
+        view.get_by_test_id("canvas").focus()
+        page.keyboard.press("Escape")
+        page.keyboard.press("ArrowRight")
+        cost = rho * wait + idle
+        error = ((rho * of_wait) ** 2 + of_idle**2 - 2 * along * rho * of_wait * of_idle) ** 0.5
+        band = f"({words.number(cost - error)} to {words.number(cost + error)})"
+        assert f"{words.number(cost, 4)} {band}" in view.get_by_test_id("details").inner_text()
+    assert wrong == []
+
+
 def test_walking_the_bars_tells_why_each_collector_started(warm):
     """The details of a start have its cause, its planner and the planner's reason."""
     show, stream = warm

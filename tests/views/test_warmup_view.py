@@ -197,6 +197,47 @@ def test_the_curve_by_hand(rho, cost, best, cold):
     assert any("because" in note for note in view.notes)
 
 
+#: Beside CANDIDATES: standard errors of wait saved and idle time, and their correlation.
+ERRORS = ((0.3, 0.4, 0.0), (0.3, 0.4, 1.0), (0.5, 0.0, 0.0), (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(("rho", "errors"), [(None, [0.5, 0.1, 0.5]), (2.0, [52**0.5 / 10, 0.2, 1.0])])
+def test_the_band_is_one_standard_error_by_hand(rho, errors):
+    """Of rho x saved - idle: sqrt(.09 + .16) = .5, |.3 - .4| = .1 where both rise together, .5; at rho 2 likewise."""
+    view = warmup.curve(
+        weighed(candidate_errors=ERRORS, saved_s=2.75, saved_error_s=0.5, newsvendor=(0.8, 1.5)).journal(), rho=rho
+    )
+    (k,) = [k for k, line in enumerate(view.facts["lines"]) if line["label"].startswith("cost")]
+    points = view.columns["points"]
+    mine = points["line"] == k
+    low, y, high = (points[name][mine] for name in ("lo", "y", "hi"))
+    assert (y - low).tolist() == pytest.approx(errors)
+    assert (high - y).tolist() == pytest.approx(errors)
+    others = ~mine
+    assert np.isnan(points["lo"][others]).all()
+    assert view.facts["slider"]["errors"] == [list(one) for one in ERRORS[:3]]
+    assert (view.value("saved"), view.value("error")) == (2.75, 0.5)
+    assert any("the band is one standard error" in note for note in view.notes)
+
+
+def test_what_the_plan_chose_stays_where_the_price_moves():
+    """Chosen at the task's rho of 1: 3 s after sending; at rho 10 that start costs 10.25 s, and 1 s would be best."""
+    view = warmup.curve(weighed().journal(), rho=10.0)
+    assert line_of(view, "chosen by the plan") == ([3.0], [10.25])
+    assert line_of(view, "least cost")[0] == [1.0]
+    assert (view.facts["slider"]["at"], view.facts["slider"]["errors"]) == (2, [])
+    cold = Run().task("a").sent("a", 1, 1.0, action="cold", candidates=CANDIDATES).arrived("a", 6.0, 2)
+    assert "chosen by the plan" not in [line["label"] for line in warmup.curve(cold.journal()).facts["lines"]]
+
+
+def test_a_journal_without_errors_has_no_band():
+    """The journal has them only in the plan's words: said, not invented."""
+    view = warmup.curve(weighed().journal())
+    assert np.isnan(view.columns["points"]["lo"]).all()
+    assert any("no band is drawn" in note for note in view.notes)
+    assert view.value("saved") is None
+
+
 def test_where_stopping_does_not_pay_the_curve_says_so():
     """A gap of 5 s, a start of 4.5 s and a cost of 1.25 s: not to stop is cheaper."""
     run = Run().task("a").sent("a", 1, 1.0, action="keep", candidates=CANDIDATES, start_after_s=None)
@@ -275,6 +316,19 @@ def test_every_start_is_in_its_histogram():
     assert [line["label"] for line in view.facts["lines"]] == ["node n0, spawn, 1 at once"]
     assert view.columns["points"]["y"].sum() == 4
     assert view.sentence == "4 starts: median 200 ms, 95 % below 1.7 s"
+
+
+def test_the_newsvendors_lead_stands_in_the_histogram():
+    """L* of the newest plan is an upright line as high as the highest bar, with its quantile in words."""
+    run = Run().task("a")
+    for t, start_s in enumerate([0.1, 0.2, 0.2, 2.0], start=1):
+        run.ready("a", float(t), start_s)
+    run.sent("a", 1, 5.0, newsvendor=(0.5, 0.15)).sent("a", 2, 6.0, newsvendor=(0.75, 0.65))
+    view = warmup.starts(run.journal())
+    assert view.facts["lines"][-1]["label"] == "L* of a: 650 ms, longer than 75 % of its starts"
+    assert line_of(view, "L* of a") == ([0.65, 0.65], [0.0, 2.0])
+    assert view.value("lead") == 0.65
+    assert warmup.starts(Run().task("a").journal()).value("lead") is None
 
 
 # -- against the machine ----------------------------------------------------------------------------------------------

@@ -97,7 +97,12 @@ function render({ model, el, signal }) {
     if (!s) return;
     if (!moved) knob.value = Math.log10(s.value);
     const rho = moved ? 10 ** Number(knob.value) : s.value, of = (k) => (lines[k] ? lines[k].at : []), cost = of(s.cost);
-    cost.forEach((i, k) => { t.y[i] = rho * t.y[of(0)[k]] + t.y[of(1)[k]]; });
+    cost.forEach((i, k) => {
+      t.y[i] = rho * t.y[of(0)[k]] + t.y[of(1)[k]];
+      const [w, idle, along] = (s.errors || [])[k] || [NaN, NaN, NaN], error = Math.sqrt(Math.max(0, (rho * w) ** 2 + idle ** 2 - 2 * along * rho * w * idle));
+      if (known(error)) { t.lo[i] = t.y[i] - error; t.hi[i] = t.y[i] + error; }
+    });
+    of(s.chosen).forEach((i) => { t.y[i] = t.y[cost[s.at]]; });
     const best = cost.reduce((a, b) => (t.y[b] < t.y[a] ? b : a), cost[0]), [dot] = of(s.best), cold = s.cold ? rho * s.cold[0] + s.cold[1] : NaN;
     of(s.line).forEach((i) => { t.y[i] = cold; });
     t.x[dot] = t.x[best]; t.y[dot] = t.y[best];
