@@ -11,10 +11,12 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
-__all__ = ["ENV", "GRADIENT_S", "STEP_S", "PaddedCartPole", "padded_policy"]
+__all__ = ["ENV", "GRADIENT_S", "LONG_GRADIENT_S", "STEP_S", "PaddedCartPole", "long_policy", "padded_policy"]
 
 #: Seconds of one environment step, and of one gradient.
 STEP_S, GRADIENT_S = 0.03, 0.12
+#: Of one gradient of a large model: the start of a process fits into it.
+LONG_GRADIENT_S = 0.5
 #: The environment's id, with this module in front.
 ENV = "drlnb.bench.padded:DrlnbPadded-v0"
 
@@ -39,6 +41,21 @@ def padded_policy(observation_space: Any, action_space: Any) -> Any:
     observation_space, action_space
         A box of one axis, and ``Discrete``.
     """
+    return _policy(observation_space, action_space, GRADIENT_S)
+
+
+def long_policy(observation_space: Any, action_space: Any) -> Any:
+    """Return such a network, each gradient of which takes :data:`LONG_GRADIENT_S`.
+
+    Parameters
+    ----------
+    observation_space, action_space
+        A box of one axis, and ``Discrete``.
+    """
+    return _policy(observation_space, action_space, LONG_GRADIENT_S)
+
+
+def _policy(observation_space: Any, action_space: Any, gradient_s: float) -> Any:
     import torch
     from torch import nn
 
@@ -57,7 +74,7 @@ def padded_policy(observation_space: Any, action_space: Any) -> Any:
 
         def both(self, obs: Any) -> Any:
             if torch.is_grad_enabled():
-                time.sleep(GRADIENT_S)
+                time.sleep(gradient_s)
             features = self.trunk(obs)
             return self.advantages(features), self.value(features)[:, 0]
 

@@ -8,12 +8,13 @@ are measured in turn, so that a change of the machine's load hits all of them.
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drlnb.bench.groups import BenchParser, go_through
+from drlnb.bench import padded
+from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Bar, Report, Row, pair_up, quantile
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
@@ -23,23 +24,53 @@ from drlnb.records import warmup
 from drlnb.records.errors import ConfigError, TrainingFailed
 from drlnb.records.journal import Journal, Stream
 
-__all__ = ["GROUPS", "WAYS", "Effort", "Lived", "Way", "main", "old_steps", "rows", "starts", "train"]
+__all__ = ["GROUPS", "WAYS", "Effort", "Lived", "Way", "ahead", "main", "old_steps", "rows", "starts", "train"]
 
 #: Row group -> (module, function): called with the effort, returns rows.
-GROUPS = {"starts": ("drlnb.bench.warmup_live", "starts")}
+GROUPS = {
+    "starts": ("drlnb.bench.warmup_live", "starts"),
+    "ahead": ("drlnb.bench.warmup_live", "ahead"),
+}
 #: Rounds of a training that do not count: the planner's window has to fill, and everything is met for the first time.
 _WARM_ROUNDS = 9
 #: Longest training, in seconds.
 _TRAIN_S = 600.0
-#: What computes long enough for a start to fit into: 8 x 64 samples, sixteen passes through two layers of 256.
-_SETTINGS = {
-    "n_steps": 64,
-    "batch_size": 64,
-    "n_epochs": 16,
-    "policy_kwargs": {"net_arch": [256, 256]},
-}
-_N_ENVS, _N_COLLECTORS = 8, 2
 ENV = "CartPole-v1"
+#: Steps of each environment in a round of padded gradients: .24 s.
+_AHEAD_STEPS = 8
+
+
+def _task(n_rounds: int) -> Task:
+    """Return 8 x 64 samples a round, sixteen passes through two layers of 256, by two collectors."""
+    n_envs, n_steps = 8, 64
+    return Task(
+        ENV,
+        name="a",
+        total_timesteps=n_rounds * n_envs * n_steps,
+        n_envs=n_envs,
+        n_collectors=2,
+        n_steps=n_steps,
+        batch_size=64,
+        n_epochs=16,
+        policy_kwargs={"net_arch": [256, 256]},
+    )
+
+
+def _padded_task(n_rounds: int) -> Task:
+    """Return a round of .24 s of acting and .5 s of computing, both slept, by one collector."""
+    return Task(
+        padded.ENV,
+        algo="gpf",
+        name="a",
+        total_timesteps=n_rounds * _AHEAD_STEPS,
+        n_envs=1,
+        n_collectors=1,
+        n_steps=_AHEAD_STEPS,
+        n_epochs=1,
+        batch_size=_AHEAD_STEPS,
+        reward_scale=1.0,
+        policy=padded.long_policy,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +124,14 @@ class Lived:
     actions: Mapping[str, int]
 
 
-def train(fleet: Fleet, way: Way, n_rounds: int, out: Path) -> Lived:
-    """Train the task once by one way and read its journal.
+def train(fleet: Fleet, way: Way, task: Task, out: Path) -> Lived:
+    """Train a task called ``a`` once by one way and read its journal.
 
     Raises
     ------
     TrainingFailed
         If it does not end as done.
     """
-    n_rounds += _WARM_ROUNDS
-    task = Task(
-        ENV,
-        name="a",
-        total_timesteps=n_rounds * _N_ENVS * int(_SETTINGS["n_steps"]),  # type: ignore[call-overload]
-        n_envs=_N_ENVS,
-        n_collectors=_N_COLLECTORS,
-        **_SETTINGS,
-    )
     run = fleet.train([task], out=out, planners={"warmup": way.planner}, settings=way.settings)
     ended = run.wait(timeout_s=_TRAIN_S)
     if ended["a"].state != "done":
@@ -163,21 +185,32 @@ def _ahead(stream: Stream) -> int:
 
 
 def starts(effort: Effort) -> tuple[Row, ...]:
-    """Train by every way in turn, again and again (W3, W4)."""
-    found: dict[str, list[Lived]] = {name: [] for name in WAYS}
+    """Train rounds that are about as long as a start, by every way in turn, again and again (W3, W4)."""
+    return rows(_in_turn(effort, WAYS, _task), _PAIRS)
+
+
+def ahead(effort: Effort) -> tuple[Row, ...]:
+    """Train rounds whose gradient takes several starts, likewise (W3, W4)."""
+    ways = {name: WAYS[name] for name in ("spawn-cold", "spawn-saa", "spawn-seed", "spawn-progress", "park")}
+    return rows(_in_turn(effort, ways, _padded_task), _AHEAD_PAIRS, prefix="w3-ahead-")
+
+
+def _in_turn(effort: Effort, ways: Mapping[str, Way], task: Callable[[int], Task]) -> dict[str, list[Lived]]:
+    found: dict[str, list[Lived]] = {name: [] for name in ways}
     with (
         tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder,
         virtual_devices(),
         Fleet(slots=1) as fleet,
     ):
         for turn in range(effort.repeats):
-            for name, way in WAYS.items():
-                found[name].append(train(fleet, way, effort.rounds, Path(folder) / f"{name}-{turn}"))
-    return rows(found)
+            for name, way in ways.items():
+                one = task(effort.rounds + _WARM_ROUNDS)
+                found[name].append(train(fleet, way, one, Path(folder) / f"{name}-{turn}"))
+    return found
 
 
 #: Row -> (way, the way that it is compared with, bar on the ratio).
-_PAIRS = {
+_PAIRS: Mapping[str, tuple[str, str, Bar | None]] = {
     "w3-spawn-saa": ("spawn-saa", "spawn-cold", Bar("ratio", 0.85)),
     "w3-spawn-seed": ("spawn-seed", "spawn-cold", None),
     "w3-spawn-progress": ("spawn-progress", "spawn-cold", None),
@@ -188,7 +221,17 @@ _PAIRS = {
 }
 
 
-def rows(found: Mapping[str, Sequence[Lived]]) -> tuple[Row, ...]:
+_AHEAD_PAIRS: Mapping[str, tuple[str, str, Bar | None]] = {
+    "w3-ahead-saa": ("spawn-saa", "spawn-cold", Bar("ratio", 0.85)),
+    "w3-ahead-seed": ("spawn-seed", "spawn-cold", None),
+    "w3-ahead-progress": ("spawn-progress", "spawn-cold", None),
+    "w3-ahead-park": ("park", "spawn-cold", None),
+}
+
+
+def rows(
+    found: Mapping[str, Sequence[Lived]], pairs: Mapping[str, tuple[str, str, Bar | None]], prefix: str = "w3-"
+) -> tuple[Row, ...]:
     """Return round times of each way against others', starts, and steps under an old version."""
     made = [
         Row(
@@ -198,18 +241,20 @@ def rows(found: Mapping[str, Sequence[Lived]]) -> tuple[Row, ...]:
             bar=bar,
             **pair_up([one.round_s for one in found[mine]], [one.round_s for one in found[theirs]]),
         )
-        for name, (mine, theirs, bar) in _PAIRS.items()
+        for name, (mine, theirs, bar) in pairs.items()
     ]
     for name, lived in found.items():
         if seconds := tuple(s for one in lived for s in one.start_s):
-            ahead, n = sum(one.n_ahead for one in lived), len(seconds)
-            what = f"{name}: start of a collector; {ahead} of {n} were commanded ahead of the parameters"
-            made.append(Row(id=f"w3-start-{name}", what=what, samples=seconds))
-            made.append(Row(id=f"w3-start-{name}-p95", what=f"{name}: start, p95", samples=(quantile(seconds, 0.95),)))
+            n_ahead, n = sum(one.n_ahead for one in lived), len(seconds)
+            what = f"{name}: start of a collector; {n_ahead} of {n} were commanded ahead of the parameters"
+            made.append(Row(id=f"{prefix}start-{name}", what=what, samples=seconds))
+            made.append(
+                Row(id=f"{prefix}start-{name}-p95", what=f"{name}: start, p95", samples=(quantile(seconds, 0.95),))
+            )
     all_of = [one for lived in found.values() for one in lived]
     made.append(
         Row(
-            id="w4-old-steps",
+            id=f"{prefix.replace('w3', 'w4')}old-steps",
             what=f"environment steps below the newest version, of {sum(one.n_steps for one in all_of)}, by every way",
             unit="steps",
             samples=(float(sum(one.n_old for one in all_of)),),
@@ -245,7 +290,7 @@ def main(argv: Sequence[str]) -> int:
     ConfigError
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
-    parser = BenchParser("warmup-live", "Train with collectors that come back in each way, in real processes.")
+    parser = BenchParser("warmup-live", "Train with collectors that come back in each way, in real processes.", GROUPS)
     parser.add_argument("--repeats", metavar="N", type=int, default=3, help="trainings of each way (default 3)")
     parser.add_argument("--rounds", metavar="N", type=int, default=16, help="rounds of each that count (default 16)")
     args = parser.parse_args(list(argv))
@@ -253,5 +298,5 @@ def main(argv: Sequence[str]) -> int:
         if getattr(args, name) < least:
             raise ConfigError(f"--{name} must be >= {least}, got {getattr(args, name)}")
     report = Report(bench="warmup-live")
-    go_through(report, GROUPS, list(GROUPS), Effort(repeats=args.repeats, rounds=args.rounds), args.json)
+    go_through(report, GROUPS, chosen(args.rows, GROUPS), Effort(repeats=args.repeats, rounds=args.rounds), args.json)
     return report.exit_code(strict=args.strict)

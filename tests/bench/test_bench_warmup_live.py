@@ -1,10 +1,11 @@
 """What `drlnb bench warmup-live` reads from a task's stream."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from drlnb.bench import warmup_live
+from drlnb.bench import padded, warmup_live
 from drlnb.bench.warmup_live import WAYS, Lived, old_steps, rows
 from drlnb.planning.warmup.settings import PLANNER_NAMES
 from drlnb.records import round as words
@@ -51,13 +52,30 @@ def test_figures_by_hand():
     """Pre-warmed .8 s of cold's 1 s keeps the bar of .85; one way with 3 old steps misses W4 for all."""
     found = {name: [LIVED] for name in WAYS}
     found["spawn-saa"] = [replace(LIVED, round_s=(0.8,), n_old=3, actions={"start": 3, "cold": 1})]
-    made = {row.id: row for row in rows(found)}
+    made = {row.id: row for row in rows(found, warmup_live._PAIRS)}
     assert (made["w3-spawn-saa"].ratio, made["w3-spawn-saa"].holds) == (0.8, True)
     assert "planned: 3 start, 1 cold" in made["w3-spawn-saa"].what
     assert (made["w4-old-steps"].value, made["w4-old-steps"].holds) == (3.0, False)
     assert "of 700, by every way" in made["w4-old-steps"].what
     assert "7 of 14" not in made["w3-start-spawn-cold"].what
     assert "1 of 2 were commanded ahead" in made["w3-start-spawn-cold"].what
+
+
+def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch):
+    """Under names of their own, with five ways of the seven, all of which are measured in turn."""
+    asked = []
+
+    def train(fleet, way, task, out):
+        asked.append((way.planner, task.spec.env, task.spec.total_timesteps))
+        return LIVED if way.planner == "cold" else replace(LIVED, round_s=(0.8,))
+
+    monkeypatch.setattr(warmup_live, "train", train)
+    monkeypatch.setattr(warmup_live, "Fleet", lambda slots: contextlib.nullcontext())
+    made = {row.id: row for row in warmup_live.ahead(warmup_live.Effort(repeats=2, rounds=3))}
+    assert [planner for planner, _, _ in asked] == ["cold", "saa", "seed", "progress", "saa"] * 2
+    assert {(env, steps) for _, env, steps in asked} == {(padded.ENV, (3 + 9) * 8)}
+    assert (made["w3-ahead-saa"].ratio, made["w3-ahead-saa"].holds) == (pytest.approx(0.8), True)
+    assert (made["w4-ahead-old-steps"].value, made["w4-ahead-old-steps"].holds) == (0.0, True)
 
 
 def test_every_way_can_be_asked_for():
