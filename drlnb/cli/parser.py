@@ -7,10 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seat_rules import n_seats_problem
 from drlnb.records.errors import InputError
 
-__all__ = ["Parser", "UsageError", "at_least", "key_values", "parse", "seat_count", "seconds", "seed_list"]
+__all__ = [
+    "Parser",
+    "UsageError",
+    "at_least",
+    "device_choice",
+    "key_values",
+    "parse",
+    "seat_count",
+    "seconds",
+    "seed_list",
+]
 
 
 class UsageError(InputError, ValueError):
@@ -84,6 +95,26 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(number)
 
     return read
+
+
+def device_choice(text: str) -> int | list[str]:
+    """Read how many devices, or which ones by their names.
+
+    Examples
+    --------
+    >>> device_choice("2"), device_choice("cuda:0,cuda:2")
+    (2, ['cuda:0', 'cuda:2'])
+    """
+    names = [part.strip() for part in text.split(",")]
+    if not any(is_device_name(name) for name in names):
+        try:
+            return at_least(1)(text)
+        except argparse.ArgumentTypeError as error:
+            hint = str(error).replace(", got", ", or devices such as cuda:0,cuda:2; got")
+            raise argparse.ArgumentTypeError(hint) from None
+    if problem := devices_problem(names):
+        raise argparse.ArgumentTypeError(problem.replace("slots ", "", 1))
+    return names
 
 
 def _float(text: str) -> float:

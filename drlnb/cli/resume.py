@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
-        slots = args.gpus or pool.get("n_slots", "auto")
+        slots = args.gpus or pool.get("slots") or pool.get("n_slots", "auto")
         workers = args.workers or pool.get("n_workers")
         seats = args.seats or pool.get("seats", 1)
         fleet = session.open(lambda: Fleet(args.client, n_workers=workers, slots=slots, seats=seats))

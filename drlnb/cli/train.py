@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drlnb.cli.parser import UsageError, at_least, key_values, seat_count, seconds, seed_list
+from drlnb.cli.parser import UsageError, at_least, device_choice, key_values, seat_count, seconds, seed_list
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["add_cluster_options", "add_parser"]
@@ -31,9 +31,10 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add what says where to train."""
     parser.add_argument(
         "--gpus",
-        type=at_least(1),
-        metavar="K",
-        help="slots: CUDA devices, or virtual CPU slots where there are none (default: all, or 2 virtual ones)",
+        type=device_choice,
+        metavar="K|LIST",
+        help="CUDA devices, or virtual CPU devices where there are none: how many, or which, as cuda:0,cuda:2 "
+        "(default: all, or 2 virtual ones)",
     )
     parser.add_argument(
         "--seats",

@@ -10,29 +10,37 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seat_rules import n_seats_problem
 from drlnb.records.errors import ConfigError
 
 __all__ = ["check_pool", "close_at_exit", "current_client", "start_cluster", "sweep"]
 
 
-def check_pool(n_workers: object, slots: object, seats: object) -> int | None:
-    """Return the number of devices that is asked for, None for all.
+def check_pool(n_workers: object, slots: object, seats: object) -> tuple[int | None, tuple[str, ...]]:
+    """Return the number of devices that is asked for, None for all, and their names, none if it is a number.
 
     Raises
     ------
     ConfigError
-        If a number is wrong.
+        If a number is wrong, or a list cannot be one of devices.
     """
     if problem := n_seats_problem(seats):
         raise ConfigError(problem)
     if n_workers is not None and not _is_count(n_workers):
         raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
-    if slots == "auto":
-        return None
+    if isinstance(slots, str) and slots == "auto":
+        return None, ()
+    if isinstance(slots, list | tuple):
+        if problem := devices_problem(slots):
+            raise ConfigError(problem)
+        return None, tuple(slots)
     if not isinstance(slots, int) or not _is_count(slots):
-        raise ConfigError(f"slots must be 'auto' or a whole number >= 1, got {slots!r}")
-    return slots
+        hint = f" (one device: [{slots!r}])" if isinstance(slots, str) and is_device_name(slots) else ""
+        raise ConfigError(
+            f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
+        )
+    return slots, ()
 
 
 def _is_count(value: object) -> bool:

@@ -4,7 +4,7 @@ import atexit
 import contextlib
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,7 +40,9 @@ class Fleet(Pooled, Lending):
     n_workers
         Dask workers of a cluster of our own; None: 1.
     slots
-        ``"auto"``: every CUDA device, or 2 virtual CPU devices where there is none; else how many.
+        ``"auto"``: every CUDA device, or 2 virtual CPU devices where there is none; or how many; or which, by the names
+        that PyTorch has for them: ``["cuda:0", "cuda:2"]`` (as torch counts on each node), ``["GPU-<uuid>"]``, or
+        virtual ones, ``["cpu:0", "cpu:1"]``; ``"n0/gpu1"`` is that of one node.
     seats
         Slots of each device: so many leases at once, each with an executor of its own; at most 4, on virtual devices
         never more than there are CPU cores.  ``"auto"``: as many as pay, found out while tasks train.
@@ -50,7 +52,8 @@ class Fleet(Pooled, Lending):
     Raises
     ------
     ConfigError
-        If a number is wrong, or more slots are asked for than there are.
+        If a number is wrong, more slots are asked for than there are, or a name means no device: the message lists
+        what there is.
     SchedulerUnreachable
         If no scheduler answers within 15 s.
 
@@ -66,12 +69,13 @@ class Fleet(Pooled, Lending):
         client: Any = None,
         *,
         n_workers: int | None = None,
-        slots: int | str = "auto",
+        slots: int | str | Sequence[str] = "auto",
         seats: int | str = 1,
         name: str | None = None,
     ) -> Self:
         """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
         del name
+        check_pool(n_workers, slots, seats)  # before a fleet that is idle is closed for the sake of another
         found = _own.get("fleet") if client is None and faces.notebook() else None
         if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots, seats):
             return super().__new__(cls)
@@ -83,13 +87,13 @@ class Fleet(Pooled, Lending):
         client: Any = None,
         *,
         n_workers: int | None = None,
-        slots: int | str = "auto",
+        slots: int | str | Sequence[str] = "auto",
         seats: int | str = 1,
         name: str | None = None,
     ) -> None:
         if "pool" in self.__dict__:
             return  # it was there already
-        n_slots = check_pool(n_workers, slots, seats)
+        n_slots, names = check_pool(n_workers, slots, seats)
         if client is None:
             client = current_client()
         if client is not None and n_workers is not None:
@@ -109,7 +113,7 @@ class Fleet(Pooled, Lending):
             else:
                 self._link = connect(self._handle.address, pid=self._handle.pid)
             own_workers = (n_workers or 1) if self._handle is not None else None
-            self.pool = self._link.open_pool(n_slots, seats=seats, own_workers=own_workers)
+            self.pool = self._link.open_pool(n_slots, seats=seats, names=names, own_workers=own_workers)
         except BaseException:
             if (link := getattr(self, "_link", None)) is not None:
                 link.close()  # its client, if it is ours, would go on
@@ -147,9 +151,9 @@ class Fleet(Pooled, Lending):
         """
         return faces.face("launcher")(self, **settings)
 
-    def _serves(self, n_workers: int | None, slots: int | str, seats: int | str) -> bool:
+    def _serves(self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str) -> bool:
         """Whether this fleet is what was asked for; an idle one that is not is closed."""
-        same = slots in ("auto", self.pool.n_devices) and seats in (1, self.pool.seats)
+        same = self._has(slots) and seats in (1, self.pool.seats)
         if same and n_workers in (None, self._n_workers):
             return True
         if any(not training.ended for training in self._trainings):

@@ -1,5 +1,6 @@
 """How does a run go on that was stopped or interrupted?  On a fleet of the kind that it had."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ def resume(
     client: Any = None,
     *,
     n_workers: int | None = None,
-    slots: int | str = "auto",
+    slots: int | str | Sequence[str] = "auto",
     seats: int | str | None = None,
 ) -> Training:
     """Go on with a run that was stopped or interrupted, from its last checkpoints.
@@ -44,7 +45,7 @@ def resume(
     check(out, spec, "resume")
     pool = {} if client is not None else spec.get("pool", {})
     if slots == "auto":
-        slots = pool.get("n_slots", "auto")
+        slots = pool.get("slots") or pool.get("n_slots", "auto")
     if seats is None:
         seats = pool.get("seats", 1)
     return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots, seats=seats).go_on(out)

@@ -83,7 +83,14 @@ class ClientLink:
         self._install = install
         self._epoch = 0
 
-    def open_pool(self, n_slots: int | None, *, seats: int | str = 1, own_workers: int | None = None) -> Any:
+    def open_pool(
+        self,
+        n_slots: int | None,
+        *,
+        seats: int | str = 1,
+        names: Sequence[str] = (),
+        own_workers: int | None = None,
+    ) -> Any:
         """Install drlnb on the cluster and open its slots.
 
         Parameters
@@ -92,6 +99,8 @@ class ClientLink:
             How many devices; None: every CUDA device, or 2 virtual ones.
         seats
             Slots of each device; ``"auto"``: as many as pay.
+        names
+            The devices by name, instead of `n_slots`.
         own_workers
             Workers of a cluster of our own, None on another one.
 
@@ -102,10 +111,20 @@ class ClientLink:
         """
         n_nodes = own_workers or max(1, len(self.client.ncores()))
         pool = self._install.install(
-            self.client, n_slots=n_slots, seats=seats, n_nodes=n_nodes, own_cluster=own_workers is not None
+            self.client,
+            n_slots=n_slots,
+            seats=seats,
+            names=names,
+            n_nodes=n_nodes,
+            own_cluster=own_workers is not None,
         )
         self._epoch = int(pool.epoch)
         return pool
+
+    def same_devices(self, names: Sequence[str]) -> bool:
+        """Return whether the pool's devices are those of some names; raise ConfigError for names that mean none."""
+        with self._connected():
+            return bool(self._install.same_devices(self.client, names))
 
     def probe_env(self, env: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the spaces of an environment, as a node of the cluster sees them."""

@@ -1,5 +1,6 @@
 """What does a person see of the pool behind a fleet?  Its devices and slots, in words and as facts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from drlnb.fleet.link import ClientLink
@@ -36,11 +37,18 @@ class Pooled:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What a run remembers of its pool: ``n_slots`` devices, their ``seats``, ``n_workers``."""
-        seats = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
-        return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **seats}
+        """What a run remembers of its pool: ``n_slots`` devices, their ``slots`` if named, ``seats``, ``n_workers``."""
+        more = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
+        more |= {"slots": list(self.pool.names)} if self.pool.names else {}
+        return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **more}
 
     @property
     def n_devices(self) -> int:
         """How many devices carry the slots: as many as these, if each has one seat."""
         return int(self.pool.n_devices)
+
+    def _has(self, slots: int | str | Sequence[str]) -> bool:
+        """Whether the pool's devices are these; raise ConfigError for names that mean none."""
+        if isinstance(slots, list | tuple):
+            return self._link.same_devices(slots)
+        return slots in ("auto", self.pool.n_devices)

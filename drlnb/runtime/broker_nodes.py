@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
 from drlnb.planning.seat_rules import SeatsSettings, n_seats_problem, virtual_limit
 from drlnb.records import leasing, placement
+from drlnb.records.errors import ConfigError
 from drlnb.runtime.protocol import SEATS, refused
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ class Nodes:
         self.opened = False
         #: What was asked for when it was opened.
         self.n_devices = 0
+        self.names: tuple[str, ...] = ()
         self.seats: int | str = 1
+        #: Names of the devices that carry the slots.
+        self.devices: frozenset[str] = frozenset()
         self.notices: list[str] = []
         self._changed = asyncio.Event()
 
@@ -42,6 +47,7 @@ class Nodes:
             "drlnb_slot_down": self.slot_down,
             "drlnb_nodes": self.nodes,
             "drlnb_open_slots": self.open_slots,
+            "drlnb_same_devices": self.same_devices,
             "drlnb_probe": self.probe,
         }
 
@@ -142,81 +148,135 @@ class Nodes:
                 break
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
         pool = {"opened": self.opened, "notices": self.notices, "n_devices": self.n_devices, "seats": self.seats}
+        pool["names"] = self.names
         return {"nodes": list(self.rows.values()), "slots": slots, **pool}
 
-    async def open_slots(self, n_slots: int | None, seats: int | str = 1) -> dict[str, Any]:
-        """Decide once which slots the pool has, and have their executors started."""
-        if self.opened:
-            return self._as_opened(n_slots, seats)
-        cuda = [(node, device) for node, row in sorted(self.rows.items()) for device in row["devices"]]
-        cuda = list({device["uuid"]: (node, device) for node, device in reversed(cuda)}.values())[::-1]
-        n_cpus = sum({row["host"]: row["n_cpus"] for row in self.rows.values()}.values())
+    async def open_slots(self, n_slots: int | None, seats: int | str = 1, names: Sequence[str] = ()) -> dict[str, Any]:
+        """Decide once which slots the pool has, and have their executors started.
+
+        Parameters
+        ----------
+        n_slots
+            How many devices; None: every CUDA device, or 2 virtual ones.
+        seats
+            Slots of each device.
+        names
+            The devices by name, instead of `n_slots`; empty: no names.
+        """
+        try:
+            named = named_devices(names, self._there()) if names else ()
+            if self.opened:
+                self._check_opened(n_slots, seats, named)
+                return {"ok": True}
+            devices = named or self._first_devices(n_slots)
+            virtual = devices[0].seen.startswith("cpu:")
+            limits = self._limits(devices, virtual=virtual)
+            if problem := n_seats_problem(seats) or _too_many(seats, limits):
+                raise ConfigError(problem)
+        except ConfigError as error:
+            return refused("ConfigError", str(error))
+        self._give_seats(devices, seats)
+        self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
+        self.devices = frozenset(device.name for device in devices)
+        if virtual and not named:
+            self._note_virtual(len(devices), seats)
+        for node, given in self.given.items():
+            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=list(given.values()))
+        if seats == "auto":
+            rows = [(device.node, device.name, device.seen) for device in devices]
+            self.broker.scheduler.plugins[SEATS].open(rows, limits)
+        return {"ok": True}
+
+    async def same_devices(self, names: Sequence[str]) -> dict[str, Any]:
+        """Say whether the pool's devices are those of some names; refuse names that mean none."""
+        try:
+            named = named_devices(names, self._there())
+        except ConfigError as error:
+            return refused("ConfigError", str(error))
+        return {"same": {device.name for device in named} == self.devices}
+
+    def _there(self) -> list[NodeDevices]:
+        """Return what the nodes have, in their order."""
+        return [
+            NodeDevices(
+                node=node,
+                host=row["host"],
+                n_cpus=row["n_cpus"],
+                cuda=tuple((device["index"], device["uuid"]) for device in row["devices"]),
+                why_no_cuda=row["why_no_cuda"],
+            )
+            for node, row in sorted(self.rows.items())
+        ]
+
+    def _first_devices(self, n_slots: int | None) -> tuple[Device, ...]:
+        """Return the first CUDA devices, or virtual ones where there are none."""
+        there = self._there()
+        seen: dict[str, Device] = {}
+        for node in there:
+            for index, uuid in node.cuda:
+                seen.setdefault(uuid, Device(node=node.node, name=f"{node.node}/gpu{index}", seen=f"cuda:{uuid}"))
+        cuda = tuple(seen.values())
+        n_cpus = sum({node.host: node.n_cpus for node in there}.values())
         most = len(cuda) or n_cpus
         wanted = n_slots if n_slots is not None else (len(cuda) or min(DEFAULT_VIRTUAL_SLOTS, n_cpus))
         if wanted > most:
             what = "CUDA devices" if cuda else "CPU cores for virtual slots"
-            return refused("ConfigError", f"--gpus {wanted}: the cluster has {most} {what}")
-        if cuda:
-            devices = [(node, f"{node}/gpu{row['index']}", f"cuda:{row['uuid']}") for node, row in cuda[:wanted]]
-        else:
-            devices = self._virtual(wanted)
-        limits = self._limits(devices, virtual=not cuda)
-        if problem := n_seats_problem(seats) or _too_many(seats, limits):
-            return refused("ConfigError", problem)
-        self._give_seats(devices, seats)
-        self.opened, self.n_devices, self.seats = True, wanted, seats
-        if not cuda:
-            self._note_virtual(wanted, seats)
-        for node, given in self.given.items():
-            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=list(given.values()))
-        if seats == "auto":
-            self.broker.scheduler.plugins[SEATS].open(devices, limits)
-        return {"ok": True}
+            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {what}")
+        return cuda[:wanted] or self._virtual(wanted)
 
-    def _as_opened(self, n_slots: int | None, seats: int | str) -> dict[str, Any]:
-        """Refuse what this pool is not; somebody who names no numbers takes it as it is."""
+    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device]) -> None:
+        """Refuse what this pool is not; somebody who names no numbers takes it as it is.
+
+        Raises
+        ------
+        ConfigError
+            If other devices or seats are asked for.
+        """
+        if named and {device.name for device in named} != self.devices:
+            asked = ", ".join(device.name for device in named)
+            raise ConfigError(
+                f"this cluster's pool has {', '.join(sorted(self.devices))} already; slots asks for {asked}"
+            )
         if n_slots not in (None, self.n_devices):
             what = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
-            return refused(
-                "ConfigError",
-                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another",
+            raise ConfigError(
+                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another"
             )
         if seats not in (1, self.seats):
-            return refused(
-                "ConfigError",
+            raise ConfigError(
                 n_seats_problem(seats)
-                or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another",
+                or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another"
             )
-        return {"ok": True}
 
-    def _virtual(self, n_devices: int) -> list[tuple[str, str, str]]:
-        """Spread virtual devices over the nodes: (node, name, device) of each."""
+    def _virtual(self, n_devices: int) -> tuple[Device, ...]:
+        """Spread virtual devices over the nodes."""
         here = dict.fromkeys(sorted(self.rows), 0)
         devices = []
         for _ in range(n_devices):
             node = min(here, key=lambda name: (here[name], name))
-            devices.append((node, f"{node}/cpu{here[node]}", f"cpu:{here[node]}"))
+            devices.append(Device(node=node, name=f"{node}/cpu{here[node]}", seen=f"cpu:{here[node]}"))
             here[node] += 1
-        return devices
+        return tuple(devices)
 
-    def _limits(self, devices: list[tuple[str, str, str]], *, virtual: bool) -> dict[str, tuple[int, str]]:
+    def _limits(self, devices: Sequence[Device], *, virtual: bool) -> dict[str, tuple[int, str]]:
         """Return the most seats of each device by its name, and why no more."""
         n_most = SeatsSettings().n_most
         if not virtual:
-            return {name: (n_most, f"at most {n_most} seats") for _, name, _ in devices}
+            return {device.name: (n_most, f"at most {n_most} seats") for device in devices}
         hosts = {node: row["host"] for node, row in self.rows.items()}
-        n_on = Counter(hosts[node] for node, _, _ in devices)
+        n_on = Counter(hosts[device.node] for device in devices)
         n_cpus = {row["host"]: row["n_cpus"] for row in self.rows.values()}
-        return {name: virtual_limit(n_cpus[hosts[node]], n_on[hosts[node]], n_most) for node, name, _ in devices}
+        on = {device.name: hosts[device.node] for device in devices}
+        return {name: virtual_limit(n_cpus[host], n_on[host], n_most) for name, host in on.items()}
 
-    def _give_seats(self, devices: list[tuple[str, str, str]], seats: int | str) -> None:
+    def _give_seats(self, devices: Sequence[Device], seats: int | str) -> None:
         """Make the slots: one per device, named as it, or one per seat with its number behind."""
-        for node, name, device in devices:
+        for device in devices:
             if seats == 1:
-                self.give(node, name, device if device.startswith("cuda") else "cpu")
+                self.give(device.node, device.name, device.seen if device.seen.startswith("cuda:") else "cpu")
             else:
                 for seat in range(1 if seats == "auto" else int(seats)):
-                    self.give(node, f"{name}/{seat}", device)
+                    self.give(device.node, f"{device.name}/{seat}", device.seen)
 
     def _note_virtual(self, n_devices: int, seats: int | str) -> None:
         why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))

@@ -73,6 +73,8 @@ class Pool:
     n_devices: int
     #: Slots of each device, or ``auto``.
     seats: int | str
+    #: What its devices were named by; empty if they were not.
+    names: tuple[str, ...] = ()
 
 
 def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
@@ -127,6 +129,7 @@ def install(
     *,
     n_slots: int | None,
     seats: int | str = 1,
+    names: Sequence[str] = (),
     n_nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
     own_cluster: bool = False,
@@ -141,6 +144,8 @@ def install(
         CUDA devices, or virtual ones where there are none; ``None``: every device, or 2 virtual ones.
     seats
         Slots of each device: concurrent leases, each with an executor of its own; ``"auto"``: as many as pay.
+    names
+        The devices by name instead of `n_slots`, as :func:`drlnb.planning.placement.devices.named_devices` reads them.
     n_nodes
         Agents to wait for.
     settings
@@ -172,7 +177,7 @@ def install(
     found = _wait_for_nodes(client, n_nodes)
     if len(found["nodes"]) < n_nodes:
         raise errors.PeerError("cluster", f"{len(found['nodes'])} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
-    _ask(client, "drlnb_open_slots", n_slots=n_slots, seats=seats, timeout_s=30.0)
+    _ask(client, "drlnb_open_slots", n_slots=n_slots, seats=seats, names=list(names), timeout_s=30.0)
     return _pool(_ask(client, "drlnb_nodes"), hello["epoch"])
 
 
@@ -194,7 +199,19 @@ def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
         notices=tuple(found["notices"]),
         n_devices=found["n_devices"],
         seats=found["seats"],
+        names=tuple(found["names"]),
     )
+
+
+def same_devices(client: Client, names: Sequence[str]) -> bool:
+    """Return whether the devices of a pool that is open are those of some names.
+
+    Raises
+    ------
+    ConfigError
+        If a name means no device; the message lists what there is.
+    """
+    return bool(_ask(client, "drlnb_same_devices", names=list(names))["same"])
 
 
 def probe_env(client: Client, env: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,20 @@ def test_version_and_help_exit_with_0(capsys):
          "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, bench, lab, doctor"),
         (["train"], "the following arguments are required: ENV (see: drlnb train --help)"),
         (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean --gpus? (see: drlnb train --help)"),
-        (["train", "A", "--gpus=0"], "argument --gpus: must be a whole number >= 1, got '0' (see: drlnb train --help)"),
+        (["train", "A", "--gpus=0"],
+         "argument --gpus: must be a whole number >= 1, or devices such as cuda:0,cuda:2; got '0' "
+         "(see: drlnb train --help)"),
+        (["train", "A", "--gpus", "0,2"],
+         "argument --gpus: must be a whole number >= 1, or devices such as cuda:0,cuda:2; got '0,2' "
+         "(see: drlnb train --help)"),
+        (["train", "A", "--gpus", "cuda:0,cuda:0"],
+         "argument --gpus: names cuda:0 twice (see: drlnb train --help)"),
+        (["train", "A", "--gpus", "cuda:0,"],
+         "argument --gpus: lists devices as 'cuda:0', 'GPU-<uuid>', 'cpu:0' or 'NODE/gpu0', got '' "
+         "(see: drlnb train --help)"),
+        (["resume", "A", "--gpus", "cpu:1,cuda:0"],
+         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind "
+         "(see: drlnb resume --help)"),
         (["train", "A", "--algo", "pppo"], "unknown --algo 'pppo'; did you mean ppo?"),
         (["train", "A", "--hyper", "B"], "--hyper takes KEY=VALUE, got 'B' (name environments before --hyper)"),
         (["train", "A", "--hyper", "seed=3"], "seed is not a hyper-parameter; give it as --seed"),

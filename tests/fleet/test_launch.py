@@ -87,7 +87,7 @@ def test_a_run_that_goes_on_keeps_its_id_and_counts_its_attempts(link, start, tm
 @pytest.mark.parametrize("slots", [0, -1, True, "all", 1.5])
 def test_slots_are_auto_or_a_count(slots):
     """Refused before anything is started."""
-    with pytest.raises(ConfigError, match=f"slots must be 'auto' or a whole number >= 1, got {slots!r}"):
+    with pytest.raises(ConfigError, match=f"slots must be 'auto', a whole number >= 1 or a list .*, got {slots!r}"):
         Fleet(slots=slots)
 
 

@@ -36,11 +36,20 @@ class Handle:
 
 
 class SettingLink(FakeLink):
-    def open_pool(self, n_slots, seats=1, own_workers=None):
-        n_devices = n_slots or 2
+    named = ()
+
+    def open_pool(self, n_slots, seats=1, names=(), own_workers=None):
+        self.named, n_devices = tuple(names), n_slots or len(names) or 2
         n_here = 1 if seats == "auto" else seats
         slots = ("s",) * (n_devices * n_here)
-        return SimpleNamespace(slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats)
+        return SimpleNamespace(
+            slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats, names=tuple(names)
+        )
+
+    def same_devices(self, names):
+        if "cpu:9" in names:
+            raise ConfigError("no device cpu:9: this cluster has cpu:0, cpu:1")
+        return set(names) == set(self.named)
 
     def set(self, run_id, key, value, *, task=None):
         self.asked.append(("set", key, value, task))
@@ -96,6 +105,31 @@ def test_a_fleet_that_trains_is_not_replaced(own):
     fleet.train([task()])
     with pytest.raises(ConfigError, match=r"a fleet with 1 slots is training in this notebook; close it first"):
         Fleet(slots=3)
+
+
+def test_a_fleet_of_named_devices_is_used_again(own):
+    """The same devices in any order are the same fleet, and what a run remembers; others are another fleet."""
+    fleet = Fleet(slots=["cpu:0", "cpu:1"])
+    assert Fleet(slots=["cpu:1", "cpu:0"]) is fleet
+    assert Fleet() is fleet
+    assert fleet.shape["slots"] == ["cpu:0", "cpu:1"]
+    other = Fleet(slots=["cpu:1"])
+    assert (fleet.closed, other.n_devices) == (True, 1)
+
+
+def test_wrong_devices_close_no_fleet(own):
+    """A list that is wrong, or names what is not there, is refused while the idle fleet stays as it is."""
+    fleet = Fleet(slots=1)
+    for slots, line in (
+        ([], "slots is an empty list"),
+        (["cpu:0", "cuda:0"], "slots mixes"),
+        (["cpu:9"], "no device cpu:9: this cluster has cpu:0, cpu:1"),
+        (0, "slots must be"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            Fleet(slots=slots)
+    assert (fleet.closed, len(own)) == (False, 1)
+    assert Fleet(slots=1) is fleet
 
 
 def test_in_a_script_every_fleet_is_a_new_one(own, monkeypatch):

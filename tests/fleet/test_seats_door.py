@@ -21,9 +21,9 @@ def test_a_wrong_number_of_seats_starts_nothing(monkeypatch, seats):
 
 def test_other_numbers_are_checked_as_before():
     """`slots` and `n_workers` are whole numbers from 1 on; slots may be auto."""
-    assert check_pool(None, "auto", 1) is None
-    assert check_pool(2, 3, "auto") == 3
-    with pytest.raises(ConfigError, match=r"slots must be 'auto' or a whole number >= 1, got 0"):
+    assert check_pool(None, "auto", 1) == (None, ())
+    assert check_pool(2, 3, "auto") == (3, ())
+    with pytest.raises(ConfigError, match=r"slots must be 'auto', a whole number >= 1 or a list .*, got 0"):
         check_pool(None, 0, 1)
     with pytest.raises(ConfigError, match=r"n_workers must be a whole number >= 1, got True"):
         check_pool(True, 1, 1)

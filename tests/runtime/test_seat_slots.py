@@ -32,8 +32,8 @@ def _nodes(*rows):
     return nodes
 
 
-def _open(nodes, n_slots, seats=1):
-    return asyncio.run(nodes.open_slots(n_slots, seats))
+def _open(nodes, n_slots, seats=1, names=()):
+    return asyncio.run(nodes.open_slots(n_slots, seats, names))
 
 
 def _given(nodes):
@@ -128,3 +128,59 @@ def test_a_slot_that_is_closed_goes_on_with_its_epoch():
     assert list(_given(nodes)) == ["0/cpu0/0"]
     nodes.give("0", "0/cpu0/1", "cpu:0", epoch=row["epoch"])
     assert nodes.given["0"]["0/cpu0/1"] == {"slot": "0/cpu0/1", "device": "cpu:0", "up": False, "epoch": 7}
+
+
+def test_named_devices_are_those_that_are_opened():
+    """cuda:1 and its slot's name; with seats, each device has them; the second GPU alone keeps its number."""
+    both = [GPU, {"uuid": "GPU-2", "index": 1, "name": "x"}]
+    nodes = _nodes({"devices": both})
+    assert _open(nodes, None, names=["cuda:1"]) == {"ok": True}
+    assert _given(nodes) == {"0/gpu1": "cuda:GPU-2"}
+    assert (nodes.n_devices, nodes.notices) == (1, [])
+    seats = _nodes({"devices": both})
+    _open(seats, None, 2, ["GPU-2", "0/gpu0"])
+    assert _given(seats) == {
+        "0/gpu1/0": "cuda:GPU-2", "0/gpu1/1": "cuda:GPU-2", "0/gpu0/0": "cuda:GPU-1", "0/gpu0/1": "cuda:GPU-1",
+    }  # fmt: skip
+    virtual = _nodes({"devices": both})
+    _open(virtual, None, names=["cpu:3"])
+    assert _given(virtual) == {"0/cpu3": "cpu"}
+
+
+def test_workers_of_one_machine_open_a_card_once():
+    """Two workers see the same two cards: two slots, both on the first worker."""
+    both = [GPU, {"uuid": "GPU-2", "index": 1, "name": "x"}]
+    nodes = _nodes({"devices": both}, {"devices": both})
+    assert _open(nodes, None) == {"ok": True}
+    assert _given(nodes) == {"0/gpu0": "cuda:GPU-1", "0/gpu1": "cuda:GPU-2"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["cuda:7"], "no device cuda:7: this cluster has cuda:0"),
+        (["cuda:0", "0/gpu0"], "slots names one device twice: 0/gpu0 is cuda:0"),
+        (["cuda:0", "cpu:0"], "slots mixes CUDA devices (cuda:0) with virtual ones (cpu:0): name one kind"),
+    ],
+)
+def test_names_that_mean_nothing_open_nothing(names, message):
+    """Refused in one line; the next request may be a good one, and an open pool is asked the same way."""
+    nodes = _nodes({"devices": [GPU]})
+    assert _open(nodes, None, names=names) == {"error": "ConfigError", "message": message}
+    assert (nodes.given, nodes.opened, nodes.broker.asked) == ({}, False, [])
+    assert _open(nodes, None, names=["cuda:0"]) == {"ok": True}
+    assert _open(nodes, None, names=names)["message"] == message
+    assert asyncio.run(nodes.same_devices(names))["message"] == message
+
+
+def test_a_pool_of_named_devices_is_what_it_was_opened_as():
+    """The same devices by other names are the same; other ones are told what there is."""
+    nodes = _nodes()
+    _open(nodes, None, names=["cpu:1", "cpu:0"])
+    assert _open(nodes, None, names=["0/cpu0", "0/cpu1"]) == _open(nodes, 2) == _open(nodes, None) == {"ok": True}
+    assert _open(nodes, None, names=["cpu:0"])["message"] == (
+        "this cluster's pool has 0/cpu0, 0/cpu1 already; slots asks for 0/cpu0"
+    )
+    assert asyncio.run(nodes.same_devices(["0/cpu1", "cpu:0"])) == {"same": True}
+    assert asyncio.run(nodes.same_devices(["cpu:1"])) == {"same": False}
+    assert asyncio.run(nodes.nodes())["names"] == ("cpu:1", "cpu:0")
