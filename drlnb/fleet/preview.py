@@ -1,6 +1,11 @@
-"""What would come of a change before it is made?  The run's own durations, played once more on the virtual clock."""
+"""What would come of a change before it is made?  The run's own durations and events, played once more.
+
+Leasing in a closed loop: every later wait depends on every earlier one, so whole tasks run on the virtual clock.
+Warm-up in an open loop: the events of the run are decided again, and starts are held against the recorded gaps.
+"""
 
 import difflib
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from statistics import fmean
@@ -8,21 +13,28 @@ from typing import Any
 
 from drlnb.fleet.planners import planner_names
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.errors import ConfigError
+from drlnb.planning.live_settings import setting_problem
+from drlnb.planning.warmup import WarmupSettings
+from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
-from drlnb.sim.recorded import Load, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.records.units import said_s
+from drlnb.sim.recorded import Load, load_of, newest_attempts, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded_starts import PlannedRound, RecordedStarts
 
-__all__ = ["PREVIEWED", "Preview", "preview"]
+__all__ = ["PREVIEWED", "LoadPreview", "Preview", "StartsPreview", "preview"]
 
 #: Rounds of all tasks that one simulation plays at most: about a second of this machine's time.
 _ROUNDS = 600
 #: Rounds of the slowest task that it plays at least.
 _FEWEST = 8
-#: Keys whose change is tried out: closed loop, since every later wait depends on every earlier one.
+#: Keys of warm-up: each task's own.
+_OF_STARTS = tuple(f"warmup.{field.name}" for field in fields(WarmupSettings))
+#: Keys whose change is tried out.
 PREVIEWED = (
     "leasing.hold",
     "slots",
     *(f"leasing.{field.name}" for field in fields(LeasingSettings) if field.name != "hold"),
+    *_OF_STARTS,
 )
 #: (what holds now, key, value, tasks that are meant) -> what holds then.
 _Change = Callable[[Mapping[str, Any], str, Any, Collection[str]], dict[str, Any]]
@@ -32,16 +44,30 @@ _MOST_SLOTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a change would come to, beside what was recorded; nothing has been changed.
-
-    `now` and `then` are simulated with the durations that the journal holds, before and after the change, so their
-    ratio is what the change does; :attr:`calibration_frac` tells how far simulation and record differ as things are.
-    """
+    """What a change would come to, beside what was recorded; nothing has been changed."""
 
     key: str
     value: Any
     #: None: all tasks.
     task: str | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the figures as rows of a table: recorded, now and then."""
+        raise NotImplementedError
+
+    def _if(self) -> str:
+        whom = f" for {self.task}" if self.task else ""
+        return f"if {self.key} were {self.value!r}{whom}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LoadPreview(Preview):
+    """What a change of leasing would come to.
+
+    `now` and `then` are simulated with the durations that the journal holds, before and after the change, so their
+    ratio is what the change does; :attr:`calibration_frac` tells how far simulation and record differ as things are.
+    """
+
     recorded: Load
     now: Load
     then: Load
@@ -61,7 +87,7 @@ class Preview:
         """Relative error of the simulation as things are: ``round_s`` (mean over tasks), ``wait_s``, ``held_frac``."""
 
         def error(simulated: float, recorded: float) -> float:
-            return simulated / recorded - 1.0 if recorded else float("nan")
+            return simulated / recorded - 1.0 if recorded else math.nan
 
         def mean(of: Mapping[str, float]) -> float:
             return fmean(of.values())
@@ -88,9 +114,8 @@ class Preview:
         ]
 
     def __repr__(self) -> str:
-        whom = f" for {self.task}" if self.task else ""
         text = (
-            f"if {self.key} were {self.value!r}{whom}: {self.speedup:.2f} x the rounds per second, "
+            f"{self._if()}: {self.speedup:.2f} x the rounds per second, "
             f"slots held {self.now.held_frac:.0%} -> {self.then.held_frac:.0%} (simulated on "
             f"{self.recorded.window_s:.3g} s of this run; as things are, its rounds come out "
             f"{self.calibration_frac['round_s']:+.0%})"
@@ -101,6 +126,95 @@ class Preview:
             for row in self.rows()
         ]
         return "\n".join([text, *lines])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StartsPreview(Preview):
+    """What a change of warm-up would come to: the recorded events, decided again before and after the change.
+
+    Times are in seconds, means over the rounds of a task whose outcome is known before and after.  Gaps stay as they
+    were recorded, whatever other starts would have made of them.
+    """
+
+    #: Task -> its rounds.
+    now: Mapping[str, tuple[PlannedRound, ...]]
+    then: Mapping[str, tuple[PlannedRound, ...]]
+    #: Task -> round -> wait and idle time that were measured.
+    recorded: Mapping[str, Mapping[int, tuple[float, float]]]
+
+    @property
+    def wait_s(self) -> Mapping[str, tuple[float, float]]:
+        """Mean wait of a round for its last collector, by task: before, after."""
+        return {name: self._means(name, "wait_s") for name in self.now}
+
+    @property
+    def idle_s(self) -> Mapping[str, tuple[float, float]]:
+        """Mean time per round that a collector is ready too early, by task: before, after."""
+        return {name: self._means(name, "idle_s") for name in self.now}
+
+    @property
+    def calibration_s(self) -> Mapping[str, tuple[float, float]]:
+        """By how many seconds wait and idle time, decided again as things are, miss what was measured; by task.
+
+        NaN where nothing was measured, because nothing was started between rounds.
+        """
+
+        def error(name: str, place: int, what: str) -> float:
+            measured = self.recorded[name]
+            misses = [
+                getattr(one, what) - measured[one.round][place]
+                for one in self.now[name]
+                if one.round in measured and one.wait_s is not None
+            ]
+            return fmean(misses) if misses else math.nan
+
+        return {name: (error(name, 0, "wait_s"), error(name, 1, "idle_s")) for name in self.now}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per task and round: what was planned and is, and what that comes to, in seconds."""
+        found = []
+        for name in sorted(self.now):
+            for now, then in zip(self.now[name], self.then[name], strict=True):
+                measured = self.recorded[name].get(now.round, (None, None))
+                row: dict[str, Any] = {"task": name, "round": now.round}
+                for what in ("action", "start_after_s", "lead_s", "reason"):
+                    row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
+                for place, what in enumerate(("wait_s", "idle_s")):
+                    row |= {f"{what} recorded": measured[place]}
+                    row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
+                found.append(row)
+        return found
+
+    def __repr__(self) -> str:
+        n = sum(len(rounds) for rounds in self.now.values())
+        lines = [f"{self._if()} ({n} recorded rounds decided again; their gaps stay as they were):"]
+        for name in sorted(self.now):
+            (wait, wait_then), (idle, idle_then) = self.wait_s[name], self.idle_s[name]
+            miss = self.calibration_s[name][0]
+            as_is = "" if math.isnan(miss) else f"; as things are, waits come out {said_s(miss, 2)} off"
+            lines.append(
+                f"  {name}: rounds wait {said_s(wait)} -> {said_s(wait_then)} for their last collector, collectors "
+                f"idle {said_s(idle)} -> {said_s(idle_then)}{as_is}"
+            )
+            now, then = self.now[name][-1], self.then[name][-1]
+            lines.append(f"    round {then.round}: {_choice(now)} -> {_choice(then)}: {then.reason}")
+        return "\n".join(lines)
+
+    def _means(self, name: str, what: str) -> tuple[float, float]:
+        known = [
+            (getattr(now, what), getattr(then, what))
+            for now, then in zip(self.now[name], self.then[name], strict=True)
+            if now.wait_s is not None and then.wait_s is not None
+        ]
+        if not known:
+            return math.nan, math.nan
+        return fmean(now for now, _ in known), fmean(then for _, then in known)
+
+
+def _choice(planned: PlannedRound) -> str:
+    if planned.start_after_s is None:
+        return planned.action
+    return f"{planned.action} {said_s(planned.start_after_s)} after sending"
 
 
 def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, tasks: Collection[str]) -> Preview:
@@ -117,12 +231,20 @@ def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, 
     tasks
         The tasks that share the pool, at least one.
 
+    Returns
+    -------
+    Preview
+        A :class:`LoadPreview`, or for ``warmup.NAME`` a :class:`StartsPreview`.
+
     Raises
     ------
     ConfigError
-        If the key is unknown, the value wrong, or too little has been recorded yet.
+        If the key is unknown, the value wrong, or too little has been recorded yet: rounds, or starts of the kind that
+        the change asks for.
     """
     _refuse_unknown(key, task, tasks)
+    if key in _OF_STARTS:
+        return _preview_starts(journal, key, value, task, [task] if task else sorted(tasks))
     pools = pools_of(journal)
     if not pools:
         raise ConfigError("the journal of the pool is missing: nothing can be tried out")
@@ -150,7 +272,26 @@ def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, 
         )
     except ValueError as error:
         raise ConfigError(f"{key} cannot be tried out: {error}") from None
-    return Preview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
+    return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
+
+
+def _preview_starts(journal: Journal, key: str, value: Any, task: str | None, meant: Collection[str]) -> StartsPreview:
+    now, then, recorded = {}, {}, {}
+    try:
+        for name, stream in newest_attempts(journal, meant).items():
+            able = bool(stream.header.config.get("can_respawn"))
+            if problem := setting_problem(key, value, can_snapshot=able):
+                raise ConfigError(problem)
+            starts = RecordedStarts(stream)
+            now[name], then[name] = starts.decided(), starts.decided(key, value)
+            if not now[name]:
+                raise ValueError(f"no round of {name} has been sent yet: let it train on")
+            recorded[name] = {k: (one.wait_s, one.idle_s) for k, one in starts.measured.items()}
+    except (InvalidTransition, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{key} cannot be tried out: {str(error).splitlines()[0]}") from None
+    return StartsPreview(key=key, value=value, task=task, now=now, then=then, recorded=recorded)
 
 
 def _refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
@@ -160,7 +301,7 @@ def _refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
         raise ConfigError(f"{key!r} cannot be tried out{hint}; what can: {', '.join(PREVIEWED)}")
     if task is not None and task not in tasks:
         raise ConfigError(f"no task {task!r} in this run; its tasks are {', '.join(sorted(tasks))}")
-    if task is not None and key != "leasing.hold":
+    if task is not None and key != "leasing.hold" and key not in _OF_STARTS:
         raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
 
 

@@ -237,12 +237,14 @@ class Run(RunFaces):
     def preview(self, key: str, value: Any, task: str | None = None) -> Preview:
         """Say what would come of a change, without making it.
 
-        The durations of this run are played once more on a virtual clock, before and after the change.
+        For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
+        For warm-up, its events are decided again: what would have been planned in each round, and what those starts
+        come to against the recorded gaps.
 
         Parameters
         ----------
         key
-            ``leasing.hold``, another setting of leasing, or ``slots``.
+            ``leasing.hold``, another setting of leasing, ``slots``, or ``warmup.NAME``.
         value
             Its new value.
         task
@@ -251,13 +253,16 @@ class Run(RunFaces):
         Returns
         -------
         Preview
-            Rounds and waits of each task before and after; ``speedup``; ``calibration_frac``, by how much the
-            simulation of things as they are misses what was recorded.
+            A figure before and after, :meth:`~drlnb.fleet.preview.Preview.rows` of it, and by how much the telling of
+            things as they are misses what was recorded: for leasing rounds and waits of each task (``speedup``,
+            ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``, ``idle_s``,
+            ``calibration_s``).
 
         Raises
         ------
         ConfigError
-            If the key or task is unknown, the value wrong, or fewer than 5 rounds of a task are recorded.
+            If the key or task is unknown, the value wrong, fewer than 5 rounds of a task are recorded, or no start of
+            the kind that is asked for.
         """
         training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
         return preview(self.journal(), key, value, task, tasks=training)

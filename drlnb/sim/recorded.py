@@ -17,7 +17,16 @@ from drlnb.sim.driver import Clock
 from drlnb.sim.pool import Pool
 from drlnb.sim.task import Task
 
-__all__ = ["Load", "RecordedTask", "load_of", "pools_of", "recorded_tasks", "simulate_recorded", "slots_of"]
+__all__ = [
+    "Load",
+    "RecordedTask",
+    "load_of",
+    "newest_attempts",
+    "pools_of",
+    "recorded_tasks",
+    "simulate_recorded",
+    "slots_of",
+]
 
 #: Fewest finished rounds of a task that can stand for the others.
 _FEWEST = 5
@@ -293,6 +302,21 @@ def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> t
     ValueError
         If a task is not in the journal or off-policy, or fewer than 5 of its rounds can be used.
     """
+    newest = newest_attempts(journal, rounds)
+    rings = sorted(name for name in rounds if newest[name].header.config.get("replay"))
+    if rings:
+        raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
+    return tuple(RecordedTask(newest[name], rounds[name]) for name in sorted(rounds))
+
+
+def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Stream]:
+    """Return the journal of each task's newest attempt.
+
+    Raises
+    ------
+    ValueError
+        If a task is not in the journal.
+    """
     newest: dict[str, tuple[int, Stream]] = {}
     for stream in journal.streams.values():
         if stream.header.machine != "round":
@@ -301,13 +325,10 @@ def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> t
         attempt = max((one.attempt for one in stream.of(words.TaskOpened)), default=0)
         if name not in newest or attempt > newest[name][0]:
             newest[name] = (attempt, stream)
-    missing = sorted(rounds.keys() - newest.keys())
+    missing = sorted(set(tasks) - newest.keys())
     if missing:
         raise ValueError(f"the journal has no task {', '.join(missing)}")
-    rings = sorted(name for name in rounds if newest[name][1].header.config.get("replay"))
-    if rings:
-        raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
-    return tuple(RecordedTask(newest[name][1], rounds[name]) for name in sorted(rounds))
+    return {name: newest[name][1] for name in tasks}
 
 
 def simulate_recorded(

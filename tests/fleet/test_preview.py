@@ -1,10 +1,14 @@
 """What a change would come to: told before it is made, with the error of the telling beside it."""
 
+import re
+
 import pytest
 
 from drlnb.fleet.preview import preview
 from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal, Stream
 from tests.sim.test_recorded import journal_of
+from tests.sim.test_recorded_starts import trained
 
 TASKS = ["sim0", "sim1", "sim2"]
 
@@ -64,3 +68,85 @@ def test_too_little_recorded_is_said():
     """A run that has just begun has nothing to play."""
     with pytest.raises(ConfigError, match=r"slots cannot be tried out: .*fewer than 5 rounds.*let them train on"):
         preview(journal_of("round", n_rounds=3), "slots", 2, tasks=TASKS)
+
+
+# ------------------------------------------------------------------ warm-up
+@pytest.fixture(scope="module")
+def ended():
+    """Return the journal of a task whose collectors are started at the arrival of the parameters."""
+    return Journal(streams={"task-sim0-a1": trained(planner="cold")})
+
+
+def test_other_starts_are_told_round_by_round(ended):
+    """Plans and outcomes, recorded, now and then: cold waits for a start in each round, saa plans from the tenth on."""
+    found = preview(ended, "warmup.planner", "saa", tasks=["sim0"])
+    rows = found.rows()
+    assert [row["round"] for row in rows] == list(range(1, 31))
+    assert {row["action now"] for row in rows} == {"cold"}
+    assert {row["action then"] for row in rows[9:-1]} == {"start"}
+    assert all(row["start_after_s then"] > 1.0 and row["lead_s then"] > 0.0 for row in rows[9:-1])
+    assert all(row["wait_s now"] == pytest.approx(row["wait_s recorded"], abs=1e-5) for row in rows[:-1])
+    (before, after), (idle_before, idle_after) = found.wait_s["sim0"], found.idle_s["sim0"]
+    assert before == pytest.approx(0.5, rel=0.1)
+    assert after < 0.6 * before
+    assert idle_before == 0.0 < idle_after
+    assert found.calibration_s["sim0"] == pytest.approx((0.0, 0.0), abs=1e-5)
+
+
+def test_what_starts_come_to_is_said_before_and_after(ended):
+    """A headline, and two lines per task: waits and idle times, then the newest choice with its reason."""
+    lines = repr(preview(ended, "warmup.planner", "keep", "sim0", tasks=["sim0"])).splitlines()
+    assert lines[0] == (
+        "if warmup.planner were 'keep' for sim0 (30 recorded rounds decided again; their gaps stay as they were):"
+    )
+    assert re.match(
+        r"  sim0: rounds wait \d{3} ms -> 0 s for their last collector, collectors idle 0 s -> \d", lines[1]
+    )
+    assert lines[1].endswith(" off")
+    assert lines[2] == "    round 30: cold -> keep: collectors are never stopped"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("warmup.rho", 10.0, None),
+        ("warmup.kappa", 2.0, None),
+        ("warmup.window", 16, None),
+        ("warmup.filter_window", 16, None),
+        ("warmup.min_rounds", 4, None),
+        ("warmup.n_candidates", 5, None),
+        ("warmup.collector_mode", "park", None),
+        ("warmup.collector_mode", "keep", None),
+        ("warmup.start_mode", "zygote", None),
+        ("warmup.start_mode", "spawn", "warmup.start_mode cannot be tried out: no start by spawn on node n0 is in"),
+        ("warmup.window", 4, "warmup.window: min_rounds must be <= window and filter_window (4), got 8"),
+        ("warmup.rho", -1, "warmup.rho: rho must be a finite number > 0, got -1"),
+        ("warmup.rha", 1, "'warmup.rha' cannot be tried out; did you mean 'warmup.rho'?"),
+    ],
+)
+def test_every_key_of_warm_up_can_be_tried_out(ended, key, value, said):
+    """A figure for each round, or one clear line."""
+    if said is None:
+        assert len(preview(ended, key, value, tasks=["sim0"]).rows()) == 30
+        return
+    with pytest.raises(ConfigError) as error:
+        preview(ended, key, value, tasks=["sim0"])
+    assert str(error.value).startswith(said)
+
+
+def test_a_mode_that_the_environments_forbid_is_refused(journal):
+    """Respawn needs environments that can be snapshot; parked ones have no starts to weigh."""
+    with pytest.raises(ConfigError, match="'respawn' needs environments that can be frozen"):
+        preview(journal, "warmup.collector_mode", "respawn", "sim0", tasks=TASKS)
+    found = preview(journal, "warmup.rho", 10.0, tasks=TASKS)
+    assert set(found.wait_s.values()) == {(0.0, 0.0)}
+    assert "parked collectors wake with the parameters: nothing to start" in repr(found)
+    assert "off" not in repr(found), "nothing was measured, so nothing is said of it"
+
+
+def test_a_run_that_has_just_begun_has_nothing_to_tell():
+    """No round has been sent: one line."""
+    stream = trained(planner="cold")
+    short = Stream(header=stream.header, records=stream.records[:3], torn=False, source="here")
+    with pytest.raises(ConfigError, match="no round of sim0 has been sent yet: let it train on"):
+        preview(Journal(streams={"a": short}), "warmup.rho", 10.0, tasks=["sim0"])

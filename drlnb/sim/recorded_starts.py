@@ -1,0 +1,355 @@
+"""When would collectors have started under another setting of warm-up?  A run's own events, decided again: open loop.
+
+The machine hears what it heard in the run, at the same times, with another setting from the beginning on.  Only its
+starts are pretended: each takes what it took in the run, or what a start of its kind (node, start mode, as many at
+once) took there.  What a start comes to is then plain: a collector that is started u seconds after sending and takes S
+is late by ``(u + S - X)+`` and idle for ``(X - u - S)+``, X being the recorded gap until the parameters came.
+
+The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from drlnb.planning.replay import fresh_machine
+from drlnb.planning.round import RoundMachine
+from drlnb.planning.warmup import WarmupMachine
+from drlnb.planning.warmup.history import StartBook
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records.base import Event, Record
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Stream
+from drlnb.records.leasing import RequestRefused
+from drlnb.records.round import ExperienceArrived
+from drlnb.records.warmup import CollectorReady, RevokeStart, StartCollector, WarmupMeasured, WarmupPlanned
+
+__all__ = ["PlannedRound", "RecordedStarts"]
+
+#: Keys that ask for starts of another kind.
+_MODES = ("warmup.collector_mode", "warmup.start_mode")
+_DIGITS = 6
+#: Two times that differ by less are one: each is rounded to microseconds.
+_SAME_S = 2e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """What was planned for the collectors that had sent a round, and what that comes to; times in seconds."""
+
+    round: int
+    #: Of the collector that had sent first: ``cold``, ``start``, ``keep`` or ``end``, by which rule, and why.
+    action: str
+    planner: str
+    reason: str
+    #: Planned start after sending and lead before the arrival that was expected, means over the collectors that have
+    #: them; None: no time was planned.
+    start_after_s: float | None
+    lead_s: float | None
+    #: From the parameters' arrival until the last collector is ready, and mean time that one is ready before; None: the
+    #: round was disturbed, or the journal ends before it does.
+    wait_s: float | None
+    idle_s: float | None
+
+
+class _Hearing(WarmupMachine):
+    """A warm-up machine that notes what it is told."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        #: Name of the method, and what it was called with.
+        self.heard: list[tuple[str, Any]] = []
+
+    def handle(self, event: Event) -> tuple[Record, ...]:
+        """Note and take one event."""
+        self.heard.append(("handle", event))
+        return super().handle(event)
+
+    def drop(self, node: str) -> None:
+        """Note and forget a node's collectors."""
+        self.heard.append(("drop", node))
+        super().drop(node)
+
+    def go_on(self, t: float) -> tuple[Record, ...]:
+        """Note and end a rest."""
+        self.heard.append(("go_on", t))
+        return super().go_on(t)
+
+    def end(self, reason: str) -> tuple[Record, ...]:
+        """Note and end."""
+        self.heard.append(("end", reason))
+        return super().end(reason)
+
+
+class RecordedStarts:
+    """What the warm-up machine of one task has heard, to be decided again.
+
+    Parameters
+    ----------
+    stream
+        The journal of one attempt at a task, or of a warm-up machine alone.
+
+    Raises
+    ------
+    JournalError
+        If its machine cannot be built.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._config: Mapping[str, Any] = stream.header.config
+        self.task = str(self._config["task"])
+        self._snapshot: Mapping[str, Any] | None = stream.header.snapshot
+        self._heard: list[tuple[str, Any]] = []
+        if stream.header.machine == "round":
+            self._hear(stream)
+        else:
+            self._heard = [("handle", event) for event, _ in stream.answers()]
+        self.measured: dict[int, WarmupMeasured] = {one.round - 1: one for one in stream.of(WarmupMeasured)}
+        events = [what for name, what in self._heard if name == "handle"]
+        self._durations = _Durations(one for one in events if isinstance(one, CollectorReady))
+
+    def _hear(self, stream: Stream) -> None:
+        """Let the round machine judge the events again: it tells the warm-up machine what that heard in the run."""
+        machine = fresh_machine(stream.header)
+        assert isinstance(machine, RoundMachine)
+        hearing = _Hearing(machine.warmup.config)
+        self._snapshot = machine.warmup.snapshot()
+        hearing.restore(self._snapshot)
+        self._config, machine.warmup = machine.warmup.config, hearing
+        for event, _ in stream.answers():
+            machine.handle(event)
+        self._heard = hearing.heard
+
+    def decided(self, key: str = "", value: Any = None) -> tuple[PlannedRound, ...]:
+        """Decide again, with one setting as it is given; what a person changed about it in the run is passed over.
+
+        Parameters
+        ----------
+        key
+            ``warmup.NAME``; empty: as it was.
+        value
+            Its value, from the first round on.
+
+        Raises
+        ------
+        ValueError
+            If the task cannot have the value, or asks for starts of a kind of which the journal holds none.
+        """
+        machine = WarmupMachine({**self._config, "plan_errors": True})
+        if self._snapshot is not None:
+            machine.restore(self._snapshot)
+        others = [what for _, what in self._heard if isinstance(what, SettingChanged) and what.key == key]
+        # A start of the mode that holds anyway is what the run had there, however that names it.
+        as_it_was = not others and getattr(machine.settings, key.partition(".")[2], None) == value
+        again = _Again(machine, self._durations, strict=key in _MODES and not as_it_was)
+        if key and self._heard:
+            first = next((what.t for name, what in self._heard if name == "handle"), 0.0)
+            again.change(SettingChanged(t=first, key=key, value=value, task=self.task))
+        for name, what in self._heard:
+            if what not in others:
+                again.tell(name, what)
+        return again.end()
+
+
+class _Durations:
+    """What starts took in the run, in seconds."""
+
+    def __init__(self, events: Iterable[CollectorReady]) -> None:
+        #: (round that it is for, collector) -> the start.
+        self._between: dict[tuple[int, int], CollectorReady] = {}
+        #: Node -> modes of starts between rounds; (node, mode) -> starts.
+        self._modes: dict[str, set[str]] = {}
+        self._known: dict[tuple[str, str], int] = {}
+        self._book = StartBook()
+        warm_t: dict[str, float] = {}
+        for one in events:
+            if one.round:
+                self._between[one.round, one.collector] = one
+                self._modes.setdefault(one.node, set()).add(one.start_mode)
+            # As the machine has it: who waited for the node's zygote to be made is no sample.
+            if one.start_mode != "zygote" or one.t - one.start_s >= warm_t.setdefault(one.node, one.t):
+                self._book.add(one.node, one.start_mode, one.n_starting, one.start_s)
+                self._known[one.node, one.start_mode] = self._known.get((one.node, one.start_mode), 0) + 1
+
+    def of(self, command: StartCollector, mode: str, at_once: int, *, strict: bool) -> tuple[float, int | None, str]:
+        """Return the seconds of a start, how many started at once if it is known, and its mode.
+
+        Raises
+        ------
+        ValueError
+            If there is none of its kind.
+        """
+        same = self._between.get((command.round, command.collector))
+        if same is not None and same.node == command.node and (not strict or same.start_mode == mode):
+            return same.start_s, same.n_starting, same.start_mode
+        others = () if strict else sorted(self._modes.get(command.node, ()))
+        for kind in (mode, *others):
+            samples = self._book.samples(command.node, kind, at_once)
+            if samples:
+                return samples[(command.round * at_once + command.collector) % len(samples)], None, kind
+        known = ", ".join(f"{n} by {kind} on {node}" for (node, kind), n in sorted(self._known.items()))
+        waited = ", but for those that waited for the zygote itself" if mode == "zygote" else ""
+        raise ValueError(
+            f"no start by {mode} on node {command.node} is in the journal{waited}; there are: {known or 'none'}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Start:
+    """A start that was commanded: when it happens, and when it is done."""
+
+    command: StartCollector
+    begins_t: float
+    #: Nothing before it has begun.
+    event: CollectorReady | None = None
+    mode: str = ""
+
+
+class _Again:
+    """A machine that hears a recorded run, with starts of its own."""
+
+    def __init__(self, machine: WarmupMachine, durations: _Durations, *, strict: bool) -> None:
+        self.machine = machine
+        self._durations = durations
+        self._strict = strict
+        #: Collector -> its start; (round, collector) -> when it was ready.
+        self._starts: dict[int, _Start] = {}
+        self._ready_t: dict[tuple[int, int], float] = {}
+        self._plans: dict[int, dict[int, WarmupPlanned]] = {}
+        self._outcomes: dict[int, tuple[float, float] | None] = {}
+        self._trace: RoundTrace | None = None
+
+    def change(self, event: SettingChanged) -> None:
+        """Change a setting before anything else happens.
+
+        Raises
+        ------
+        ValueError
+            If the machine refuses it.
+        """
+        for record in self.machine.handle(event):
+            if isinstance(record, RequestRefused):
+                raise ValueError(record.reason)
+
+    def tell(self, name: str, what: Any) -> None:
+        """Tell the machine what it heard in the run, and first what its own starts have come to until then."""
+        if name != "handle":
+            if name == "drop":
+                self.machine.drop(what)
+            else:
+                self._take(self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.last_t)
+            self._forget()
+            return
+        if isinstance(what, CollectorReady) and what.round:
+            return  # a start of the run; ours are pretended
+        self._until(what.t)
+        if isinstance(what, ExperienceArrived) and (self._trace is None or what.round > self._trace.round):
+            self._close(what.t)
+        self._feed(what)
+        self._forget()
+        self._trace = self.machine.trace
+
+    def end(self) -> tuple[PlannedRound, ...]:
+        """Return what was planned in each round."""
+        self._close(self.machine.last_t)
+        return tuple(self._planned(round_) for round_ in sorted(self._plans))
+
+    # ------------------------------------------------------------------ the machine and its starts
+    def _forget(self) -> None:
+        """Forget starts of collectors that were lost: they are started anew, as they were in the run."""
+        members = self.machine.members
+        self._starts = {i: start for i, start in self._starts.items() if members[i].status != "absent"}
+
+    def _feed(self, event: Event) -> None:
+        self._take(self.machine.handle(event), event.t)
+
+    def _take(self, records: Sequence[Record], t: float) -> None:
+        for record in records:
+            if isinstance(record, WarmupPlanned):
+                self._plans.setdefault(record.round, {}).setdefault(record.collector, record)
+            elif isinstance(record, StartCollector):
+                former = self._starts.get(record.collector)
+                if former is None or former.event is None or former.command.round != record.round:
+                    self._starts[record.collector] = _Start(command=record, begins_t=t + record.after_s)
+            elif isinstance(record, RevokeStart):
+                self._starts.pop(record.collector, None)
+
+    def _until(self, t: float) -> None:
+        """Let starts happen, and be done, up to a time; what follows from a start in the run has that start's time."""
+        by_t = t + _SAME_S
+        while True:
+            begins = [(s.begins_t, 0, i) for i, s in self._starts.items() if s.event is None and s.begins_t <= by_t]
+            done = [(s.event.t, 1, i) for i, s in self._starts.items() if s.event is not None and s.event.t <= by_t]
+            if not begins and not done:
+                return
+            _, is_done, i = min(begins + done)
+            self._done(i, t) if is_done else self._begin(i)
+
+    def _begin(self, i: int) -> None:
+        start, settings = self._starts[i], self.machine.settings
+        mode = settings.start_mode if settings.collector_mode == "respawn" else "park"
+        node = start.command.node
+        at_once = sum(member.node == node for member in self.machine.members)
+        took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)
+        running = 1 + sum(one.event is not None and one.command.node == node for one in self._starts.values())
+        start.event = CollectorReady(
+            t=round(start.begins_t + took_s, _DIGITS),
+            collector=i,
+            node=node,
+            start_s=took_s,
+            n_starting=n_starting or running,
+            start_mode=kind,
+            round=start.command.round,
+        )
+
+    def _done(self, i: int, t: float) -> None:
+        """Tell the machine that a collector is ready, at the latest at `t`."""
+        event = self._starts.pop(i).event
+        assert event is not None
+        self._ready_t[event.round, i] = event.t
+        at = max(self.machine.last_t, min(t, event.t))
+        self._feed(replace(event, t=at))
+
+    # ------------------------------------------------------------------ a round
+    def _close(self, t: float) -> None:
+        """End a round: in the run the next one has begun, so whoever is still starting is ready now."""
+        while self._starts:
+            i = min(self._starts, key=lambda one: self._starts[one].begins_t)
+            if self._starts[i].event is None:
+                self._begin(i)
+            self._done(i, t)
+        trace = self._trace
+        if trace is not None:
+            self._outcomes[trace.round] = self._outcome(trace)
+
+    def _outcome(self, trace: RoundTrace) -> tuple[float, float] | None:
+        """Return wait and idle time of a whole round; who was not stopped, and does not keep its slot, is neither."""
+        if trace.broken or not trace.complete:
+            return None
+        out = [i for i in range(trace.n_workers) if i not in trace.kept and (trace.round + 1, i) not in self._ready_t]
+        if out and self.machine.starts_needed:
+            return None  # taken back, or the task ended
+        early, late = [], [0.0]
+        for i in range(trace.n_workers):
+            ready_t = trace.sent_t[i] if i in trace.kept else self._ready_t.get((trace.round + 1, i))
+            ahead_s = 0.0 if ready_t is None else trace.arrival_t[i] - ready_t
+            early.append(max(0.0, ahead_s))
+            late.append(max(0.0, -ahead_s))
+        return round(max(late), _DIGITS), round(fmean(early), _DIGITS)
+
+    def _planned(self, round_: int) -> PlannedRound:
+        plans = list(self._plans[round_].values())
+        after = [one.start_after_s for one in plans if one.start_after_s is not None]
+        leads = [one.lead_s for one in plans if one.lead_s is not None]
+        wait_s, idle_s = self._outcomes.get(round_) or (None, None)
+        return PlannedRound(
+            round=round_,
+            action=plans[0].action,
+            planner=plans[0].planner,
+            reason=plans[0].reason,
+            start_after_s=fmean(after) if after else None,
+            lead_s=fmean(leads) if leads else None,
+            wait_s=wait_s,
+            idle_s=idle_s,
+        )
