@@ -3,6 +3,7 @@
 from drlnb.planning.distribution import commands
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round_state import RoundState
+from drlnb.planning.warmup.measuring import PARK
 from drlnb.records import batching, distribution, placement, warmup
 from drlnb.records import round as words
 
@@ -35,6 +36,8 @@ class Collecting(RoundState):
         if self.crew.ready(event.collector, event.node, event.round):
             self._warm(event)
             self._go_on()
+        elif event.start_mode == PARK:  # it was up all the time: its wake waits for the parameters alone
+            self._warm(event)
 
     def _collector_lost(self, event: warmup.CollectorLost) -> None:
         pause_s = self.crew.lost(event.collector, event.node)
@@ -145,7 +148,9 @@ class Collecting(RoundState):
             return
         self.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
         self.crew.sent(event.collector)
-        self.progress.collected(event.collector, event.collect_s, event.episodes)
+        self.progress.collected(event.collector, event.queued_s + event.collect_s, event.episodes)
+        if self.config["ends_warmup"] and self._is_last():
+            self.warmup.last(event.round)
         self._warm(event)
         if len(self.arrived) == len(self.crew.members):
             n_samples = sum(batch.n_samples for batch in self.arrived.values())
@@ -154,6 +159,11 @@ class Collecting(RoundState):
             self._draw()
         else:
             self._plan_hold()
+
+    def _is_last(self) -> bool:
+        """Whether the budget is met with the present round."""
+        n_samples = self.config["n_steps"] * self.config["n_envs"]
+        return bool(self.progress.n_timesteps + n_samples >= self.config["total_timesteps"])
 
     def _refusal(self, event: words.ExperienceArrived) -> str:
         version = self.progress.version

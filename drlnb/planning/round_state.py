@@ -35,6 +35,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     },
     "warmup": {},  # settings of warm-up beside the planner's name
     "plan_errors": False,  # a plan of starts tells its standard errors; older journals have none
+    "ends_warmup": False,  # nobody rests after the last round; in older journals everybody does
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
@@ -196,9 +197,9 @@ class RoundState:
         for record in records:
             if isinstance(record, warmup.StopCollector):
                 self.crew.stopped(record.collector)
-            elif isinstance(record, warmup.StartCollector):
+            elif isinstance(record, warmup.StartCollector) and not record.parked:
                 self.crew.starts(record.collector, record.round)
-            elif isinstance(record, warmup.RevokeStart):
+            elif isinstance(record, warmup.RevokeStart) and not record.parked:
                 self.crew.revoked(record.collector)
             self._out.append(record)
 

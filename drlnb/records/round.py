@@ -88,6 +88,13 @@ class ExperienceArrived(Event):
     collect_s: float
     #: Episodes that ended in it: (return, length) of raw rewards.
     episodes: tuple[tuple[float, int], ...]
+    #: Seconds that it waited on its node, from the wake until it had a CPU slot.
+    queued_s: float = 0.0
+    #: CPU slots that its node lends to collectors, and collectors that share them now; 0: it lends none.
+    n_cpu_slots: int = 0
+    n_sharing: int = 0
+    #: It holds its CPU slot until it acts again (mode ``keep``).
+    keeps_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +107,8 @@ class LeaseReceived(Event):
     waited_s: float
     #: Somebody waits for such a slot already.
     demand: bool = False
+    #: Live slots of the pool; 0: not told.
+    n_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ __all__ = [
 class StartCollector(Command):
     """Start the collector's process on a node, `after_s` from now, and make its environments.
 
-    A parked process is not started again: it queues for a CPU slot.  The same (round, collector) once more sets another
-    time as long as nothing has been started for it, and changes nothing after that: never two processes.
+    A parked process is not started again: it asks for a CPU slot of its node.  The same (round, collector) once more
+    sets another time as long as nothing has been started for it, and changes nothing after that: never two processes.
     """
 
     collector: int
@@ -33,6 +33,8 @@ class StartCollector(Command):
     after_s: float
     #: Round whose parameters it is started for; 0: at once, whatever the round (a new or a lost collector).
     round: int = 0
+    #: Its process lives: all that it needs is a CPU slot, ahead of its parameters.
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class RevokeStart(Command):
     node: str
     round: int
     reason: str
+    #: Its process lives on: it leaves the queue for a CPU slot.
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,10 @@ class StopCollector(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkCollector(Command):
-    """Give the CPU slot back; process and environments stay (mode ``park``)."""
+    """Hold no CPU slot until the next wake; process and environments stay (mode ``park``).
+
+    A collector gives its slot back as it sends, without being told; one that has kept it is told so.
+    """
 
     collector: int
     node: str
@@ -65,11 +72,11 @@ class ParkCollector(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorReady(Event):
-    """The process is up and its environments are made."""
+    """The process is up and its environments are made, or (`start_mode` ``park``) it has a CPU slot."""
 
     collector: int
     node: str
-    #: Seconds from the command at the node to ready.
+    #: Seconds from the command at the node to ready, the wait for a CPU slot included.
     start_s: float
     #: Collectors starting on that node at the same time, this one included.
     n_starting: int
@@ -78,6 +85,8 @@ class CollectorReady(Event):
     episodes_lost: int = 0
     #: That of the :class:`StartCollector` which it answers.
     round: int = 0
+    #: Seconds of `start_s` that it waited for a CPU slot.
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ class Master:
     def executor_died(self, token=None):
         return self.feed(words.ExecutorDied, fence=fence(token or self.token), slot="n0/cpu0", reason="signal 9")
 
-    def arrived(self, i, *, round=None, attempt=1, version=None, key=None, collect_s=2.0, episodes=()):
+    def arrived(self, i, *, round=None, attempt=1, version=None, key=None, collect_s=2.0, episodes=(), **queue):
         k = self.version if round is None else round
         return self.feed(
             words.ExperienceArrived,
@@ -142,6 +142,7 @@ class Master:
             key=key or f"r{k}/c{i}",
             collect_s=collect_s,
             episodes=episodes,
+            **queue,
         )
 
     def computed(self, i, *, token=None, elapsed_s=0.5, key=""):

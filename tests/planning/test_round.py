@@ -324,6 +324,7 @@ def test_defaults():
         },
         "warmup": {},
         "plan_errors": False,
+        "ends_warmup": False,
         "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,

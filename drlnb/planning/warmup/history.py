@@ -164,9 +164,9 @@ class History:
             return ""
         former = self.rows[-1].key
         return "; ".join(
-            f"{word} changed from {_shown(former.get(word))} to {_shown(value)}"
+            f"{word} changed from {_shown(former[word])} to {_shown(value)}"
             for word, value in row.key.items()
-            if former.get(word) != value
+            if former.get(word, value) != value
         )
 
 

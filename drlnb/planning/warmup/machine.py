@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drlnb.planning.warmup.measuring import Measuring
 from drlnb.planning.warmup.planning import Planning
 from drlnb.records import distribution, placement
 from drlnb.records import round as words
@@ -24,7 +23,7 @@ from drlnb.records.errors import InvalidTransition
 __all__ = ["WarmupMachine"]
 
 
-class WarmupMachine(Planning, Measuring):
+class WarmupMachine(Planning):
     """The starts of one task's collectors.
 
     Parameters
@@ -32,7 +31,8 @@ class WarmupMachine(Planning, Measuring):
     config
         Plain data: ``task``, ``env_shares`` (environments of each collector), ``settings`` (keys of
         :class:`~drlnb.planning.warmup.settings.WarmupSettings`), ``can_respawn`` (the environments can be snapshot),
-        ``queued`` (a parked collector queues for a CPU slot, so waking it is a start), ``hold`` (the hold planner),
+        ``queued`` (a parked collector waits for a CPU slot, so waking it is a start; without it, where experience
+        tells that more collectors share CPU slots than there are), ``hold`` (the hold planner),
         ``plan_errors`` (plans tell their standard errors, too).
 
     Raises
@@ -98,6 +98,10 @@ class WarmupMachine(Planning, Measuring):
         self._go_on(t)
         self._story.extend(self._out)
         return tuple(self._out)
+
+    def last(self, round_: int) -> None:
+        """Let nobody rest after a round: no other one follows it."""
+        self.last_round = round_
 
     def end(self, reason: str) -> tuple[Record, ...]:
         """Plan no start any more and take back those that are out: no further round will act."""

@@ -7,9 +7,13 @@ from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
 from drlnb.records.distribution import HostCompleted, HostUnreachable
 from drlnb.records.placement import NodeLost
+from drlnb.records.round import ExperienceArrived
 from drlnb.records.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
 
-__all__ = ["Measuring"]
+__all__ = ["PARK", "Measuring"]
+
+#: How a parked collector is started: it is given a CPU slot.
+PARK = "park"
 
 
 class Measuring(WarmupState):
@@ -46,6 +50,7 @@ class Measuring(WarmupState):
         if member.status != "absent" and self.trace is not None:
             self.trace.broken = True
         member.status, member.planned_t, member.due, member.ended = "absent", None, False, False
+        member.parked = False
 
     def _collector_lost(self, event: CollectorLost) -> None:
         """Leave it to who restarts the lost: that start replaces a planned one, so none has to be taken back."""
@@ -59,11 +64,14 @@ class Measuring(WarmupState):
         member = self.members[event.collector]
         if member.node != event.node:
             return
+        if event.start_mode == PARK:
+            self._has_slot(event)
+            return
         is_guide = self._is_guide(event)
         self._unsee()
         started = member.planned_t is not None and member.status in {"resting", "starting"}
         member.status, member.planned_t, member.due, member.mode = "up", None, False, event.start_mode
-        member.ended = False
+        member.ended = member.parked = False
         trace = self.trace
         if trace is None or not started or event.collector in trace.ready_t:
             if is_guide:
@@ -72,7 +80,7 @@ class Measuring(WarmupState):
         trace.ready_t[event.collector], trace.start_s[event.collector] = event.t, event.start_s
         trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
         trace.broken |= not is_guide
-        self._measure()
+        self._measure(trace)
 
     def _is_guide(self, event: CollectorReady) -> bool:
         """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""
@@ -80,20 +88,53 @@ class Measuring(WarmupState):
             return True
         return event.t - event.start_s >= self.warm_t.setdefault(event.node, event.t)
 
-    def _measure(self) -> None:
-        """Once every start of the round is in, tell what they came to and keep them."""
-        trace = self.trace
-        if trace is None or trace.measured or not trace.closed:
+    # ------------------------------------------------------------------ CPU slots
+    def _has_slot(self, event: CollectorReady) -> None:
+        """Note that a parked collector has the CPU slot that was asked for ahead of its parameters."""
+        trace, i = self._trace_before(event.round), event.collector
+        if trace is None or i not in trace.parked or i in trace.ready_t or i in trace.told:
+            return
+        trace.ready_t[i], trace.start_s[i] = event.t, event.start_s
+        member = self.members[i]
+        if trace is self.trace and member.parked:
+            member.status, member.planned_t, member.ended, member.parked = "up", None, False, False
+
+    def _queue_told(self, event: ExperienceArrived) -> None:
+        """Take in what a parked collector waited for its CPU slot after its wake: it says so when it has acted."""
+        trace, i = self._trace_before(event.round), event.collector
+        if trace is None or i not in trace.parked or i not in trace.arrival_t or i in trace.told:
+            return
+        trace.told.append(i)
+        if i not in trace.ready_t:
+            trace.ready_t[i], trace.start_s[i] = trace.arrival_t[i] + event.queued_s, event.queued_s
+        elif event.queued_s > 0.0 and trace.ready_t[i] < trace.arrival_t[i]:
+            # It had a slot ahead, and lost it to somebody who could act.
+            trace.ready_t[i] = trace.arrival_t[i] + event.queued_s
+            trace.start_s[i] += event.queued_s
+        self._measure(trace)
+
+    def _trace_before(self, round_: int) -> RoundTrace | None:
+        """Return the trace of the round after which collectors rested for this one."""
+        return next((one for one in (self.trace, self.former) if one is not None and one.round + 1 == round_), None)
+
+    def _measure(self, trace: RoundTrace) -> None:
+        """Once every start after a round is in, tell what they came to and keep them."""
+        if trace.measured or not trace.closed:
             return
         outcome = trace.outcome()
         if outcome is None:
             return
         trace.measured = True
+        self._unsee()
         self._out.append(outcome)
         row = self.history.rows[-1] if self.history.rows else None
         for i, start_s in trace.start_s.items():
             member = self.members[i]
-            self.starts.add(member.node, member.mode, trace.n_starting[member.node], start_s)
+            if i in trace.parked:
+                n_starting = sum(self.members[other].node == member.node for other in trace.parked)
+                self.starts.add(member.node, PARK, n_starting, start_s)
+            else:
+                self.starts.add(member.node, member.mode, trace.n_starting[member.node], start_s)
             if row is not None and row.round == trace.round:
                 row.start_s[i] = start_s
 
@@ -127,8 +168,11 @@ class Measuring(WarmupState):
         member = self.members[i]
         if member.status != "resting" or self.ended:
             return
-        if not member.ended:
-            member.status = "up"
+        if member.parked and self.resting:
+            assert self.trace is not None
+            self.trace.broken = True
+        if member.parked or not member.ended:  # the wake itself asks for a CPU slot
+            member.status, member.planned_t, member.ended, member.parked = "up", None, False, False
         elif self.resting:
             member.due = True
             assert self.trace is not None
@@ -147,12 +191,17 @@ class Measuring(WarmupState):
             if reason and self.plans_starts:
                 n_kept = len(self.history.rows)
                 self._out.append(WarmupRegimeEnded(round=trace.round, n_kept=n_kept, reason=reason))
-        self._measure()
+        self._measure(trace)
 
     def _key(self) -> dict[str, Any]:
-        return {
+        key: dict[str, Any] = {
             "nodes": tuple(member.node for member in self.members),
             "hold": self.hold,
             "collector_mode": self.settings.collector_mode,
             "start_mode": self.settings.start_mode,
         }
+        if self.n_slots:
+            key["slots"] = self.n_slots
+        if self.queued and self.cpu:
+            key["cpu_slots"] = tuple(self.cpu.get(member.node, (0, 0))[0] for member in self.members)
+        return key

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from drlnb.planning.warmup.measuring import PARK, Measuring
 from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView, planner_named
-from drlnb.planning.warmup.state import WarmupState
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
 from drlnb.records.common import SettingChanged
@@ -21,7 +21,7 @@ _REVISE_FRAC = 0.05
 _DIGITS = 6
 
 
-class Planning(WarmupState):
+class Planning(Measuring):
     """The part of the warm-up machine that plans starts."""
 
     def _experience_arrived(self, event: words.ExperienceArrived) -> None:
@@ -30,23 +30,30 @@ class Planning(WarmupState):
             return
         if trace is not None and (event.round < trace.round or (event.round == trace.round and i in trace.sent_t)):
             return  # an old round's, or told twice
+        if event.n_cpu_slots:
+            self.cpu[self.members[i].node] = (event.n_cpu_slots, event.n_sharing)
+        self._queue_told(event)
         if trace is None or event.round > trace.round:
             trace = self._open_round(event.round)
         trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
-        if self.members[i].status != "absent":  # it has acted
-            self.members[i].status, self.members[i].ended = "up", False
+        if (member := self.members[i]).status != "absent":  # it has acted
+            member.status, member.ended, member.parked, member.planned_t = "up", False, False, None
         if self.ended:
             self._say(i, WarmupPlan(action="end", reason=self.ended), None)
+        elif event.round == self.last_round:
+            self._say(i, WarmupPlan(action="end", reason="no round follows this one: nobody rests"), None)
         elif self.members[i].status == "absent":
             trace.broken = True
             self._say(i, WarmupPlan(action="cold", reason="its process was lost and is started anew at once"), None)
         else:
-            self._rest(i, event.t)
+            self._rest(i, event.t, keeps=event.keeps_cpu or not (self.queued and event.n_cpu_slots))
             self._revise(event.t)
 
     def _open_round(self, round_: int) -> RoundTrace:
         """Begin to watch a round; what a person changed counts from here on."""
         start_t = self.version_t if self.version == round_ else None
+        self.former = self.trace
+        self.queued = bool(self.config["queued"]) or self._shares()
         self.trace = RoundTrace(round=round_, n_workers=len(self.members), start_t=start_t)
         self.plan = None
         self._unsee()
@@ -56,6 +63,11 @@ class Planning(WarmupState):
                 member.status, member.planned_t, member.due = "up", None, False
         self._apply_changes(round_)
         return self.trace
+
+    def _shares(self) -> bool:
+        """Whether some node of ours lends fewer CPU slots than collectors share them."""
+        known = (self.cpu.get(member.node, (0, 0)) for member in self.members)
+        return any(n_sharing > n_slots for n_slots, n_sharing in known)
 
     def _apply_changes(self, round_: int) -> None:
         former = self.settings
@@ -97,8 +109,9 @@ class Planning(WarmupState):
         """Return the starts that are a guide to one collector's: as many at once as the task has on its node."""
         member = self.members[i]
         at_once = sum(other.node == member.node for other in self.members)
-        mode = self.settings.start_mode if self.settings.collector_mode == "respawn" else "park"
-        return self.starts.samples(member.node, member.mode or mode, at_once)
+        parks = self.settings.collector_mode == PARK
+        mode = PARK if parks else member.mode or self.settings.start_mode
+        return self.starts.samples(member.node, mode, at_once)
 
     def _make_plan(self) -> WarmupPlan:
         settings = self.settings
@@ -110,15 +123,24 @@ class Planning(WarmupState):
             return WarmupPlan(action="cold", reason="parked collectors wake with the parameters: nothing to start")
         if self.resting:
             return WarmupPlan(action="cold", reason="the task rests after this round: no start is planned")
-        return planner_named(settings.planner)(self._view())
+        plan = planner_named(settings.planner)(self._view())
+        if plan.action == "keep" and settings.collector_mode == PARK:
+            # It has given its slot back as it sent: to keep one is to ask for it at once.
+            reason = f"{plan.reason}, but in the queue again at once"
+            return replace(plan, action="start", reason=reason, start_after_s=0.0, lead_s=plan.expected_idle_s)
+        return plan
 
-    def _rest(self, i: int, t: float) -> None:
-        """Let a collector rest, and command its start if it is planned."""
+    def _rest(self, i: int, t: float, *, keeps: bool) -> None:
+        """Let a collector rest, and command its start if it is planned.  `keeps`: it has its CPU slot if it is kept."""
         assert self.trace is not None
         first = self.plan is None
         if self.plan is None:
             self.plan = self._make_plan()
         plan, member = self.plan, self.members[i]
+        downgraded = plan.action == "keep" and self.keeps_cpu and not keeps
+        if downgraded:
+            reason = f"{plan.reason}, but {member.node} has no CPU slot left to keep: parked"
+            plan = replace(plan, action="cold", reason=reason)
         after_s = None if self.resting else plan.start_s(i)
         if after_s is not None and plan.since == "round":
             after_s = None if self.trace.start_t is None else max(0.0, self.trace.start_t + after_s - t)
@@ -126,8 +148,11 @@ class Planning(WarmupState):
         if plan.action == "keep":
             self.trace.kept.append(i)
             return
-        if self.starts_needed:  # else it waits for the next parameters as it is, and nothing has to be done
-            kind = StopCollector if self.settings.collector_mode == "respawn" else ParkCollector
+        member.parked = self.queued and (downgraded or self.settings.collector_mode == PARK)
+        if member.parked:
+            self.trace.parked.append(i)
+        if member.parked or self.starts_needed:  # else it waits for the next parameters as it is: nothing to be done
+            kind = ParkCollector if member.parked else StopCollector
             self._out.append(kind(collector=i, node=member.node, round=self.trace.round))
             member.ended = True
         member.status, member.planned_t = "resting", None
@@ -157,6 +182,7 @@ class Planning(WarmupState):
 
     # ------------------------------------------------------------------ progress
     def _lease_received(self, event: words.LeaseReceived) -> None:
+        self.n_slots = event.n_slots or self.n_slots
         if self.trace is not None and self.trace.granted_t is None:
             self.trace.granted_t = event.t
             self._revise(event.t)

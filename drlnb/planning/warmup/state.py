@@ -22,6 +22,10 @@ WARMUP_DEFAULTS: Mapping[str, Any] = {
     "plan_errors": False,  # plans tell their standard errors; journals that do not say so have none
 }  # fmt: skip
 
+#: Values that a snapshot holds as they are, from the beginning and since later.
+_PLAIN = ("hold", "version", "version_t", "resting", "ended", "last_t")
+_PLAIN_SINCE = ("n_slots", "queued", "last_round")
+
 
 @dataclass(slots=True, kw_only=True)
 class Member:
@@ -34,6 +38,8 @@ class Member:
     status: str = "absent"
     #: It must be started before it can act: its process ended, or it gave its CPU slot back.
     ended: bool = False
+    #: Its process lives: a CPU slot is all that it needs, and its wake asks for one if nothing has before.
+    parked: bool = False
     #: Event time in seconds at which it starts; None: at the parameters' arrival.
     planned_t: float | None = None
     #: The parameters are here, but the task is paused: started when it goes on.
@@ -61,6 +67,16 @@ class WarmupState:
         #: Settings that a person changed: they count from the next round's plan on.
         self.changed: dict[str, Any] = {}
         self.hold: str = self.config["hold"]
+        #: Live slots of the pool; 0: not told.
+        self.n_slots = 0
+        #: Node -> CPU slots that it lends, collectors that share them.
+        self.cpu: dict[str, tuple[int, int]] = {}
+        #: In the present round a parked collector may have to wait for a CPU slot.
+        self.queued = bool(self.config["queued"])
+        #: The round before the present one, if what its collectors waited for CPU slots is not all known yet.
+        self.former: RoundTrace | None = None
+        #: Round after which nobody rests, because no other follows; 0: not known.
+        self.last_round = 0
         #: Version that reached a host last, and when.
         self.version, self.version_t = 0, 0.0
         #: Node -> event time at which its zygote's first child was ready.
@@ -83,7 +99,12 @@ class WarmupState:
     def starts_needed(self) -> bool:
         """Whether a collector that rests must be started before it can act."""
         mode = self.settings.collector_mode
-        return mode == "respawn" or (mode == "park" and bool(self.config["queued"]))
+        return mode == "respawn" or (mode == "park" and self.queued)
+
+    @property
+    def keeps_cpu(self) -> bool:
+        """Whether collectors hold their CPU slots from round to round."""
+        return "keep" in {self.settings.collector_mode, self.settings.planner}
 
     @property
     def plans_starts(self) -> bool:
@@ -121,6 +142,7 @@ class WarmupState:
                 env_indices=member.env_indices,
                 after_s=round(after_s, 6),
                 round=self.trace.round + 1 if round_ is None else round_,
+                parked=member.parked,
             )
         )
 
@@ -130,7 +152,8 @@ class WarmupState:
         if member.planned_t is None or member.status not in {"resting", "starting"} or self.trace is None:
             return
         member.planned_t, member.status = None, "resting"
-        self._out.append(RevokeStart(collector=i, node=member.node, round=self.trace.round + 1, reason=reason))
+        round_ = self.trace.round + 1
+        self._out.append(RevokeStart(collector=i, node=member.node, round=round_, reason=reason, parked=member.parked))
 
     def _end(self, reason: str) -> None:
         if self.ended:
@@ -142,8 +165,7 @@ class WarmupState:
 
     # ------------------------------------------------------------------ snapshots
     def _snapshot(self) -> dict[str, Any]:
-        plain = ("hold", "version", "version_t", "resting", "ended", "last_t")
-        return {name: getattr(self, name) for name in plain} | {
+        return {name: getattr(self, name) for name in (*_PLAIN, *_PLAIN_SINCE)} | {
             "settings": asdict(self.settings),
             "changed": dict(self.changed),
             "members": [asdict(member) | {"env_indices": list(member.env_indices)} for member in self.members],
@@ -151,13 +173,17 @@ class WarmupState:
             "starts": self.starts.snapshot(),
             "warm_t": dict(self.warm_t),
             "trace": None if self.trace is None else self.trace.snapshot(),
+            "former": None if self.former is None else self.former.snapshot(),
+            "cpu": {node: list(pair) for node, pair in self.cpu.items()},
             "plan": None if self.plan is None else asdict(self.plan),
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._unsee()
-        for name in ("hold", "version", "version_t", "resting", "ended", "last_t"):
+        for name in _PLAIN:
             setattr(self, name, state[name])
+        for name in _PLAIN_SINCE:  # a snapshot from before they were there has none
+            setattr(self, name, state.get(name, getattr(self, name)))
         self.settings = WarmupSettings(**state["settings"])
         self.changed, self.warm_t = dict(state["changed"]), dict(state["warm_t"])
         self.members = [
@@ -167,6 +193,9 @@ class WarmupState:
         self.history.restore(state["history"])
         self.starts.restore(state["starts"])
         self.trace = None if state["trace"] is None else RoundTrace.restore(state["trace"])
+        former = state.get("former")
+        self.former = None if former is None else RoundTrace.restore(former)
+        self.cpu = {node: (pair[0], pair[1]) for node, pair in state.get("cpu", {}).items()}
         self.plan = None if state["plan"] is None else _plan_of(state["plan"])
 
     # The parts of the machine are one class in the end and call each other through this name.

@@ -32,6 +32,9 @@ class RoundTrace:
     n_starting: dict[str, int] = field(default_factory=dict)
     #: Collectors that are not stopped.
     kept: list[int] = field(default_factory=list)
+    #: Collectors that gave their CPU slot back, and those of them that have said since what they waited for one.
+    parked: list[int] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
     #: Somebody was lost: its times say nothing about warm-up.
     broken: bool = False
     granted_t: float | None = None
@@ -105,6 +108,8 @@ class RoundTrace:
         workers = range(self.n_workers)
         if self.broken or not self.complete or not (self.kept or self.ready_t):
             return None
+        if len(self.told) < len(self.parked):
+            return None
         if any(i not in self.ready_t and i not in self.kept for i in workers):
             return None
         ahead = [self.arrival_t[i] - (self.sent_t[i] if i in self.kept else self.ready_t[i]) for i in workers]
@@ -128,6 +133,8 @@ class RoundTrace:
         """Return the trace of :meth:`snapshot`."""
         values: dict[str, Any] = {}
         for each in fields(cls):
+            if each.name not in state:
+                continue  # a snapshot from before it was there
             value = state[each.name]
             if each.default_factory is dict:
                 value = dict(value)

@@ -9,7 +9,6 @@ from drlnb.records.leasing import RequestRefused
 from drlnb.records.placement import NodeAdded
 from drlnb.records.round import StopAsked, TaskFailed, TaskOpened
 from drlnb.records.warmup import (
-    ParkCollector,
     RevokeStart,
     StartCollector,
     StopCollector,
@@ -71,17 +70,6 @@ def test_parked_collectors_have_nothing_to_start():
         out = task.whole_round(6.0 if task.round < 5 else 9.0)
         assert kinds(out) == ["WarmupPlanned"] * 2
     assert out[0].reason == "parked collectors wake with the parameters: nothing to start"
-
-
-def test_parked_collectors_that_queue_are_started():
-    """Park with a queue: a start is a claim of a CPU slot, measured under its own name, and planned ahead."""
-    task = Starts(collector_mode="park", queued=True).open()
-    for _ in range(8):
-        task.whole_round(mode="park")
-    out = task.send(task.t + 2.0)
-    assert kinds(out) == ["WarmupPlanned", "ParkCollector", "StartCollector"] * 2
-    assert out[0].start_after_s == 5.0
-    assert out[1] == ParkCollector(collector=0, node="n0", round=9)
 
 
 @pytest.mark.parametrize("settings", [{"collector_mode": "keep"}, {"planner": "keep"}])

@@ -77,15 +77,24 @@ class Starts:
             start_mode=mode,
         )  # fmt: skip
 
-    def arrived(self, i, at=None, *, round=None, n_samples=8):
+    def arrived(self, i, at=None, *, round=None, n_samples=8, **queue):
         return self.feed(
             words.ExperienceArrived, at=at, collector=i, round=round or self.round, attempt=1,
             version=round or self.round, n_samples=n_samples, n_bytes=1, key=f"{self.round}/{i}", collect_s=1.0,
-            episodes=(),
+            episodes=(), **queue,
         )  # fmt: skip
 
-    def granted(self, at=None):
-        return self.feed(words.LeaseReceived, at=at, request_id="r", fence=FENCE, slots=("s",), waited_s=0.0)
+    def has_slot(self, i, at=None, *, start_s=0.5, round=None):
+        """Let a parked collector have the CPU slot that was asked for ahead."""
+        return self.feed(
+            CollectorReady, at=at, collector=i, node=self.nodes[i], start_s=start_s, n_starting=1, start_mode="park",
+            round=round or self.round + 1, queued_s=start_s,
+        )  # fmt: skip
+
+    def granted(self, at=None, *, n_slots=0):
+        return self.feed(
+            words.LeaseReceived, at=at, request_id="r", fence=FENCE, slots=("s",), waited_s=0.0, n_slots=n_slots
+        )
 
     def computed(self, i, at=None, elapsed_s=0.5):
         return self.feed(words.GradientComputed, at=at, collector=i, round=self.round, fence=FENCE, elapsed_s=elapsed_s)
@@ -140,12 +149,12 @@ class Starts:
         """Let the next parameters reach all nodes."""
         return sum((self.completed(node, at) for node in sorted(set(self.nodes))), ())
 
-    def whole_round(self, gap_s=6.0, *, collect_s=2.0, start_s=1.0, mode="spawn"):
+    def whole_round(self, gap_s=6.0, *, collect_s=2.0, start_s=1.0, mode="spawn", n_slots=0, **queue):
         """Make a round whose collectors are ready `start_s` after they were started; return all answers."""
         began = self.t
-        out = self.send(began + collect_s)
+        out = self.send(began + collect_s, **queue)
         t0 = self.t
-        out += self.granted(t0 + 0.1 * gap_s)
+        out += self.granted(t0 + 0.1 * gap_s, n_slots=n_slots)
         for i in range(self.n):
             out += self.computed(i, t0 + gap_s * (0.1 + 0.6 * (i + 1) / self.n), elapsed_s=0.6 * gap_s / self.n)
         out += self.made(t0 + 0.9 * gap_s)
