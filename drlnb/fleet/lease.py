@@ -28,7 +28,7 @@ class Lease:
 
     Inside a function that it runs, the same name means the slot: ``lease.device`` is the device that torch shall use,
     ``lease.state`` a dict whose contents stay there until the block ends, ``lease.rank`` which of several slots it is,
-    and ``lease.progress()`` says that a long function is still at work.
+    ``lease.progress()`` says that a long function is still at work, and ``lease.asked_to_yield`` is as here.
 
     Notes
     -----
@@ -141,6 +141,14 @@ class Lease:
     def n_slots(self) -> int:
         """How many slots it holds."""
         return len(self._taken().slots)
+
+    @property
+    def asked_to_yield(self) -> bool:
+        """Whether somebody waits for a slot like this one: end the block when it suits, and ask for a new lease.
+
+        Once true it stays so until the lease ends.  Inside a function on the slot it says the same.
+        """
+        return self._taken().asked
 
     @property
     def state(self) -> dict[Any, Any]:

@@ -75,6 +75,7 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
             "drlnb_collector_lost": self.collector_lost,
             "drlnb_compute": self.compute,
             "drlnb_interrupt": self.interrupt,
+            "drlnb_asked": self.asked,
             "drlnb_chunk": self.stores.chunk,
             "drlnb_end_task": self.end_task,
         }

@@ -5,10 +5,12 @@ else believes.  It imports torch, never Dask.
 """
 
 import argparse
+import contextlib
 import os
 import socket
 import time
 import traceback
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -49,13 +51,35 @@ class ExecutorChild:
         self.device = device
         self.gate = FenceGate()
         self.tenants: dict[str, _Tenant] = {}
-        self.jobs = Jobs(device, channel.send)
+        self.jobs = Jobs(device, channel.send, self._look)
+        #: Frames that came while a person's function ran.
+        self._later: deque[tuple[dict[str, Any], memoryview]] = deque()
         self.trials = Trials(device, channel.send)
+
+    def receive(self) -> tuple[dict[str, Any], memoryview]:
+        """Wait for the next frame.
+
+        Raises
+        ------
+        EOFError
+            If the agent is gone.
+        """
+        return self._later.popleft() if self._later else self.channel.receive()
+
+    def _look(self) -> None:
+        """Read what has come while a function runs: its holder may be asked to give way, the rest waits for its end."""
+        with contextlib.suppress(EOFError):  # then the life line ends this process
+            while self.channel.waiting:
+                header, payload = self.channel.receive()
+                if header["op"] == "asked":
+                    self._at_any_time(header)
+                else:
+                    self._later.append((header, payload))
 
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
-        if op in {"evict", "record"}:
+        if op in {"evict", "record", "asked"}:
             return self._at_any_time(header)
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
         if op == "job-end":
@@ -83,6 +107,9 @@ class ExecutorChild:
         """Answer what needs no lease: it changes no parameters."""
         if header["op"] == "record":
             return self.trials.record(header)
+        if header["op"] == "asked":
+            self.jobs.asked(Fence(epoch=header["fence"][0], token=header["fence"][1]))
+            return {"op": "noted"}, []
         if self.tenants.pop(header["task"], None) is not None:
             self.jobs.evicted()
         return {"op": "evicted"}, []
@@ -215,7 +242,7 @@ def _serve(sock: socket.socket, slot: str, device: str) -> None:
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
     while True:
         try:
-            header, payload = channel.receive()
+            header, payload = child.receive()
         except EOFError:
             return
         try:

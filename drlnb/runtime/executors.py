@@ -205,6 +205,10 @@ class Executor:
         signal_pid(self.child.pid, "SIGINT")
         return True
 
+    def asked_to_yield(self, fence: tuple[int, int]) -> None:
+        """Let a person's function know that somebody waits for its slot, if it looks."""
+        self._tell({"op": "asked", "fence": fence})
+
     async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
         deadline = time.monotonic() + grace_s

@@ -5,6 +5,7 @@ raw bytes (experience, parameters): it is neither pickled nor copied through msg
 """
 
 import asyncio
+import select
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -61,12 +62,19 @@ class FrameSocket:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         sock.setblocking(True)
+        self._poller = select.poll()
+        self._poller.register(sock.fileno(), select.POLLIN)
 
     def send(self, header: Mapping[str, Any], *payloads: Any) -> None:
         """Send one frame; `payloads` are joined."""
         for part in _encode(header, payloads):
             if len(part):
                 self.sock.sendall(part)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a frame, or its beginning, is here to be received."""
+        return bool(self._poller.poll(0))
 
     def receive(self) -> tuple[dict[str, Any], memoryview]:
         """Wait for one frame.

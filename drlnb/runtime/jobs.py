@@ -47,12 +47,12 @@ class Slot:
         Name of the slot, and of the lease.
     """
 
-    def __init__(self, row: dict[str, Any], device: str, say: Callable[[], None]) -> None:
+    def __init__(self, row: dict[str, Any], device: str, say: Callable[[], None], asked: Callable[[], bool]) -> None:
         self.device = device
         self.slot, self.name = str(row["slot"]), str(row["name"])
         self.rank, self.n_slots = int(row["rank"]), int(row["n_slots"])
         self.state: dict[Any, Any] = {}
-        self._say = say
+        self._say, self._asked = say, asked
 
     def __repr__(self) -> str:
         return f"<Slot {self.slot} ({self.device}) of lease {self.name!r}, {self.rank} of {self.n_slots}>"
@@ -69,6 +69,14 @@ class Slot:
             If it is called from another thread than the function's.
         """
         self._say()
+
+    @property
+    def asked_to_yield(self) -> bool:
+        """Whether somebody waits for a slot like this one: a function may return what it has, and be called again.
+
+        Other threads than the function's are told what that one saw last.
+        """
+        return self._asked()
 
 
 #: The slot whose function runs now, in this process.
@@ -171,10 +179,16 @@ class Jobs:
         ``cpu`` or ``cuda``.
     send
         Sends a progress frame to the agent.
+    look
+        Reads what the agent has sent while a function runs; :meth:`asked` is told from there.
     """
 
-    def __init__(self, device: str, send: Callable[[dict[str, Any]], None]) -> None:
-        self._device, self._send = device, send
+    def __init__(
+        self, device: str, send: Callable[[dict[str, Any]], None], look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._device, self._send, self._look = device, send, look
+        #: The lease whose holder was asked to give way, latest word.
+        self._asked: Fence | None = None
         self._slot: Slot | None = None
         self._fence: Fence | None = None
         self._ambient: _Ambient | None = None
@@ -232,8 +246,10 @@ class Jobs:
     def run(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         """Run a function under `fence`; the answer holds its result, or its error."""
         self.only(fence)
+        if header.get("asked"):
+            self.asked(fence)
         if self._slot is None:
-            self._slot, self._fence = Slot(header, self._device, self._progress), fence
+            self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
         started = self._said_t = time.perf_counter()
         self._interrupted = False
         with self._holders(), _printed() as said:
@@ -269,6 +285,20 @@ class Jobs:
         finally:
             self._ambient = _Ambient.now()
             ours.put_back()
+
+    def asked(self, fence: Fence) -> None:
+        """Hear that somebody waits for what the holder of `fence` has."""
+        self._asked = fence
+
+    def _is_asked(self) -> bool:
+        """Look whether we have been asked; only where a frame may be read, which is the function's thread."""
+        if self._running and threading.current_thread() is threading.main_thread():
+            self._running = False  # half a frame would be the end of the channel
+            self._look()
+            self._running = True
+            if self._interrupted:
+                raise KeyboardInterrupt
+        return self._fence is not None and self._asked == self._fence
 
     def _progress(self) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -24,6 +24,8 @@ __all__ = ["LoopLease"]
 _RETRY_S = 0.2
 #: Longest wait for the first word of a node that the client may not be able to reach, in seconds.
 _REACH_S = 5.0
+#: Longest wait for the answer to a question that the end of the lease has settled, in seconds.
+_LAST_WORD_S = 1.0
 
 #: Why a lease ended -> what a person should know of it.
 _WHY = {
@@ -88,6 +90,9 @@ class LoopLease:
         self.lost = ""
         self._losing: asyncio.Event | None = None
         self._renewal: asyncio.Task[None] | None = None
+        #: Somebody waits for a slot like ours: the pool has asked us to give way.
+        self.asked = False
+        self._listener: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._serial: tuple[asyncio.Lock, ...] = ()
         self._computed_s = 0.0
@@ -123,7 +128,10 @@ class LoopLease:
         self._losing = asyncio.Event()
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self._good_t = time.monotonic()
+        self.asked = bool(grant.get("demand"))
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
+        if not self.asked:
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def _granted(self) -> Reply:
         while True:
@@ -165,9 +173,18 @@ class LoopLease:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        if self.lost:
-            return  # it is the pool's already
-        self.lost = "it was given back"
+        ours = not self.lost  # else it is the pool's already
+        if ours:
+            self.lost = "it was given back"
+            await self._returned(clean=clean)
+        if self._listener is not None:
+            # The end of the lease ends its question, too: to cut it off would cost the connection.
+            await asyncio.wait({self._listener}, timeout=_LAST_WORD_S if ours else 0)
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+
+    async def _returned(self, *, clean: bool) -> None:
+        """Tell the pool that the slots are its again, for as long as it could not find out by itself."""
         computed_s = self._computed_s / max(1, len(self.slots))
         deadline = time.monotonic() + float(self.settings["ttl_s"])
         while time.monotonic() < deadline and self._client.status == "running":
@@ -193,6 +210,18 @@ class LoopLease:
         return all(isinstance(answer, Mapping) and answer.get("op") == "freed" for answer in answers)
 
     # ------------------------------------------------------------------ keeping it
+    async def _listen(self) -> None:
+        """Wait for the word that somebody waits, until it comes or the lease is over."""
+        reply: Reply | None = {"pending": True}
+        while reply is not None and "pending" in reply and not self.lost:
+            try:
+                reply = await self._ask("drlnb_loop_asked", timeout_s=60.0, fence=self.fence)
+            except (OSError, TimeoutError):
+                if self._client.status != "running":
+                    return
+                await asyncio.sleep(_RETRY_S)
+        self.asked = reply is not None and "asked" in reply
+
     async def _renew(self) -> None:
         """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
         while not (self.lost or self._ending):  # wait_for may swallow a cancellation
@@ -268,7 +297,7 @@ class LoopLease:
     async def _one(self, rank: int, name: str, payload: bytes) -> Reply:
         slot = self.slots[rank]
         header = {"op": "job", "fence": self.fence, "slot": slot["slot"], "name": name, "rank": rank}
-        header["n_slots"] = len(self.slots)
+        header |= {"n_slots": len(self.slots), "asked": self.asked}
         async with self._serial[rank]:
             self.check()
             self._n_jobs += 1

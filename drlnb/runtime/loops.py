@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -90,6 +90,23 @@ class PoolTape:
         return after, found
 
 
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """A loop's lease."""
+
+    request_id: str
+    slots: tuple[str, ...]
+    #: Its holder was asked to give way.
+    asked: bool = False
+    #: Set once there is a word for the holder: that, or the end of the lease.
+    word: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self) -> None:
+        """Ask the holder to give way."""
+        self.asked = True
+        self.word.set()
+
+
 class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
     """Requests and leases of people's own loops; needs the broker on the same scheduler."""
 
@@ -102,8 +119,8 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.broker = scheduler.plugins[BROKER]
         self.tape = PoolTape(self.broker.epoch)
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        #: Fence -> request of a loop's lease that is held.
-        self._held: dict[Fence, str] = {}
+        #: Loops' leases that are held.
+        self._held: dict[Fence, _Held] = {}
         #: Fence -> why a loop's lease ended.
         self._ends: dict[Fence, str] = {}
         self.broker.host.sinks.append(self._hear)
@@ -111,6 +128,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             "drlnb_loop_acquire": self.acquire,
             "drlnb_loop_cancel": self.cancel,
             "drlnb_loop_renew": self.renew,
+            "drlnb_loop_asked": self.asked,
             "drlnb_loop_compute": self.compute,
             "drlnb_loop_rows": self.rows,
         }
@@ -137,7 +155,14 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if not future.done():
             more = {} if (n_slots, priority) == (1, 0) else {"n_slots": n_slots, "priority": priority}
             self.broker.host.feed(
-                leasing.SlotRequested, request_id=request_id, task=task, attempt=1, round=round, node="", **more
+                leasing.SlotRequested,
+                request_id=request_id,
+                task=task,
+                attempt=1,
+                round=round,
+                node="",
+                yields=True,
+                **more,
             )
         patience_s = self.broker.pool.settings.poll_s
         if self._n_up < n_slots:
@@ -162,8 +187,17 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
         """Keep a lease alive; ``lost`` says why it is not the holder's any more."""
         reply: dict[str, Any] = await self.broker.renew(fence, n_progress)
-        known = self._ends.get(Fence(epoch=fence[0], token=fence[1]))
+        known = self._ends.get(_fence(fence))
         return {"lost": known} if "lost" in reply and known else reply
+
+    async def asked(self, fence: tuple[int, int]) -> dict[str, Any]:
+        """Wait, at most ``poll_s``, until the holder is asked to give way; ``over`` if the lease has ended."""
+        held = self._held.get(_fence(fence))
+        if held is None:
+            return {"over": True}
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(held.word.wait(), self.broker.pool.settings.poll_s)
+        return {"pending": True} if not held.word.is_set() else {"asked": True} if held.asked else {"over": True}
 
     async def compute(self, address: str, handler: str, payload: Any = b"", **message: Any) -> Any:
         """Pass a message on to a node that the client cannot reach itself; the payload is not looked at."""
@@ -185,21 +219,34 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
         if self.tape.running:
             self.tape.add(record)
-        if isinstance(record, leasing.LeaseGranted) and record.request_id in self._answers:
+        if isinstance(record, leasing.SendGrant) and record.request_id in self._answers:
             self._granted(record)
+        elif isinstance(record, leasing.AskYield) and record.fence in self._held:
+            self._ask_yield(record.fence)
         elif isinstance(record, leasing.RequestRefused) and record.subject in self._answers:
             self._answer(record.subject, {"refused": record.reason})
             del self._answers[record.subject]
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
             self._ended(record.fence, getattr(record, "reason", ""))
 
-    def _granted(self, record: leasing.LeaseGranted) -> None:
-        self._held[record.fence] = record.request_id
+    def _granted(self, record: leasing.SendGrant) -> None:
+        held = self._held.setdefault(record.fence, _Held(request_id=record.request_id, slots=record.slots))
+        if record.demand:
+            held.ask()
         self._answer(record.request_id, {
             "fence": (record.fence.epoch, record.fence.token),
             "slots": [self.broker.nodes.slot_row(slot) | self._device(slot) for slot in record.slots],
             "waited_s": record.waited_s,
+            "demand": record.demand,
         })  # fmt: skip
+
+    def _ask_yield(self, fence: Fence) -> None:
+        """Tell a holder that somebody waits: its client polls for the word, a function that runs hears it there."""
+        self._held[fence].ask()
+        for slot in self._held[fence].slots:
+            node = self.broker.nodes.slot_row(slot)["node"]
+            told = self.broker.ask_node(node, "drlnb_asked", 5.0, slot=slot, fence=(fence.epoch, fence.token))
+            self.broker.runs.keep(asyncio.ensure_future(told))
 
     def _device(self, slot: str) -> dict[str, str]:
         given = self.broker.nodes.given.values()
@@ -212,10 +259,15 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _ended(self, fence: Fence, reason: str) -> None:
         """Note that a loop's lease is over, and why: an expiry is told by the revocation that follows it."""
-        request_id = self._held.pop(fence, None)
-        if request_id is not None:
-            self._answers.pop(request_id, None)
-        if request_id is not None or (fence in self._ends and not self._ends[fence]):
+        held = self._held.pop(fence, None)
+        if held is not None:
+            self._answers.pop(held.request_id, None)
+            held.word.set()
+        if held is not None or (fence in self._ends and not self._ends[fence]):
             self._ends[fence] = reason
             while len(self._ends) > _ENDS:
                 del self._ends[next(iter(self._ends))]
+
+
+def _fence(pair: tuple[int, int]) -> Fence:
+    return Fence(epoch=pair[0], token=pair[1])

@@ -82,6 +82,14 @@ class NodeSlots:
         executor = self.executors.get(slot)
         return {"found": executor is not None and executor.interrupt((fence[0], fence[1]))}
 
+    async def asked(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
+        """Hear that somebody waits for the slot that a person's loop holds by this fence."""
+        del payload
+        executor = self.executors.get(slot)
+        if executor is not None:
+            executor.asked_to_yield((fence[0], fence[1]))
+        return {"ok": True}
+
     async def revoke(self, slot: str, fence: Any, grace_s: float, payload: Any = b"") -> dict[str, Any]:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
         del payload

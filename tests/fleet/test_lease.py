@@ -32,7 +32,7 @@ class Held:
     def __init__(self):
         self.shown, self.lost = Fence(epoch=1, token=3), ""
         self.slots = ({"slot": "n0/gpu1", "device": "cuda:GPU-7"},)
-        self.failure = None
+        self.failure, self.asked = None, False
         self.n_released = self.n_abandoned = 0
 
     async def acquire(self, wait_s):
@@ -153,6 +153,17 @@ def test_a_lease_says_what_it_holds(leases):
     assert repr(lease) == "<Lease 'mine': over>"
 
 
+def test_a_lease_tells_that_somebody_waits(leases, held):
+    """False until the pool has asked; outside of the block there is nothing to ask of."""
+    lease = make(leases)
+    with lease:
+        assert lease.asked_to_yield is False
+        held.asked = True
+        assert lease.asked_to_yield is True
+    with pytest.raises(ConfigError, match="lease 'mine' is over"):
+        lease.asked_to_yield  # noqa: B018 - to look is to ask
+
+
 def test_a_lost_lease_says_so_at_the_next_run(leases, held):
     """The error holds fence and reason; the block itself ends without another one."""
     with make(leases) as lease:
@@ -256,6 +267,62 @@ def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
         assert view.columns["bars"]["series"].tolist().count(mine) == 3
         assert any(note.startswith("mine: no task of this run") for note in view.notes)
     check_laws(tmp_path / "r")
+
+
+@pytest.mark.cluster
+def test_a_loop_gives_way_when_it_is_asked(quick):
+    """A function looks between its batches and returns; a loop looks between its functions; both hear of a waiter."""
+    fleet = quick()
+
+    def batches():
+        n = 0
+        while not lease.asked_to_yield:
+            lease.progress()
+            n += 1
+        return n
+
+    def wait_for_a_slot():
+        with fleet.lease(name="other", wait_s=60) as other:
+            fences.append((other.fence, other.asked_to_yield))
+
+    fences = []
+    with fleet.lease(name="long") as lease:
+        assert lease.run(lambda: lease.asked_to_yield) is False
+        waiting = threading.Timer(0.5, wait_for_a_slot)
+        waiting.start()
+        assert lease.run(batches) > 0
+        wait_until(lambda: lease.asked_to_yield, "the client to be told, too", 5.0)
+        assert lease.run(lambda: lease.asked_to_yield) is True
+        assert fences == []
+        first = lease.fence
+    waiting.join()
+    assert [(fence > first, asked) for fence, asked in fences] == [(True, False)]
+    _loops_take_turns(fleet)
+    assert {reason for _, reason in ends(fleet)} == {"returned"}
+    journal = fleet.journal()
+    assert journal.of(leasing.AskYield)
+    assert [replay(stream).difference for stream in journal.streams.values()] == [None]
+
+
+def _loops_take_turns(fleet):
+    """Two loops that look between their functions share a slot, whoever has it; each gets its turns."""
+    turns = []
+
+    def loop(name):
+        for _ in range(3):
+            with fleet.lease(name=name, wait_s=60) as lease:
+                turns.append(name)
+                for _ in range(50):
+                    lease.run(len, ())
+                    if lease.asked_to_yield:
+                        break
+
+    threads = [threading.Thread(target=loop, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(turns) == ["a"] * 3 + ["b"] * 3
 
 
 @pytest.mark.cluster

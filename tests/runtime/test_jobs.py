@@ -17,12 +17,36 @@ from drlnb.runtime.parcels import JobFailed, pack_call, unpack, unpack_error
 torch = pytest.importorskip("torch")
 
 
+#: Tokens of holders who are asked to give way, as the agent's frames say while a function runs.
+_WORDS = []
+
+
+def _watch(word=None):
+    before = here().asked_to_yield
+    if word is not None:
+        _WORDS.append(word)
+    return before, here().asked_to_yield
+
+
+def _watch_in_a_thread():
+    seen = []
+    _WORDS.append(1)
+    other = threading.Thread(target=lambda: seen.append(here().asked_to_yield))
+    other.start()
+    other.join()
+    return [*seen, here().asked_to_yield]
+
+
 class Owner:
     """An executor's jobs, asked as the agent asks."""
 
     def __init__(self):
         self.sent = []
-        self.jobs = Jobs("cpu", self.sent.append)
+        self.jobs = Jobs("cpu", self.sent.append, self.look)
+
+    def look(self):
+        while _WORDS:
+            self.jobs.asked(Fence(epoch=1, token=_WORDS.pop(0)))
 
     def ask(self, fn, *args, token=1, rank=0, n_slots=1):
         header = {"slot": "n0/cpu0", "name": "mine", "rank": rank, "n_slots": n_slots}
@@ -54,6 +78,30 @@ def test_a_function_sees_its_slot(owner):
     assert seen == ("cpu", 1, 3, "n0/cpu0", "mine")
     with pytest.raises(RuntimeError, match="functions that it runs"):
         here()
+
+
+def test_a_function_sees_that_somebody_waits(owner):
+    """The word may come before it runs, or while it runs; it stays true in the lease, and is not the next one's."""
+    assert owner.run(_watch) == (False, False)
+    assert owner.run(_watch, 1) == (False, True)
+    assert owner.run(_watch) == (True, True)
+    assert owner.run(_watch, token=2) == (False, False)
+    assert owner.run(_watch, 1, token=2) == (False, False), "a word that came late was for another lease"
+    owner.jobs.asked(Fence(epoch=1, token=3))
+    assert owner.run(_watch, token=3) == (True, True)
+
+
+def test_the_word_travels_with_a_function_that_starts_after_it(owner):
+    """A holder that knows it already tells its slot."""
+    header = {"slot": "n0/cpu0", "name": "mine", "rank": 0, "n_slots": 1, "asked": True}
+    payload = memoryview(pack_call(lambda: here().asked_to_yield, (), {}))
+    _, (data,) = owner.jobs.run(header, payload, Fence(epoch=1, token=1))
+    assert unpack(data) is True
+
+
+def test_other_threads_are_told_what_the_function_saw(owner):
+    """Only the function's thread may read frames: another one looks at what is known."""
+    assert owner.run(_watch_in_a_thread) == [False, True]
 
 
 def test_state_lives_from_one_function_to_the_next_and_no_longer(owner):

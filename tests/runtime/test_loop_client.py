@@ -259,6 +259,65 @@ def test_an_interrupted_function_was_late_unless_the_lease_is_over():
     assert isinstance(told({"lost": "max-hold"}), LeaseLost)
 
 
+def test_a_holder_hears_that_somebody_waits():
+    """Asked again while nothing is new; the word comes once, and the next frame tells it to the slot, too."""
+
+    async def work(lease, scheduler, node, said):
+        await lease.acquire()
+        assert not lease.asked
+        await lease.run("a", CALL)
+        while not lease.asked:
+            await asyncio.sleep(0)
+        await lease.run("a", CALL)
+        await lease.release()
+        assert [one["fence"] for one in scheduler.asked("loop_asked")] == [(9, 4)] * 3
+        assert [one["header"].get("asked") for one in node.asked("compute")] == [False, True, None]
+
+    later = [{"pending": True}, OSError(), {"asked": True}]
+    act(work, compute=[ran(2), ran(2), {"op": "freed"}], loop_asked=later)
+
+
+def test_who_is_granted_a_slot_that_others_wait_for_is_asked_from_the_beginning():
+    """The grant says so, and nothing more is asked of the pool."""
+
+    async def work(lease, scheduler, node, said):
+        await lease.acquire()
+        assert lease.asked
+        await lease.release()
+        assert scheduler.asked("loop_asked") == []
+
+    act(work, loop_acquire=[GRANT | {"demand": True}])
+
+
+@pytest.mark.parametrize("answer", [{"over": True}, {"ok": True}, None])
+def test_a_lease_that_is_over_was_not_asked(answer):
+    """The end of the lease, or a pool that does not know the question, ends the listening."""
+
+    async def work(lease, scheduler, node, said):
+        await lease.acquire()
+        await lease._listener
+        assert (lease.asked, len(scheduler.asked("loop_asked"))) == (False, 1)
+        await lease.release()
+
+    act(work, loop_asked=[answer])
+
+
+def test_a_lease_is_given_back_while_it_listens(monkeypatch):
+    """A question that is never answered keeps no lease: it is cut off."""
+    monkeypatch.setattr(loop_client, "_LAST_WORD_S", 0.001)
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def work(lease, scheduler, node, said):
+        await lease.acquire()
+        await lease.release()
+        assert lease._listener.cancelled()
+        assert len(scheduler.asked("release")) == 1
+
+    act(work, loop_asked=[never])
+
+
 def test_what_may_still_run_is_not_given_back_as_clean():
     """A cancelled function is interrupted; if it does not end in time the slot goes back to be drained."""
 

@@ -1,5 +1,8 @@
 """The pool's tape: what loops without a run leave behind, bounded, each part readable by itself."""
 
+import asyncio
+from types import SimpleNamespace
+
 from drlnb.fleet.frames import journal_of
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
@@ -7,7 +10,9 @@ from drlnb.planning.replay import replay
 from drlnb.records.base import Event
 from drlnb.records.leasing import LeaseGranted, LeaseReturned, SlotAdded, SlotRequested
 from drlnb.runtime import loops
-from drlnb.runtime.loops import PoolTape
+from drlnb.runtime.host import MachineHost
+from drlnb.runtime.loops import LoopsPlugin, PoolTape
+from drlnb.runtime.protocol import BROKER
 
 
 class Recorded:
@@ -83,3 +88,96 @@ def test_a_reader_goes_on_where_it_stopped():
     _, more = recorded.tape.rows(after)
     assert [row["r"] for row in first] == ["StreamOpened", "SlotAdded"]
     assert more[0]["r"] == "SlotRequested"
+
+
+class Pool:
+    """A broker with a real pool of some slots on one node, which hears what it is told."""
+
+    def __init__(self, n_slots=1):
+        self.epoch = 7
+        self.pool = PoolMachine(LeasingSettings(poll_s=0.01), 7)
+        self.told = []
+        self.names = [f"n0/cpu{k}" for k in range(n_slots)]
+        given = {"n0": {name: {"slot": name, "device": "cpu", "up": True} for name in self.names}}
+        self.nodes = SimpleNamespace(given=given, slot_row=lambda slot: {"slot": slot, "node": "n0"})
+        self.runs = SimpleNamespace(keep=lambda future: None)
+        self.scheduler = SimpleNamespace(plugins={BROKER: self}, handlers={})
+        self.loops = LoopsPlugin()
+
+    async def __aenter__(self):
+        self.host = MachineHost(self.pool, lambda command: None, [], validate=True)
+        await self.loops.start(self.scheduler)
+        for name in self.names:
+            self.host.feed(SlotAdded, slot=name, node="n0", device="cpu", executor_epoch=1)
+        return self
+
+    async def __aexit__(self, *error):
+        await self.host.close()
+
+    async def ask_node(self, node, op, timeout_s, /, **message):
+        self.told.append((node, op, message["slot"], message["fence"]))
+
+    def forget_grant(self, request_id):
+        pass
+
+    async def lease(self, name, **more):
+        return await self.loops.acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
+
+    def release(self, fence):
+        self.host.feed(LeaseReturned, fence=loops._fence(fence), clean=True, computed_s=0.0)
+
+
+def _play(work, n_slots=1):
+    async def main():
+        async with Pool(n_slots) as pool:
+            return await asyncio.wait_for(work(pool), 5.0)
+
+    return asyncio.run(main())
+
+
+def test_a_holder_is_told_once_that_somebody_waits():
+    """Its client's question is answered and each of its slots' nodes is told, when a request finds no slot."""
+
+    async def work(pool):
+        grant = await pool.lease("a", n_slots=2)
+        assert grant["demand"] is False
+        assert await pool.loops.asked(grant["fence"]) == {"pending": True}
+        question = asyncio.ensure_future(pool.loops.asked(grant["fence"]))
+        assert "pending" in await pool.lease("b")
+        assert await question == {"asked": True}
+        assert "pending" in await pool.lease("c")
+        assert pool.told == [("n0", "drlnb_asked", slot, grant["fence"]) for slot in pool.names]
+        assert await pool.loops.asked(grant["fence"]) == {"asked": True}
+
+    _play(work, n_slots=2)
+
+
+def test_a_question_ends_with_its_lease():
+    """A lease that is returned answers it at once; one that never was is over, too."""
+
+    async def work(pool):
+        grant = await pool.lease("a")
+        question = asyncio.ensure_future(pool.loops.asked(grant["fence"]))
+        await asyncio.sleep(0)
+        pool.release(grant["fence"])
+        assert await question == {"over": True}
+        assert await pool.loops.asked(grant["fence"]) == await pool.loops.asked((1, 1)) == {"over": True}
+
+    _play(work)
+
+
+def test_who_is_granted_while_others_wait_is_asked_at_once():
+    """The grant says that a third one waits, and so does the answer to the question."""
+
+    async def work(pool):
+        first = await pool.lease("a")
+        waiting = [asyncio.ensure_future(pool.lease(name)) for name in ("b", "c")]
+        await asyncio.sleep(0)
+        pool.release(first["fence"])
+        grant = await waiting[0]
+        assert grant["demand"] is True
+        assert await pool.loops.asked(grant["fence"]) == {"asked": True}
+        assert pool.told == [("n0", "drlnb_asked", "n0/cpu0", first["fence"])]
+        await waiting[1]
+
+    _play(work)
