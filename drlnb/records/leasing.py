@@ -33,6 +33,7 @@ __all__ = [
     "SlotFreed",
     "SlotRequested",
     "SlotsReserved",
+    "TenantLost",
     "YieldAsked",
 ]
 
@@ -130,6 +131,17 @@ class ExecutorStarted(Event):
 
     slot: str
     executor_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLost(Event):
+    """The executor process of one task on a slot has ended; the slot serves on (isolation ``process``)."""
+
+    slot: str
+    task: str
+    #: The latest lease that it worked under: if it is held still, its work is gone.  None: it worked under none.
+    fence: Fence | None
+    reason: str
 
 
 # ------------------------------------------------------------------ decisions and commands of the lease table

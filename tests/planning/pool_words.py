@@ -12,6 +12,7 @@ from drlnb.records.leasing import (
     SlotAdded,
     SlotFailed,
     SlotRequested,
+    TenantLost,
 )
 from drlnb.records.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
 
@@ -57,6 +58,10 @@ def idled(slot, *, t, fence=None):
 
 def started(slot, *, t, epoch):
     return ExecutorStarted(t=t, slot=slot, executor_epoch=epoch)
+
+
+def tenant_lost(slot, task, *, t, fence=None):
+    return TenantLost(t=t, slot=slot, task=task, fence=fence, reason="test")
 
 
 def reap(*, t):

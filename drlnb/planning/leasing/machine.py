@@ -31,6 +31,7 @@ from drlnb.records.leasing import (
     SlotAdded,
     SlotFailed,
     SlotRequested,
+    TenantLost,
 )
 from drlnb.records.placement import NodeLost, TaskStopped
 
@@ -327,6 +328,7 @@ _HANDLERS: Mapping[type[Event], Callable[[LeaseTable, Any], Records]] = {
     SlotFailed: LeaseTable._on_slot_failed,
     ExecutorIdled: LeaseTable._on_executor_idled,
     ExecutorStarted: LeaseTable._on_executor_started,
+    TenantLost: LeaseTable._on_tenant_lost,
     SlotRequested: LeaseTable._on_slot_requested,
     RequestPolled: LeaseTable._on_request_polled,
     RequestCancelled: LeaseTable._on_request_cancelled,

@@ -13,6 +13,7 @@ from drlnb.records.leasing import (
     SlotClosed,
     SlotFailed,
     SlotFreed,
+    TenantLost,
 )
 
 __all__ = ["SlotRules", "refused"]
@@ -49,6 +50,22 @@ class SlotRules:
         if event.executor_epoch <= slot.executor_epoch:
             return [refused(slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")]
         return self._restarted(slot, event.executor_epoch)
+
+    def _on_tenant_lost(self, event: TenantLost) -> Records:
+        """Note that one task's process is gone: what it held is, and its lease, if it worked under that; no other's."""
+        ledger, slot = self._ledger, self._ledger.slots.get(event.slot)
+        if slot is None:
+            return [refused(event.slot, "is not in the pool")]
+        if event.task in ledger.tasks:
+            ledger.tasks[event.task].resident.pop(slot.name, None)
+        lease = None if event.fence is None else ledger.held(event.fence)
+        if lease is not None and slot.name in lease.slots:
+            return self._restarted(slot, slot.executor_epoch)
+        if event.fence is not None and (event.fence.epoch, event.fence.token) == (ledger.epoch, slot.drains):
+            self._note_death(slot, event.task)  # its holder has said so first; the slot drains until it is idle
+            if self._struck_out(slot):
+                return self._shut(slot, f"{len(slot.deaths)} executors in a row died on it")
+        return []
 
     def _restarted(self, slot: Slot, executor_epoch: int) -> Records:
         """Note a new executor: the work of the former one is gone, and with it a lease that was held."""

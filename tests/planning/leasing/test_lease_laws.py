@@ -28,6 +28,7 @@ from pool_words import (
     slot_failed,
     started,
     stopped,
+    tenant_lost,
 )
 
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
@@ -303,6 +304,17 @@ class TableRules(RuleBasedStateMachine):
             "start": started(slot, t=self.t, epoch=self.epochs[slot]),
         }
         self.tell(words[how])
+
+    @rule(slot=st.sampled_from(SLOTS), task=st.sampled_from(TASKS), fence=leases)
+    def lose_a_tenant(self, slot, task, fence):
+        """One task's process dies: only the lease that it worked under ends by it, and only once."""
+        held = {state for state in self.witness.state.values() if isinstance(state, Fence)}
+        mine = self.witness.state.get(slot) == fence
+        self.tell(tenant_lost(slot, task, t=self.t, fence=fence))
+        _, out = self.history[-1]
+        ended = {record.fence for record in of(LeaseReleased, out)}
+        assert ended == ({fence} if fence is not None and mine else set())
+        assert ended <= held
 
     @rule(data=st.data())
     def disturb(self, data):

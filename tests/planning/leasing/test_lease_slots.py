@@ -14,6 +14,7 @@ from pool_words import (
     slot_failed,
     started,
     stopped,
+    tenant_lost,
 )
 
 from drlnb.planning.leasing.theory import expected_load
@@ -26,6 +27,7 @@ from drlnb.records.leasing import (
     RequestRefused,
     SendGrant,
     SlotClosed,
+    SlotDrained,
     SlotFreed,
 )
 
@@ -136,6 +138,74 @@ def test_a_task_that_kills_executors_does_not_cost_its_slot(make_table):
     for epoch in (4, 5):
         grant(table, requested("c", t=10.0 + epoch, round=epoch))
         assert not of(SlotClosed, table.handle(started("n0/a", t=10.5 + epoch, epoch=epoch)))
+
+
+# ------------------------------------------------------------------ one task's process of several
+def test_a_lost_process_ends_the_lease_that_it_worked_under(make_table):
+    """The slot goes to the next at once, its executor epoch stays: the processes of others live on."""
+    table = make_table(["n0/a"])
+    lease = grant(table, requested("a", t=0.0))
+    table.handle(requested("b", t=1.0))
+    out = table.handle(tenant_lost("n0/a", "a", t=2.0, fence=lease.fence))
+    assert out[:2] == (
+        LeaseReleased.match(fence=lease.fence, held_s=2.0, reason="executor-died"),
+        LeaseGranted.match(task="b", slots=("n0/a",)),
+    )
+    (slot,) = table.snapshot()["slots"]
+    assert (slot["executor_epoch"], slot["gone"], slot["deaths"]) == (0, False, ["a"])
+
+
+def test_a_lost_process_takes_nobody_elses_residency(make_table):
+    """What b's process holds stays known; a's is gone."""
+    table = make_table(["n0/a", "n0/b"])
+    for task in ("a", "b"):
+        lease = grant(table, requested(task, t=0.0, home="n0/a"))
+        table.handle(returned(lease.fence, t=0.0))
+    assert table.handle(tenant_lost("n0/a", "a", t=1.0, fence=Fence(epoch=1, token=1))) == ()
+    mine = grant(table, requested("b", t=2.0, round=2, home="n0/b"))
+    assert (mine.slots, mine.resident) == (("n0/a",), True)
+    table.handle(returned(mine.fence, t=2.0))
+    other = grant(table, requested("a", t=3.0, round=2, home="n0/b"))
+    assert (other.slots, other.resident) == (("n0/b",), False)
+
+
+@pytest.mark.parametrize("fence", [None, Fence(epoch=1, token=1), Fence(epoch=9, token=2)])
+def test_a_process_that_was_idle_costs_no_lease(make_table, fence):
+    """It worked under no lease, one that is over, or one of another pool: whoever holds the slot goes on."""
+    table = make_table(["n0/a"])
+    table.handle(returned(grant(table, requested("a", t=0.0)).fence, t=0.5))
+    lease = grant(table, requested("b", t=1.0))
+    assert lease.fence.token == 2
+    for task in ("a", "b", "nobody"):
+        assert table.handle(tenant_lost("n0/a", task, t=2.0, fence=fence)) == ()
+    assert table.handle(renewed(lease.fence, t=3.0)) == ()
+
+
+def test_a_process_of_a_gang_ends_its_lease_everywhere(make_table):
+    """The other slots of the lease drain until they are idle."""
+    table = make_table(["n0/a", "n0/b"])
+    lease = grant(table, requested("a", t=0.0, n_slots=2))
+    out = table.handle(tenant_lost("n0/b", "a", t=1.0, fence=lease.fence))
+    assert only(LeaseReleased, out) == LeaseReleased.match(fence=lease.fence, reason="executor-died")
+    assert only(SlotDrained, out).slot == "n0/a"
+
+
+def test_word_of_a_death_that_its_holder_told_first_counts_as_a_death(make_table):
+    """The slot drains then until it is idle; three such deaths under two tasks close it."""
+    table = make_table(["n0/a"])
+    for n, task in enumerate(["a", "b", "a"]):
+        lease = grant(table, requested(task, t=float(n), round=n + 1))
+        table.handle(returned(lease.fence, t=n + 0.2, clean=False))
+        out = table.handle(tenant_lost("n0/a", task, t=n + 0.3, fence=lease.fence))
+        table.handle(idled("n0/a", t=n + 0.4, fence=lease.fence))
+    assert out == (SlotClosed(slot="n0/a", reason="3 executors in a row died on it"),)
+    assert table.live_slots == ()
+
+
+def test_a_process_of_an_unknown_slot_is_refused(make_table):
+    """Nothing is known of it."""
+    refusal = RequestRefused(subject="n9/a", reason="is not in the pool")
+    assert make_table(["n0/a"]).handle(tenant_lost("n9/a", "a", t=0.0)) == (refusal,)
 
 
 def test_a_draining_slot_is_freed_by_the_word_about_its_own_lease(make_table):
