@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
 from drlnb.fleet.training import Training
 from drlnb.records import leasing, seats
-from drlnb.records.errors import JournalError, TrainingFailed
+from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms import round_steps
 from drlnb.rl.envs import probe
 from drlnb.runtime.start_modes import child_environment
 
@@ -204,42 +205,40 @@ def leased(regime: Regime, seconds: float, n_seats: int | str, *, virtual: bool 
         out = Path(name) / "run"
         with Fleet(slots=1, seats=n_seats) as fleet:
             run = fleet.train(regime.tasks(), out=out)
-            _until(run, lambda: _begun(run, regime.n_tasks, wait_for_seats=n_seats == "auto"))
-            since = max(map(len, _ends(run.journal())))
+            _until(run, lambda: _rounds(run) >= LEAST)
+            if n_seats == "auto":
+                _until(run, lambda: _has_seats(run))
+            since = _rounds(run)
             time.sleep(seconds)
-            _until(run, lambda: min(map(len, _ends(run.journal()))) >= since + LEAST)
+            _until(run, lambda: _rounds(run) >= since + LEAST)
             run.stop()
             run.wait(timeout_s=_BEGIN_S)
         return _shared(Journal.read(out), 1 if n_seats == "auto" else int(n_seats))
 
 
-def _until(run: Training, holds: Any) -> None:
+def _until(run: Training, holds: Callable[[], bool]) -> None:
+    """Look once a second: whoever reads a journal again and again takes a core from what is measured."""
     deadline = time.monotonic() + _BEGIN_S
     while not holds():
         if run.ended or time.monotonic() > deadline:
             raise TrainingFailed(f"the tasks were not all at work within {_BEGIN_S:g} s: {dict(run.tasks)}")
-        time.sleep(0.25)
+        time.sleep(1.0)
 
 
-def _begun(run: Training, n_tasks: int, *, wait_for_seats: bool) -> bool:
-    try:
-        journal = run.journal()
-    except JournalError:
-        return False  # nothing has been written yet
-    ends = _ends(journal)
-    if len(ends) < n_tasks or min(map(len, ends)) < 2:
-        return False
-    return not wait_for_seats or bool(journal.of(seats.SeatsSet)) or _is_settled(journal)
+def _rounds(run: Training) -> int:
+    """Return how many rounds the slowest task has ended."""
+    specs = run.specs
+    return min(task.n_timesteps // (round_steps(specs[name]) * specs[name].n_envs) for name, task in run.tasks.items())
 
 
-def _is_settled(journal: Journal) -> bool:
-    """Whether the device can have one seat only, which is planned when the pool opens, before any run."""
-    return all(device["n_most"] == 1 for device in _devices(journal))
-
-
-def _devices(journal: Journal) -> list[Mapping[str, Any]]:
-    headers = [one.header for one in journal.streams.values() if one.header.machine == "seats"]
-    return [device for header in headers if header.snapshot is not None for device in header.snapshot["devices"]]
+def _has_seats(run: Training) -> bool:
+    """Whether the number of seats has been found, or there can be one only, by the journal's text."""
+    for path in run.out.glob("journal/seats-*.jsonl"):
+        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        devices = json.loads(first)["snapshot"]["devices"] if rest else []
+        if '"SeatsSet"' in rest or (devices and all(device["n_most"] == 1 for device in devices)):
+            return True
+    return False
 
 
 def _ends(journal: Journal) -> list[list[float]]:

@@ -42,6 +42,9 @@ class SeatsSettings:
     #: Latest rounds that are compared with the probe's, and the fewest that are enough for it.
     window: int = 40
     fewest: int = 20
+    #: Seconds of training over which rounds are compared with the probe's, and a number of seats with the one before.
+    #: 0: each round is looked at as it comes, and a seat that is taken away stays away until the next probe.
+    settle_s: float = 5.0
     #: Rounds of each task before its device is probed.
     first_rounds: int = 2
     #: Least seconds between two probes of a device; doubles with each in a row that nothing came of, up to the second.
@@ -59,6 +62,8 @@ class SeatsSettings:
             for name in ("probe_s", "memory_frac", "margin_frac", "slow_factor", "again_s", "again_max_s")
             if not isinstance(value := getattr(self, name), int | float) or not 0 < value < math.inf
         ]
+        if not isinstance(self.settle_s, int | float) or not 0 <= self.settle_s < math.inf:
+            problems.append(f"settle_s must be a finite number >= 0, got {self.settle_s!r}")
         if problems:
             raise ConfigError(problems)
 

@@ -3,14 +3,16 @@
 What a lab does without leases is to start N processes on one device.  Where kernels are small the device runs several
 at once, and one executor alone would waste it; where they are large the processes take turns, and more of them only
 cost memory.  Which it is, is measured: a *probe* lets 1, 2, 3 ... executors compute recorded rounds of the resident
-tasks together.  One event, one answer; no clock, no I/O.
+tasks together.  If rounds are slow afterwards, fewer are tried while tasks train, for some seconds, and what does more
+stays.  One event, one answer; no clock, no I/O.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields
 from typing import Any, Self
 
 from drlnb.planning.seat_rules import SeatsSettings, aggregate, choose, levels, percentile, slowed, wait_s
+from drlnb.planning.seat_state import PHASES, Device, from_plain, plain_of
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.seats import (
@@ -30,45 +32,6 @@ from drlnb.records.seats import (
 
 __all__ = ["SeatsMachine"]
 
-#: Phases of a device: nothing goes on; executors are being started; they are measured; the pool is being told.
-_PHASES = ("still", "raising", "measuring", "setting")
-
-
-@dataclass(slots=True, kw_only=True)
-class _Device:
-    """What is known of one device."""
-
-    name: str
-    node: str
-    n_most: int
-    limit: str
-    #: Seats in the pool.
-    n_seats: int = 1
-    phase: str = "still"
-    #: Task -> rounds computed here since a task came newly.
-    seen: dict[str, int] = field(default_factory=dict)
-    #: Executors that are up for the probe.
-    n_up: int = 1
-    #: Most seats that this probe tries, and why no more.
-    n_try: int = 1
-    why: str = ""
-    #: What this probe has measured so far.
-    measured: list[SeatsMeasured] = field(default_factory=list)
-    #: Work per second with 1, 2, ... seats, relative to one.
-    rates: list[float] = field(default_factory=list)
-    #: By number of seats: task -> (median, 95th percentile) of the seconds of its round in the probe.
-    rounds: list[dict[str, tuple[float, float]]] = field(default_factory=list)
-    #: Latest rounds / their median and 95th percentile in the probe.
-    times: list[tuple[float, float]] = field(default_factory=list)
-    #: Tasks when it was probed, time of that, and probes in a row that nothing came of.
-    probed: tuple[str, ...] = ()
-    probed_t: float | None = None
-    n_idle: int = 0
-    #: Seats were taken away because rounds got slow.
-    shrunk: bool = False
-    #: The probe could have tried more seats than it chose: something else may have used the machine meanwhile.
-    doubtful: bool = False
-
 
 class SeatsMachine:
     """The seats of every device of a pool whose number is to be found.
@@ -82,7 +45,7 @@ class SeatsMachine:
     def __init__(self, settings: SeatsSettings) -> None:
         self.settings = settings
         self._t = 0.0
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, Device] = {}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -97,7 +60,8 @@ class SeatsMachine:
         unknown = sorted(config.keys() - known)
         if unknown:
             raise ConfigError([f"seats has unknown key {key!r}" for key in unknown])
-        return cls(SeatsSettings(**config))
+        # Journals of before fewer seats were tried say nothing of it.
+        return cls(SeatsSettings(**{"settle_s": 0.0, **config}))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -138,7 +102,7 @@ class SeatsMachine:
         """
         devices = self._devices.values()
         laws = {
-            "a phase is one of the known": all(one.phase in _PHASES for one in devices),
+            "a phase is one of the known": all(one.phase in PHASES for one in devices),
             "seats are from 1 to the most": all(1 <= one.n_seats <= one.n_most for one in devices),
             "one device is probed at a time": sum(one.phase in {"raising", "measuring"} for one in devices) <= 1,
             "what is tried fits": all(one.n_try <= one.n_most for one in devices),
@@ -150,16 +114,16 @@ class SeatsMachine:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data, fit for JSON."""
-        return {"t": self._t, "devices": [_plain(device) for device in self._devices.values()]}
+        return {"t": self._t, "devices": [plain_of(device) for device in self._devices.values()]}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take on the state of :meth:`snapshot`."""
         self._t = snapshot["t"]
-        devices = [_from_plain(plain) for plain in snapshot["devices"]]
+        devices = [from_plain(plain) for plain in snapshot["devices"]]
         self._devices = {device.name: device for device in devices}
 
     # -------------------------------------------------------------- what is heard
-    def _of(self, event: Any, *phases: str) -> _Device:
+    def _of(self, event: Any, *phases: str) -> Device:
         device = self._devices.get(event.device)
         if device is None or (phases and device.phase not in phases):
             state = "without it" if device is None else f"{device.name} {device.phase}"
@@ -169,31 +133,72 @@ class SeatsMachine:
     def _opened(self, event: SeatsOpened) -> Iterable[Record]:
         if event.device in self._devices or event.n_most < 1:
             raise InvalidTransition("seats", f"with devices {sorted(self._devices)}", event)
-        self._devices[event.device] = _Device(
-            name=event.device, node=event.node, n_most=event.n_most, limit=event.limit
-        )
+        self._devices[event.device] = Device(name=event.device, node=event.node, n_most=event.n_most, limit=event.limit)
         if event.n_most == 1:
             yield SeatsPlanned(device=event.device, n_seats=1, reason=f"one seat: {event.limit}")
 
     def _left(self, event: TaskLeft) -> Iterable[Record]:
         for device in self._devices.values():
-            device.seen.pop(event.task, None)
+            if device.seen.pop(event.task, None) is not None:
+                device.forget_training()
         return ()
 
     def _computed(self, event: ComputeMeasured) -> Iterable[Record]:
         device = self._of(event)
         if event.task not in device.seen:
             device.seen = dict.fromkeys((*device.seen, event.task), 0)
+            device.forget_training()
         device.seen[event.task] += 1
         if device.phase != "still":
             return []
         known = device.rounds[device.n_seats - 1].get(event.task) if len(device.rounds) >= device.n_seats else None
         if known is not None:
             device.times.append((event.compute_s / known[0], event.compute_s / known[1]))
-            del device.times[: -self.settings.window]
+        if self.settings.settle_s > 0:
+            return self._settled(device, event.task) or self._probe(device)
+        del device.times[: -self.settings.window]
         return self._shrink(device) or self._probe(device)
 
-    def _shrink(self, device: _Device) -> list[Record]:
+    def _settled(self, device: Device, task: str) -> list[Record]:
+        """Count a round of training; compare once enough of them have been counted."""
+        if device.since_t is None:
+            device.since_t, device.times, device.work_s = self._t, [], 0.0  # this round began before
+            return []
+        alone = device.rounds[0].get(task) if device.rounds else None
+        device.work_s += 0.0 if alone is None else alone[0]
+        elapsed_s = self._t - device.since_t
+        if elapsed_s < self.settings.settle_s or len(device.times) < self.settings.fewest:
+            return []
+        rate = device.work_s / elapsed_s
+        answer = self._judged(device, rate) if device.more_rate else self._tried(device, rate)
+        device.since_t, device.times, device.work_s = self._t, [], 0.0
+        return answer
+
+    def _tried(self, device: Device, rate: float) -> list[Record]:
+        """Try fewer seats if rounds are slow."""
+        if self._t < device.keep_until_t:
+            return []
+        answer = self._shrink(device)
+        if answer:
+            device.more_rate = rate
+        return answer
+
+    def _judged(self, device: Device, rate: float) -> list[Record]:
+        """Take the seat back if fewer do less than it did."""
+        more = device.more_rate
+        if rate >= (1 - self.settings.margin_frac) * more:
+            device.more_rate = 0.0
+            return []
+        if any(other.phase != "still" for other in self._devices.values()):
+            return []  # one device at a time; it is judged again
+        device.more_rate, device.shrunk = 0.0, False
+        device.keep_until_t = self._t + wait_s(device.n_idle, self.settings)
+        n_seats = device.n_seats + 1
+        device.back = f"in training {device.n_seats} did {rate / more:.2f} x the work of {n_seats}"
+        device.phase, device.n_try = "raising", n_seats
+        return [RaiseSeats(device=device.name, n_seats=n_seats)]
+
+    def _shrink(self, device: Device) -> list[Record]:
         """Take a seat away if rounds have become slow beside the probe's."""
         if device.n_seats == 1 or len(device.times) < self.settings.fewest:
             return []
@@ -207,7 +212,7 @@ class SeatsMachine:
         device.probed_t = self._t
         return self._plan(device, device.n_seats - 1, reason)
 
-    def _probe(self, device: _Device) -> list[Record]:
+    def _probe(self, device: Device) -> list[Record]:
         """Begin a probe, if one is due."""
         reason = self._due(device)
         if not reason:
@@ -226,7 +231,7 @@ class SeatsMachine:
             RaiseSeats(device=device.name, n_seats=device.n_seats),
         ]
 
-    def _due(self, device: _Device) -> str:
+    def _due(self, device: Device) -> str:
         """Return why the device is to be probed now; empty if it is not."""
         if any(other.phase != "still" for other in self._devices.values()) or device.n_most == 1:
             return ""
@@ -247,6 +252,8 @@ class SeatsMachine:
     def _up(self, event: SeatsUp) -> Iterable[Record]:
         device = self._of(event, "raising")
         device.n_up = event.n_seats
+        if device.back:
+            return self._plan(device, device.n_up, device.back)
         if device.n_up < device.n_try:
             needed = event.used_bytes + event.seat_bytes
             most = self.settings.memory_frac * event.total_bytes
@@ -259,7 +266,7 @@ class SeatsMachine:
         device.phase = "measuring"
         return [self._measure(device)]
 
-    def _measure(self, device: _Device) -> Record:
+    def _measure(self, device: Device) -> Record:
         return MeasureSeats(
             device=device.name,
             n_seats=levels(device.n_try)[len(device.measured)],
@@ -282,7 +289,7 @@ class SeatsMachine:
         most = f"; no more were tried: {device.why}" if n_seats == device.n_try else ""
         return self._plan(device, n_seats, reason + most)
 
-    def _found(self, device: _Device) -> tuple[list[float], list[dict[str, tuple[float, float]]]]:
+    def _found(self, device: Device) -> tuple[list[float], list[dict[str, tuple[float, float]]]]:
         """Return work per second with 1, 2, ... seats, relative to one, and the times of rounds; each comes twice."""
         alone = [one.compute_p50_s for one in device.measured if one.n_seats == 1]
         alone_s = {task: sum(of.get(task, p50) for of in alone) / len(alone) for task, p50 in alone[0].items()}
@@ -308,8 +315,8 @@ class SeatsMachine:
         device.n_idle += 1
         return self._plan(device, device.n_seats, f"as before: the probe failed ({event.reason})")
 
-    def _plan(self, device: _Device, n_seats: int, reason: str) -> list[Record]:
-        device.phase, device.n_seats = "setting", n_seats
+    def _plan(self, device: Device, n_seats: int, reason: str) -> list[Record]:
+        device.phase, device.n_seats, device.back = "setting", n_seats, ""
         device.times = []
         return [
             SeatsPlanned(device=device.name, n_seats=n_seats, rates=tuple(device.rates), reason=reason),
@@ -318,33 +325,13 @@ class SeatsMachine:
 
     def _set(self, event: SeatsSet) -> Iterable[Record]:
         device = self._of(event, "setting")
-        device.phase, device.times = "still", []
+        device.phase, device.times, device.since_t = "still", [], None
         device.n_seats = device.n_up = min(event.n_seats, device.n_most)
         return ()
 
 
 def _gib(n_bytes: float) -> str:
     return f"{n_bytes / 2**30:.1f} GiB"
-
-
-def _plain(device: _Device) -> dict[str, Any]:
-    rounds = [{task: list(times) for task, times in of.items()} for of in device.rounds]
-    measured = [one.to_row() for one in device.measured]
-    return asdict(replace(device, measured=[])) | {
-        "measured": measured,
-        "rounds": rounds,
-        "times": [list(time) for time in device.times],
-        "probed": list(device.probed),
-    }
-
-
-def _from_plain(plain: Mapping[str, Any]) -> _Device:
-    device = _Device(**{**plain, "probed": tuple(plain["probed"])})
-    device.seen, device.rates = dict(plain["seen"]), list(plain["rates"])
-    device.rounds = [{task: (p50, p95) for task, (p50, p95) in of.items()} for of in plain["rounds"]]
-    device.times = [(p50, p95) for p50, p95 in plain["times"]]
-    device.measured = [SeatsMeasured.from_row(row) for row in plain["measured"]]
-    return device
 
 
 #: The rule for each kind of event.

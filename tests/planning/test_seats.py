@@ -194,8 +194,8 @@ def test_the_pause_between_probes_doubles():
 
 def test_wrong_settings_are_told_together():
     """Every wrong value is named in one error."""
-    with pytest.raises(ConfigError, match=r"n_most.*0(.|\n)*probe_s.*-1"):
-        SeatsSettings(n_most=0, probe_s=-1)
+    with pytest.raises(ConfigError, match=r"n_most.*0(.|\n)*probe_s.*-1(.|\n)*settle_s.*nan"):
+        SeatsSettings(n_most=0, probe_s=-1, settle_s=float("nan"))
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------
@@ -291,19 +291,68 @@ def test_a_device_with_one_seat_says_why_at_once():
     assert node.probe() == []
 
 
-def test_slow_rounds_take_a_seat_away_and_another_probe_follows_later():
-    """20 rounds at 1.6 x the probe's: one seat less; after 60 s x 2 it is probed again."""
+#: Seconds of a round that are 1.6 x its 95th percentile with two seats in the probe.
+_SLOW = 1.6 * 1.1 * 2 / 1.2
+
+
+def _train(node, tasks, compute_s, dt, seconds):
+    """Let rounds end every `dt` seconds; return the first answer."""
+    for n in range(round(seconds / dt)):
+        if answer := node.compute(tasks[n % len(tasks)], compute_s, dt=dt):
+            return answer
+    return []
+
+
+def test_fewer_seats_that_do_as_much_in_training_stay():
+    """5 s at 1.6 x the probe's: one seat less; it does 8 rounds a second as the two did; 60 s x 2 later a probe."""
     node = Node(rates=(1.0, 1.2, 1.2, 1.2))
     node.probe()
-    alone_2 = 2 / 1.2  # seconds of a round with two seats in the probe
-    answers = [node.compute("a", 1.6 * 1.1 * alone_2) for _ in range(20)]
+    (shrunk,) = node.follow(_train(node, "ab", _SLOW, 0.125, 6.0))
+    assert shrunk == SeatsPlanned.match(n_seats=1)
+    assert shrunk.reason.startswith("p95 of compute is 1.60 x its probe")
+    assert _train(node, "ab", 1.0, 0.125, 30.0) == []
+    assert node.machine.seats == {"n0/gpu0": 1}
+    answer = _train(node, "ab", 1.0, 1.0, 120.0)
+    assert answer[0] == ProbePlanned.match(reason="rounds were slow when it was probed last")
+
+
+def test_a_seat_comes_back_if_fewer_do_less_in_training():
+    """Two seats did 8 rounds a second, one does 5: 0.62 x; the seat is back at once, and stays for 2 minutes."""
+    node = Node(n_most=2, rates=(1.0, 1.2))
+    node.probe()
+    node.follow(_train(node, "ab", _SLOW, 0.125, 6.0))
+    assert node.machine.seats == {"n0/gpu0": 1}
+    (back,) = node.follow(_train(node, "ab", 1.0, 0.2, 6.0))
+    assert back == SeatsPlanned.match(n_seats=2)
+    assert back.reason.startswith("in training 1 did 0.6")
+    assert node.machine.seats == {"n0/gpu0": 2}
+    assert _train(node, "ab", _SLOW, 0.125, 100.0) == []
+    (again,) = node.follow(_train(node, "ab", _SLOW, 0.125, 30.0))
+    assert again.n_seats == 1
+
+
+def test_a_trial_ends_when_other_tasks_compute():
+    """What a task more does is no measure of the seats."""
+    node = Node(rates=(1.0, 1.2, 1.2, 1.2))
+    node.probe()
+    node.follow(_train(node, "ab", _SLOW, 0.125, 6.0))
+    node.compute("e")
+    assert _train(node, "abe", 1.0, 0.2, 30.0) == []
+    assert node.machine.seats == {"n0/gpu0": 1}
+
+
+def test_without_time_to_settle_each_round_counts():
+    """As journals of before have it: 20 rounds at 1.6 x the probe's, and the seat is gone until the next probe."""
+    node = Node(rates=(1.0, 1.2, 1.2, 1.2), settle_s=0.0)
+    node.probe()
+    answers = [node.compute("a", _SLOW) for _ in range(20)]
     assert answers[:19] == [[]] * 19
     (shrunk,) = node.follow(answers[19])
     assert shrunk == SeatsPlanned.match(n_seats=1)
-    assert shrunk.reason.startswith("p95 of compute is 1.60 x its probe")
-    assert node.machine.seats == {"n0/gpu0": 1}
     assert node.compute("a", dt=110.0) == []
     assert node.compute("a", dt=20.0)[0] == ProbePlanned.match(reason="rounds were slow when it was probed last")
+    config = {key: value for key, value in node.machine.config.items() if key != "settle_s"}
+    assert SeatsMachine.from_config(config).settings == node.machine.settings
 
 
 def test_rounds_as_in_the_probe_change_nothing():
