@@ -14,6 +14,7 @@ GROUPS = {
     "utilisation": ("drlnb.bench.leasing_rows", "utilisation"),
     "throughput": ("drlnb.bench.leasing_rows", "throughput"),
     "fairness": ("drlnb.bench.leasing_rows", "fairness"),
+    "makespan": ("drlnb.bench.leasing_rows", "makespan"),
     "table": ("drlnb.bench.leasing_rows", "table"),
     "held-out": ("drlnb.bench.leasing_rows", "held_out"),
     "events": ("drlnb.bench.leasing_events", "events"),

@@ -33,12 +33,25 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs import probe
 from drlnb.runtime.protocol import BROKER
 
-__all__ = ["GROUPS", "Effort", "Held", "Turn", "grants", "held", "main", "tasks_on_one_slot", "throughput_rows"]
+__all__ = [
+    "GROUPS",
+    "N_TASKS",
+    "Effort",
+    "Held",
+    "Turn",
+    "grants",
+    "held",
+    "main",
+    "tasks_on_one_slot",
+    "throughput_rows",
+    "train",
+]
 
 #: Row group -> (module, function): called with the effort, returns rows.
 GROUPS = {
     "throughput": ("drlnb.bench.leasing_live", "tasks_on_one_slot"),
     "grants": ("drlnb.bench.leasing_live", "grants"),
+    "predicted": ("drlnb.bench.leasing_predicted", "predicted"),
 }
 N_TASKS, _N_STEPS = 4, 16
 #: Time of a round alone, without what drlnb adds, in seconds: a fifth of it on the slot.
@@ -174,8 +187,8 @@ def tasks_on_one_slot(effort: Effort) -> tuple[Row, ...]:
 def _turn(fleet: Fleet, rounds: int, folder: Path) -> Turn:
     tasks = _tasks(rounds)
     with _cpu_seconds() as cpu:
-        leased = _train(fleet, tasks, folder / "leased")
-    lone = [_train(fleet, [task], folder / f"alone-{task.spec.name}") for task in tasks]
+        leased = train(fleet, tasks, folder / "leased")
+    lone = [train(fleet, [task], folder / f"alone-{task.spec.name}") for task in tasks]
     specs = [TaskSpec.from_plain(task.spec.to_plain() | probe(ENV)) for task in tasks]
     together, _ = rate(processes(specs, rounds * MODELLED_S))
     return Turn(
@@ -191,7 +204,14 @@ def _turn(fleet: Fleet, rounds: int, folder: Path) -> Turn:
     )
 
 
-def _train(fleet: Fleet, tasks: Sequence[Task], out: Path) -> Journal:
+def train(fleet: Fleet, tasks: Sequence[Task], out: Path) -> Journal:
+    """Train tasks to their end, and return the journal.
+
+    Raises
+    ------
+    TrainingFailed
+        If one of them ends otherwise.
+    """
     run = fleet.train(list(tasks), out=out)
     for name, task in run.wait(timeout_s=_TRAIN_S).items():
         if task.state != "done":

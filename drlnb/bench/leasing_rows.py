@@ -11,10 +11,12 @@ from typing import Any
 from drlnb.bench.leasing import Effort
 from drlnb.bench.report import Bar, Row
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.leasing import LeaseReleased
 from drlnb.sim.leasing import LeasingResult, LeasingWorkload, for_duty, simulate_leasing, tasks_for_load
 from drlnb.sim.leasing_report import Comparison, compare
+from drlnb.sim.runs import run_tasks
 
-__all__ = ["fairness", "held_out", "table", "throughput", "utilisation"]
+__all__ = ["fairness", "held_out", "in_turn", "makespan", "table", "throughput", "utilisation"]
 
 #: Load -> least utilisation over its bound (B1), most round inflation (B2), for ``yield`` on two slots.
 _YIELD = {0.8: (0.93, 1.10), 1.0: (0.88, 1.15)}
@@ -176,6 +178,76 @@ def _longest_wait_s(run: LeasingResult, workload: LeasingWorkload) -> float:
     """Return I8's bound: nobody who asks a step's worth later passes, and each of the others holds once before it."""
     step_s = LeasingSettings().age_quantum_s
     return step_s + run.longest_hold_s * (1 + (workload.n_tasks - 1) / workload.n_slots)
+
+
+# -------------------------------------------------------------------- makespan
+def makespan(effort: Effort) -> tuple[Row, ...]:
+    """Compare the time until all tasks have ended with that of one task per slot to its end, and of a slot for each."""
+    rows: list[Row] = []
+    for load in (1.0, 1.5):
+        workload = LeasingWorkload(switch_s=_SWITCH_S, n_rounds=effort.rounds)
+        rows += _makespans(f"load{load}", load, workload, effort.seeds)
+    return tuple(rows)
+
+
+def _makespans(name: str, load: float, workload: LeasingWorkload, seeds: Sequence[int]) -> list[Row]:
+    works = [tasks_for_load(load, replace(workload, seed=seed)) for seed in seeds]
+    leased = tuple(max(_ends(work, range(work.n_tasks), "yield").values()) for work in works)
+    lone = [[_ends(replace(work, n_slots=1), [i], "round")[i] for i in range(work.n_tasks)] for work in works]
+    turns = tuple(in_turn(each, workload.n_slots) for each in lone)
+    own = tuple(max(each) for each in lone)
+    counts = sorted({work.n_tasks for work in works})
+    tasks = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    what = f"makespan of {tasks} tasks of {workload.n_rounds} rounds, `yield`, load {load}, K={workload.n_slots}"
+    return [
+        Row(
+            id=f"makespan-{kind}-{name}",
+            what=what,
+            samples=leased,
+            baseline_samples=base,
+            pairs=tuple(mine / theirs for mine, theirs in zip(leased, base, strict=True)),
+            against=against,
+            origin="simulated",
+        )
+        for kind, base, against in (
+            ("turns", turns, "one task per slot to its end, the next one as soon as a slot is free"),
+            ("own", own, "as many slots as tasks, one each"),
+        )
+    ]
+
+
+def _ends(workload: LeasingWorkload, indices: Sequence[int], hold: str) -> dict[int, float]:
+    """Return when each of some tasks of a workload has given its last slot back, in seconds; all begin together."""
+    pool, tasks = run_tasks(
+        list(indices),
+        n_slots=workload.n_slots,
+        n_rounds=workload.n_rounds,
+        n_collectors=workload.n_workers,
+        hold=hold,
+        seed=workload.seed,
+        costs={i: workload.costs(i) for i in indices},
+    )
+    last = {
+        one.task: event.t
+        for event, answer in pool.host.stream.answers()
+        for one in answer
+        if isinstance(one, LeaseReleased)
+    }
+    return {i: last[task.name] for i, task in zip(indices, tasks, strict=True)}
+
+
+def in_turn(lengths_s: Sequence[float], n_slots: int) -> float:
+    """Return when the last of some tasks ends, each on a slot of its own to its end, the next where one is free first.
+
+    Examples
+    --------
+    >>> in_turn([3.0, 1.0, 1.0, 2.0], 2)
+    4.0
+    """
+    free_t = [0.0] * n_slots
+    for length_s in lengths_s:
+        free_t[free_t.index(min(free_t))] += length_s
+    return max(free_t)
 
 
 # -------------------------------------------------------------------- the page's table

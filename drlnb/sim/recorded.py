@@ -219,7 +219,9 @@ def slots_of(pool: Stream) -> int:
     return len(node_of)
 
 
-def load_of(pools: Iterable[Stream], tasks: Collection[str], n_slots: int) -> Load:
+def load_of(
+    pools: Iterable[Stream], tasks: Collection[str], n_slots: int, *, part: tuple[float, float] = (0.0, 1.0)
+) -> Load:
     """Return what some tasks of a pool came to while all of them trained.
 
     Parameters
@@ -230,16 +232,20 @@ def load_of(pools: Iterable[Stream], tasks: Collection[str], n_slots: int) -> Lo
         Names of the tasks, at least one.
     n_slots
         Slots of the pool, at least 1.
+    part
+        Begin and end of the part of that time that counts, as shares of it; in [0, 1], rising.
 
     Raises
     ------
     ValueError
-        If there was no time in which all of them trained.
+        If there was no time in which all of them trained, or `part` is none.
     """
+    if not 0.0 <= part[0] < part[1] <= 1.0:
+        raise ValueError(f"part must rise within [0, 1], got {part}")
     for pool in reversed(list(pools)):
         leases = _leases(pool, tasks)
         if leases.keys() >= set(tasks):
-            return _load(leases, n_slots)
+            return _load(leases, n_slots, part)
     raise ValueError(f"no pool of this run has lent a slot to each of {', '.join(sorted(tasks))}")
 
 
@@ -268,16 +274,19 @@ def _leases(pool: Stream, tasks: Collection[str]) -> dict[str, list[_Lease]]:
     return found
 
 
-def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int) -> Load:
-    begin_t = max(mine[0].ended_t for mine in leases.values())  # the first lease makes the initial parameters
-    end_t = min(mine[-1].ended_t for mine in leases.values())
+def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int, part: tuple[float, float]) -> Load:
+    first_t = max(mine[0].ended_t for mine in leases.values())  # the first lease makes the initial parameters
+    last_t = min(mine[-1].ended_t for mine in leases.values())
+    begin_t, end_t = (first_t + share * (last_t - first_t) for share in part)
     seen = {name: [one for one in mine if begin_t < one.ended_t <= end_t] for name, mine in leases.items()}
     short = sorted(name for name, mine in seen.items() if len({one.round for one in mine}) < _FEWEST)
     if short:
         raise ValueError(f"{', '.join(short)}: fewer than {_FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
     n_rounds = {name: len({one.round for one in mine}) for name, mine in seen.items()}
-    held_s = sum(one.ended_t - max(begin_t, one.granted_t) for mine in seen.values() for one in mine)
+    held_s = sum(
+        max(0.0, min(end_t, one.ended_t) - max(begin_t, one.granted_t)) for mine in leases.values() for one in mine
+    )
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},

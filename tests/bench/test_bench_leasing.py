@@ -24,6 +24,24 @@ def test_a_row_of_throughput_has_both_baselines():
     assert {row.origin for row in rows.values()} == {"simulated"}
 
 
+def test_tasks_in_turn_by_hand():
+    """On two slots 3, 1, 1, 2 s: the second slot is free first, so it takes the third and the fourth task."""
+    assert leasing_rows.in_turn([3.0, 1.0, 1.0, 2.0], 2) == 4.0
+    assert leasing_rows.in_turn([3.0, 1.0, 1.0, 2.0], 1) == 7.0
+    assert leasing_rows.in_turn([3.0, 1.0], 5) == 3.0
+
+
+def test_a_makespan_lies_between_a_slot_for_each_and_one_after_the_other():
+    """Shared slots end no sooner than a slot for each task, and much sooner than tasks in turn."""
+    few = LeasingWorkload(n_slots=1, n_workers=2, n_rounds=8)
+    turns, own = leasing_rows._makespans("x", 1.0, few, (0,))
+    assert (turns.id, own.id) == ("makespan-turns-x", "makespan-own-x")
+    assert turns.samples == own.samples
+    assert turns.ratio < 0.5
+    assert own.ratio >= 1.0
+    assert turns.bar is own.bar is None
+
+
 def test_the_time_of_an_event_is_that_of_the_table():
     """A cost for each number of tasks that wait, a bar at a thousand, and the growth beside log n."""
     assert 0 < leasing_events.cost_s(5, 30) < 0.01
@@ -65,7 +83,7 @@ def test_the_bench_writes_its_rows(monkeypatch, tmp_path, capsys):
     assert asked == [Effort(rounds=30, fair_rounds=30, seeds=(0, 1), held_out=(100, 101))]
     assert [row["id"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]] == ["x"]
     assert "a row" in capsys.readouterr().out
-    assert set(GROUPS) == {"utilisation", "throughput", "fairness", "table", "held-out", "events"}
+    assert set(GROUPS) == {"utilisation", "throughput", "fairness", "makespan", "table", "held-out", "events"}
     assert leasing.GROUPS is GROUPS
 
 
@@ -74,7 +92,13 @@ def test_every_group_gives_rows_with_names_of_their_own():
     """Whatever the figures are, a row is measured and named once."""
     rows = [
         row
-        for group in (leasing_rows.utilisation, leasing_rows.fairness, leasing_rows.table, leasing_rows.held_out)
+        for group in (
+            leasing_rows.utilisation,
+            leasing_rows.fairness,
+            leasing_rows.makespan,
+            leasing_rows.table,
+            leasing_rows.held_out,
+        )
         for row in group(QUICK)
     ]
     assert all(row.measured for row in rows)

@@ -25,9 +25,7 @@ def test_a_real_runs_starts_are_decided_again(tmp_path):
         run.wait(timeout_s=120)
         assert {one.state for one in run.tasks.values()} == {"done"}
         found = run.preview("warmup.planner", "keep")
-        with pytest.raises(
-            ConfigError, match=r"no start by spawn on node .* there are: \d+ by zygote"
-        ):
+        with pytest.raises(ConfigError, match=r"no start by spawn on node .* there are: \d+ by zygote"):
             run.preview("warmup.start_mode", "spawn")
         saa = run.preview("warmup.planner", "saa", "a")
     rows = found.rows()
