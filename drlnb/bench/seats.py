@@ -1,7 +1,7 @@
 """``drlnb bench seats``: is a lease with seats ever worse than what a lab does without leases?
 
 The same tasks share one device exclusively, as ordinary processes at once, and leased with seats 1, 2 and ``auto``
-(:mod:`drlnb.bench.sharing`), with small kernels and with large ones.
+(:mod:`drlnb.bench.sharing`), with small kernels, with large ones, and in very short rounds.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from drlnb.bench.report import Report, Row
 from drlnb.bench.sharing import REGIMES, compare, rows
 from drlnb.records.errors import ConfigError
 
-__all__ = ["GROUPS", "Effort", "large", "main", "small"]
+__all__ = ["GROUPS", "Effort", "large", "main", "short", "small"]
 
 #: Row group -> (module, function): called with the effort, returns rows.
 GROUPS = {name: ("drlnb.bench.seats", name) for name in REGIMES}
@@ -36,6 +36,11 @@ def small(effort: Effort) -> tuple[Row, ...]:
 def large(effort: Effort) -> tuple[Row, ...]:
     """Compare with large kernels: one executor nearly fills a device."""
     return rows(REGIMES["large"], compare(REGIMES["large"], effort.seconds, effort.repeats))
+
+
+def short(effort: Effort) -> tuple[Row, ...]:
+    """Compare with rounds of some 20 ms, in which control weighs most."""
+    return rows(REGIMES["short"], compare(REGIMES["short"], effort.seconds, effort.repeats))
 
 
 def main(argv: Sequence[str]) -> int:
