@@ -5,10 +5,11 @@ starts are pretended: each takes what it took in the run, or what a start of its
 once) took there.  What a start comes to is then plain: a collector that is started u seconds after sending and takes S
 is late by ``(u + S - X)+`` and idle for ``(X - u - S)+``, X being the recorded gap until the parameters came.
 
-The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.
+The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.  A
+parked collector's start is its wait for a CPU slot; who could have kept one is known only where somebody did.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -16,14 +17,23 @@ from typing import Any
 from drlnb.planning.replay import fresh_machine
 from drlnb.planning.round import RoundMachine
 from drlnb.planning.warmup import WarmupMachine
-from drlnb.planning.warmup.history import StartBook
+from drlnb.planning.warmup.measuring import PARK
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Event, Record
 from drlnb.records.common import SettingChanged
+from drlnb.records.distribution import HostCompleted
 from drlnb.records.journal import Stream
 from drlnb.records.leasing import RequestRefused
 from drlnb.records.round import ExperienceArrived
-from drlnb.records.warmup import CollectorReady, RevokeStart, StartCollector, WarmupMeasured, WarmupPlanned
+from drlnb.records.warmup import (
+    CollectorReady,
+    ParkCollector,
+    RevokeStart,
+    StartCollector,
+    WarmupMeasured,
+    WarmupPlanned,
+)
+from drlnb.sim.start_durations import StartDurations
 
 __all__ = ["PlannedRound", "RecordedStarts"]
 
@@ -71,6 +81,11 @@ class _Hearing(WarmupMachine):
         self.heard.append(("drop", node))
         super().drop(node)
 
+    def last(self, round_: int) -> None:
+        """Note after which round nobody rests."""
+        self.heard.append(("last", round_))
+        super().last(round_)
+
     def go_on(self, t: float) -> tuple[Record, ...]:
         """Note and end a rest."""
         self.heard.append(("go_on", t))
@@ -106,8 +121,10 @@ class RecordedStarts:
         else:
             self._heard = [("handle", event) for event, _ in stream.answers()]
         self.measured: dict[int, WarmupMeasured] = {one.round - 1: one for one in stream.of(WarmupMeasured)}
-        events = [what for name, what in self._heard if name == "handle"]
-        self._durations = _Durations(one for one in events if isinstance(one, CollectorReady))
+        self._durations = StartDurations(
+            [what for name, what in self._heard if name == "handle"],
+            {(one.round + 1, one.collector): one.node for one in stream.of(ParkCollector)},
+        )
 
     def _hear(self, stream: Stream) -> None:
         """Let the round machine judge the events again: it tells the warm-up machine what that heard in the run."""
@@ -152,49 +169,6 @@ class RecordedStarts:
         return again.end()
 
 
-class _Durations:
-    """What starts took in the run, in seconds."""
-
-    def __init__(self, events: Iterable[CollectorReady]) -> None:
-        #: (round that it is for, collector) -> the start.
-        self._between: dict[tuple[int, int], CollectorReady] = {}
-        #: Node -> modes of starts between rounds; (node, mode) -> starts.
-        self._modes: dict[str, set[str]] = {}
-        self._known: dict[tuple[str, str], int] = {}
-        self._book = StartBook()
-        warm_t: dict[str, float] = {}
-        for one in events:
-            if one.round:
-                self._between[one.round, one.collector] = one
-                self._modes.setdefault(one.node, set()).add(one.start_mode)
-            # As the machine has it: who waited for the node's zygote to be made is no sample.
-            if one.start_mode != "zygote" or one.t - one.start_s >= warm_t.setdefault(one.node, one.t):
-                self._book.add(one.node, one.start_mode, one.n_starting, one.start_s)
-                self._known[one.node, one.start_mode] = self._known.get((one.node, one.start_mode), 0) + 1
-
-    def of(self, command: StartCollector, mode: str, at_once: int, *, strict: bool) -> tuple[float, int | None, str]:
-        """Return the seconds of a start, how many started at once if it is known, and its mode.
-
-        Raises
-        ------
-        ValueError
-            If there is none of its kind.
-        """
-        same = self._between.get((command.round, command.collector))
-        if same is not None and same.node == command.node and (not strict or same.start_mode == mode):
-            return same.start_s, same.n_starting, same.start_mode
-        others = () if strict else sorted(self._modes.get(command.node, ()))
-        for kind in (mode, *others):
-            samples = self._book.samples(command.node, kind, at_once)
-            if samples:
-                return samples[(command.round * at_once + command.collector) % len(samples)], None, kind
-        known = ", ".join(f"{n} by {kind} on {node}" for (node, kind), n in sorted(self._known.items()))
-        waited = ", but for those that waited for the zygote itself" if mode == "zygote" else ""
-        raise ValueError(
-            f"no start by {mode} on node {command.node} is in the journal{waited}; there are: {known or 'none'}"
-        )
-
-
 @dataclass(slots=True, kw_only=True)
 class _Start:
     """A start that was commanded: when it happens, and when it is done."""
@@ -209,7 +183,7 @@ class _Start:
 class _Again:
     """A machine that hears a recorded run, with starts of its own."""
 
-    def __init__(self, machine: WarmupMachine, durations: _Durations, *, strict: bool) -> None:
+    def __init__(self, machine: WarmupMachine, durations: StartDurations, *, strict: bool) -> None:
         self.machine = machine
         self._durations = durations
         self._strict = strict
@@ -219,6 +193,7 @@ class _Again:
         self._plans: dict[int, dict[int, WarmupPlanned]] = {}
         self._outcomes: dict[int, tuple[float, float] | None] = {}
         self._trace: RoundTrace | None = None
+        self._former: RoundTrace | None = None
 
     def change(self, event: SettingChanged) -> None:
         """Change a setting before anything else happens.
@@ -237,6 +212,8 @@ class _Again:
         if name != "handle":
             if name == "drop":
                 self.machine.drop(what)
+            elif name == "last":
+                self.machine.last(what)
             else:
                 self._take(self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.last_t)
             self._forget()
@@ -244,11 +221,16 @@ class _Again:
         if isinstance(what, CollectorReady) and what.round:
             return  # a start of the run; ours are pretended
         self._until(what.t)
-        if isinstance(what, ExperienceArrived) and (self._trace is None or what.round > self._trace.round):
-            self._close(what.t)
+        if isinstance(what, ExperienceArrived):
+            if self._trace is None or what.round > self._trace.round:
+                self._close(what.t)
+                self._former = self._trace
+            what = self._with_queue(what)
         self._feed(what)
         self._forget()
         self._trace = self.machine.trace
+        if isinstance(what, HostCompleted):
+            self._wake(what)
 
     def end(self) -> tuple[PlannedRound, ...]:
         """Return what was planned in each round."""
@@ -256,6 +238,30 @@ class _Again:
         return tuple(self._planned(round_) for round_ in sorted(self._plans))
 
     # ------------------------------------------------------------------ the machine and its starts
+    def _with_queue(self, event: ExperienceArrived) -> ExperienceArrived:
+        """Return experience whose collector has waited for its CPU slot as it does here."""
+        former, ready_t = self._former, self._ready_t.get((event.round, event.collector))
+        if former is None or event.collector not in former.parked or event.collector not in former.arrival_t:
+            return event
+        late_s = 0.0 if ready_t is None else max(0.0, ready_t - former.arrival_t[event.collector])
+        return replace(event, queued_s=round(late_s, _DIGITS))
+
+    def _wake(self, event: HostCompleted) -> None:
+        """Let the wakes of parked collectors ask for CPU slots, where nothing has before."""
+        trace = self._trace
+        if trace is None or event.version != trace.round + 1:
+            return
+        for i in trace.parked:
+            member, start = self.machine.members[i], self._starts.get(i)
+            if member.node != event.host or (trace.round + 1, i) in self._ready_t:
+                continue
+            if start is None or start.event is None:
+                command = StartCollector(
+                    collector=i, node=member.node, env_indices=member.env_indices, after_s=0.0, round=trace.round + 1,
+                    parked=True,
+                )  # fmt: skip
+                self._starts[i] = _Start(command=command, begins_t=event.t)
+
     def _forget(self) -> None:
         """Forget starts of collectors that were lost: they are started anew, as they were in the run."""
         members = self.machine.members
@@ -287,8 +293,8 @@ class _Again:
             self._done(i, t) if is_done else self._begin(i)
 
     def _begin(self, i: int) -> None:
-        start, settings = self._starts[i], self.machine.settings
-        mode = settings.start_mode if settings.collector_mode == "respawn" else "park"
+        start = self._starts[i]
+        mode = PARK if start.command.parked else self.machine.settings.start_mode
         node = start.command.node
         at_once = sum(member.node == node for member in self.machine.members)
         took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)

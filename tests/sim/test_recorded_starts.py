@@ -148,6 +148,27 @@ def test_another_rule_gives_what_that_rule_gives(planner):
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
 
 
+@pytest.mark.parametrize("planner", ["saa", "progress", "quantile"])
+def test_a_wait_for_a_cpu_slot_is_a_start(planner):
+    """Parked collectors that share too few CPU slots: from cold wakes, what asking ahead by each rule comes to."""
+    parked = {"collector_mode": "park"}
+    foretold = RecordedStarts(simulate_warmup(WORK, "cold", settings=parked).stream).decided("warmup.planner", planner)
+    own = RecordedStarts(simulate_warmup(WORK, planner, settings=parked).stream)
+    again = {one.round: one for one in own.decided()}
+    assert len(own.measured) == 59
+    for one in foretold[:-1]:
+        known = own.measured[one.round]
+        assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
+        assert (again[one.round].wait_s, again[one.round].reason) == (pytest.approx(one.wait_s, abs=3e-6), one.reason)
+
+
+def test_waits_for_a_cpu_slot_must_be_in_the_journal():
+    """Processes that ended say nothing about a queue for CPU slots."""
+    recorded = RecordedStarts(simulate_warmup(WORK, "cold").stream)
+    with pytest.raises(ValueError, match="no wait for a CPU slot on node n0 is in the journal; there are: "):
+        recorded.decided("warmup.collector_mode", "park")
+
+
 @pytest.mark.parametrize("planner", ["saa", "seed", "progress"])
 def test_as_things_are_nothing_changes(planner):
     """Plans, reasons and outcomes are those of the run."""
