@@ -53,7 +53,9 @@ GROUPS = {
     "grants": ("drlnb.bench.leasing_live", "grants"),
     "predicted": ("drlnb.bench.leasing_predicted", "predicted"),
 }
-N_TASKS, _N_STEPS = 4, 16
+#: Tasks on the slot: as many as its bound carries at a duty of a quarter.
+N_TASKS = 4
+_N_STEPS = 16
 #: Time of a round alone, without what drlnb adds, in seconds: a fifth of it on the slot.
 MODELLED_S = _N_STEPS * STEP_S + GRADIENT_S
 #: Rounds at a run's start that do not count.
