@@ -354,8 +354,8 @@ class _Again:
             action=plans[0].action,
             planner=plans[0].planner,
             reason=plans[0].reason,
-            start_after_s=fmean(after) if after else None,
-            lead_s=fmean(leads) if leads else None,
+            start_after_s=round(fmean(after), _DIGITS) if after else None,
+            lead_s=round(fmean(leads), _DIGITS) if leads else None,
             wait_s=wait_s,
             idle_s=idle_s,
         )

@@ -8,7 +8,7 @@ from drlnb.records import round as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.distribution import HostCompleted
 from drlnb.records.journal import Stream, StreamOpened
-from drlnb.records.warmup import CollectorLost, CollectorReady
+from drlnb.records.warmup import CollectorLost, CollectorReady, WarmupPlanned
 from drlnb.sim.costs import Costs, Workload
 from drlnb.sim.driver import Clock
 from drlnb.sim.pool import Pool
@@ -206,3 +206,56 @@ def test_a_whole_tasks_journal_is_judged_as_it_was():
     assert (cold[-1].wait_s, now[-1].wait_s) == (None, None), "nothing is started after the end"
     assert all(one.wait_s == pytest.approx(0.5, rel=0.1) for one in cold[:-1])
     assert sum(one.wait_s for one in now[8:-1]) < 0.5 * sum(one.wait_s for one in cold[8:-1])
+
+
+def disturbed(planner):
+    """Return the journal of a task that loses a collector, an executor and a node, pauses, and is stopped."""
+    clock = Clock()
+    pool = Pool(clock, slots={"n0/slot0": "n0"}, nodes=("n0", "n1"), settings=LeasingSettings())
+    costs = Costs(collect_s=1.0, compute_s=4.0, finish_s=0.05, publish_s=0.01, collect_cv=0.2, start_s=0.5)
+    config = {
+        "task": "sim0", "n_envs": 4, "n_collectors": 4, "n_steps": 8, "total_timesteps": 60 * 32, "can_respawn": True,
+        "planners": {"warmup": planner}, "warmup": {"collector_mode": "respawn", "min_rounds": 4},
+        "ends_warmup": True,
+    }  # fmt: skip
+    task = Task(clock, pool, Workload(costs, seed=1, task=0, n_collectors=4), config=config, node="n0", validate=True)
+    for t, call in (
+        (31.0, lambda: task.kill_collector(1, "killed")),
+        (63.5, lambda: pool.kill_executor("n0/slot0", "killed")),
+        (92.3, lambda: pool.kill_node("n1", "gone")),
+        (112.3, lambda: pool.add_node("n1")),
+        (150.0, lambda: task.host.feed(words.PauseAsked)),
+        (171.0, lambda: task.host.feed(words.ResumeAsked)),
+        (200.0, lambda: task.host.feed(SettingChanged, key="warmup.rho", value=4.0, task="sim0")),
+        (263.0, lambda: task.host.feed(words.StopAsked, reason="enough")),
+    ):
+        clock.after(t, call)
+    task.open()
+    clock.run()
+    return task.host.stream
+
+
+@pytest.mark.parametrize("planner", ["saa", "mean", "progress"])
+def test_losses_pauses_and_stops_are_decided_as_they_were(planner):
+    """Whatever happens to a run, as things are the same is planned in each round, for the same reason."""
+    stream = disturbed(planner)
+    first = {}
+    for one in stream.of(WarmupPlanned):
+        first.setdefault(one.round, one)
+    again = RecordedStarts(stream).decided()
+    assert [one.round for one in again] == sorted(first)
+    assert sum(one.action == "start" for one in again) > 15
+    said = [(one.round, one.action, one.planner) for one in again]
+    assert said == [(one.round, one.action, one.planner) for _, one in sorted(first.items())]
+    assert sum(one.wait_s is None for one in again) < 20
+
+
+@pytest.mark.parametrize(("key", "value"), [("warmup.planner", "cold"), ("warmup.collector_mode", "keep")])
+def test_a_disturbed_run_can_be_tried_out_too(key, value):
+    """Losses and pauses happen to collectors that are started otherwise, too."""
+    rounds = RecordedStarts(disturbed("saa")).decided(key, value)
+    actions = {one.action for one in rounds}
+    assert {"keep" if value == "keep" else "cold"} <= actions <= {"keep", "cold", "end"}
+    known = [one for one in rounds if one.wait_s is not None]
+    assert len(known) > 30
+    assert all(one.wait_s > 0.4 for one in known if one.action == "cold" and key == "warmup.planner")
