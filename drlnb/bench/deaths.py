@@ -214,4 +214,4 @@ def children_pids(dask_worker: Any) -> list[int]:
     """Return the processes that a node agent talks to; runs in the worker."""
     agent = dask_worker.plugins[AGENT]
     pids = [live.pid for live in agent.collectors.live.values()]
-    return pids + [executor.pid for executor in agent.executors.values() if executor.pid is not None]
+    return pids + [pid for executor in agent.executors.values() for pid in executor.pids]

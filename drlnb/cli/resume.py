@@ -37,5 +37,7 @@ def run(args: argparse.Namespace) -> int:
         slots = args.gpus or pool.get("slots") or pool.get("n_slots", "auto")
         workers = args.workers or pool.get("n_workers")
         seats = args.seats or pool.get("seats", 1)
-        fleet = session.open(lambda: Fleet(args.client, n_workers=workers, slots=slots, seats=seats))
+        isolation = args.isolation or pool.get("isolation", "shared")
+        wanted = {"n_workers": workers, "slots": slots, "seats": seats, "isolation": isolation}
+        fleet = session.open(lambda: Fleet(args.client, **wanted))
         return session.follow(fleet.go_on(args.dir))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.cli.parser import UsageError, at_least, device_choice, key_values, seat_count, seconds, seed_list
+from drlnb.planning.seat_rules import ISOLATIONS
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["add_cluster_options", "add_parser"]
@@ -41,6 +42,11 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         type=seat_count,
         metavar="C",
         help="leases of a device at once, 1 to 4, or auto: as many as pay (default 1; of resume: what the run had)",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=ISOLATIONS,
+        help="shared: one process per slot for all tasks (default; of resume: what the run had); process: one per task",
     )
     parser.add_argument(
         "--workers", type=at_least(1), metavar="W", help="Dask workers of the local cluster (default 1)"
@@ -179,6 +185,7 @@ def run(args: argparse.Namespace) -> int:
         for line in settings_lines(specs, settings_class(specs[0].algo)().to_plain()):
             session.say(line)
         slots = args.gpus or "auto"
-        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, slots=slots, seats=args.seats or 1))
+        wanted = {"slots": slots, "seats": args.seats or 1, "isolation": args.isolation or "shared"}
+        fleet = session.open(lambda: Fleet(args.client, n_workers=args.workers, **wanted))
         given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout, "settings": settings}
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.seat_rules import n_seats_problem
+from drlnb.planning.seat_rules import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError
 
 __all__ = ["check_pool", "close_at_exit", "current_client", "start_cluster", "sweep"]
 
 
-def check_pool(n_workers: object, slots: object, seats: object) -> tuple[int | None, tuple[str, ...]]:
+def check_pool(
+    n_workers: object, slots: object, seats: object, isolation: object = "shared"
+) -> tuple[int | None, tuple[str, ...]]:
     """Return the number of devices that is asked for, None for all, and their names, none if it is a number.
 
     Raises
@@ -25,7 +27,7 @@ def check_pool(n_workers: object, slots: object, seats: object) -> tuple[int | N
     ConfigError
         If a number is wrong, or a list cannot be one of devices.
     """
-    if problem := n_seats_problem(seats):
+    if problem := n_seats_problem(seats) or isolation_problem(isolation, seats):
         raise ConfigError(problem)
     if n_workers is not None and not _is_count(n_workers):
         raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")

@@ -46,6 +46,10 @@ class Fleet(Pooled, Lending):
     seats
         Slots of each device: so many leases at once, each with an executor of its own; at most 4, on virtual devices
         never more than there are CPU cores.  ``"auto"``: as many as pay, found out while tasks train.
+    isolation
+        ``"shared"``: one executor process per slot serves all tasks, so that changing hands costs next to nothing; when
+        it dies, all of them load their models anew.  ``"process"``: each task has a process of its own on each slot
+        that it uses; one that dies, or runs out of memory, costs no other task anything.
     name
         Shown in ``repr``.
 
@@ -71,13 +75,14 @@ class Fleet(Pooled, Lending):
         n_workers: int | None = None,
         slots: int | str | Sequence[str] = "auto",
         seats: int | str = 1,
+        isolation: str = "shared",
         name: str | None = None,
     ) -> Self:
         """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
         del name
-        check_pool(n_workers, slots, seats)  # before a fleet that is idle is closed for the sake of another
+        check_pool(n_workers, slots, seats, isolation)  # before a fleet that is idle is closed for the sake of another
         found = _own.get("fleet") if client is None and faces.notebook() else None
-        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots, seats):
+        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots, seats, isolation):
             return super().__new__(cls)
         say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
         return found
@@ -89,11 +94,12 @@ class Fleet(Pooled, Lending):
         n_workers: int | None = None,
         slots: int | str | Sequence[str] = "auto",
         seats: int | str = 1,
+        isolation: str = "shared",
         name: str | None = None,
     ) -> None:
         if "pool" in self.__dict__:
             return  # it was there already
-        n_slots, names = check_pool(n_workers, slots, seats)
+        n_slots, names = check_pool(n_workers, slots, seats, isolation)
         if client is None:
             client = current_client()
         if client is not None and n_workers is not None:
@@ -113,7 +119,9 @@ class Fleet(Pooled, Lending):
             else:
                 self._link = connect(self._handle.address, pid=self._handle.pid)
             own_workers = (n_workers or 1) if self._handle is not None else None
-            self.pool = self._link.open_pool(n_slots, seats=seats, names=names, own_workers=own_workers)
+            self.pool = self._link.open_pool(
+                n_slots, seats=seats, names=names, isolation=isolation, own_workers=own_workers
+            )
         except BaseException:
             if (link := getattr(self, "_link", None)) is not None:
                 link.close()  # its client, if it is ours, would go on
@@ -151,9 +159,11 @@ class Fleet(Pooled, Lending):
         """
         return faces.face("launcher")(self, **settings)
 
-    def _serves(self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str) -> bool:
+    def _serves(
+        self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str, isolation: str
+    ) -> bool:
         """Whether this fleet is what was asked for; an idle one that is not is closed."""
-        same = self._has(slots) and seats in (1, self.pool.seats)
+        same = self._has(slots) and seats in (1, self.pool.seats) and isolation in ("shared", self.pool.isolation)
         if same and n_workers in (None, self._n_workers):
             return True
         if any(not training.ended for training in self._trainings):

@@ -19,6 +19,7 @@ def resume(
     n_workers: int | None = None,
     slots: int | str | Sequence[str] = "auto",
     seats: int | str | None = None,
+    isolation: str | None = None,
 ) -> Training:
     """Go on with a run that was stopped or interrupted, from its last checkpoints.
 
@@ -26,7 +27,7 @@ def resume(
     ----------
     out
         Its directory.
-    client, n_workers, slots, seats
+    client, n_workers, slots, seats, isolation
         As of :class:`Fleet`; a local cluster has by default what the run had.
 
     Returns
@@ -48,4 +49,7 @@ def resume(
         slots = pool.get("slots") or pool.get("n_slots", "auto")
     if seats is None:
         seats = pool.get("seats", 1)
-    return Fleet(client, n_workers=n_workers or pool.get("n_workers"), slots=slots, seats=seats).go_on(out)
+    if isolation is None:
+        isolation = pool.get("isolation", "shared")
+    workers = n_workers or pool.get("n_workers")
+    return Fleet(client, n_workers=workers, slots=slots, seats=seats, isolation=isolation).go_on(out)

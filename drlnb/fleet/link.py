@@ -89,6 +89,7 @@ class ClientLink:
         *,
         seats: int | str = 1,
         names: Sequence[str] = (),
+        isolation: str = "shared",
         own_workers: int | None = None,
     ) -> Any:
         """Install drlnb on the cluster and open its slots.
@@ -101,6 +102,8 @@ class ClientLink:
             Slots of each device; ``"auto"``: as many as pay.
         names
             The devices by name, instead of `n_slots`.
+        isolation
+            ``shared`` or ``process``.
         own_workers
             Workers of a cluster of our own, None on another one.
 
@@ -115,6 +118,7 @@ class ClientLink:
             n_slots=n_slots,
             seats=seats,
             names=names,
+            isolation=isolation,
             n_nodes=n_nodes,
             own_cluster=own_workers is not None,
         )

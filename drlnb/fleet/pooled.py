@@ -37,15 +37,21 @@ class Pooled:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """What a run remembers of its pool: ``n_slots`` devices, their ``slots`` if named, ``seats``, ``n_workers``."""
+        """What a run remembers of its pool: ``n_slots`` devices, ``n_workers``, and what was chosen of the rest."""
         more = {} if self.pool.seats == 1 else {"seats": self.pool.seats}
         more |= {"slots": list(self.pool.names)} if self.pool.names else {}
+        more |= {} if self.pool.isolation == "shared" else {"isolation": self.pool.isolation}
         return {"n_slots": self.pool.n_devices, "n_workers": len(self.pool.nodes), **more}
 
     @property
     def n_devices(self) -> int:
         """How many devices carry the slots: as many as these, if each has one seat."""
         return int(self.pool.n_devices)
+
+    @property
+    def isolation(self) -> str:
+        """Whether the tasks of a slot share a process (``shared``) or have one each (``process``)."""
+        return str(self.pool.isolation)
 
     def _has(self, slots: int | str | Sequence[str]) -> bool:
         """Whether the pool's devices are these; raise ConfigError for names that mean none."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from drlnb.records.errors import ConfigError
 
 __all__ = [
+    "ISOLATIONS",
     "SeatsSettings",
     "aggregate",
     "choose",
+    "isolation_problem",
     "levels",
     "n_seats_problem",
     "percentile",
@@ -17,6 +19,9 @@ __all__ = [
     "virtual_limit",
     "wait_s",
 ]
+
+#: How the tasks of a slot are kept: in one process that serves them all, or in one each.
+ISOLATIONS = ("shared", "process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,21 @@ def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:
     return (
         "" if fits or seats == "auto" else f"seats must be 'auto' or a whole number from 1 to {n_most}, got {seats!r}"
     )
+
+
+def isolation_problem(isolation: object, seats: object) -> str:
+    """Return what is wrong with a person's word for how tasks share a slot's process; empty if nothing is.
+
+    Examples
+    --------
+    >>> isolation_problem("thread", 1)
+    "isolation must be 'shared' or 'process', got 'thread'"
+    """
+    if isolation not in ISOLATIONS:
+        return f"isolation must be {' or '.join(map(repr, ISOLATIONS))}, got {isolation!r}"
+    if isolation == "process" and seats == "auto":
+        return "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process"
+    return ""
 
 
 def virtual_limit(n_cpus: int, n_devices: int, n_most: int) -> tuple[int, str]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
-from drlnb.planning.seat_rules import SeatsSettings, n_seats_problem, virtual_limit
+from drlnb.planning.seat_rules import SeatsSettings, isolation_problem, n_seats_problem, virtual_limit
 from drlnb.records import leasing, placement
 from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import SEATS, refused
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Nodes:
         self.n_devices = 0
         self.names: tuple[str, ...] = ()
         self.seats: int | str = 1
+        self.isolation = "shared"
         #: Names of the devices that carry the slots.
         self.devices: frozenset[str] = frozenset()
         self.notices: list[str] = []
@@ -45,6 +47,7 @@ class Nodes:
             "drlnb_agent_up": self.agent_up,
             "drlnb_slot_up": self.slot_up,
             "drlnb_slot_down": self.slot_down,
+            "drlnb_tenant_lost": self.tenant_lost,
             "drlnb_nodes": self.nodes,
             "drlnb_open_slots": self.open_slots,
             "drlnb_same_devices": self.same_devices,
@@ -72,7 +75,11 @@ class Nodes:
             placement.NodeAdded, node=node, host=row["host"], n_collector_slots=row["n_collector_slots"]
         )
         self._note_change()
-        return {"epoch": self.broker.epoch, "slots": list(self.given.get(node, {}).values())}
+        return {"epoch": self.broker.epoch, "slots": self._rows(node)}
+
+    def _rows(self, node: str) -> list[dict[str, Any]]:
+        """Return what a node must know of its slots."""
+        return [{**row, "isolation": self.isolation} for row in self.given.get(node, {}).values()]
 
     async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> dict[str, Any]:
         """Hear that an executor serves its slot (again)."""
@@ -107,6 +114,15 @@ class Nodes:
         if known is not None and known["up"]:
             known["up"] = False
             self.broker.host.feed(leasing.SlotFailed, slot=slot, reason=f"executor {reason}")
+        return {"ok": True}
+
+    async def tenant_lost(
+        self, node: str, slot: str, task: str, fence: tuple[int, int] | None, reason: str
+    ) -> dict[str, Any]:
+        """Hear that the process of one task is gone from a slot that keeps its tasks apart: the slot serves on."""
+        if slot in self.given.get(node, {}):
+            known = None if fence is None else Fence(epoch=fence[0], token=fence[1])
+            self.broker.host.feed(leasing.TenantLost, slot=slot, task=task, fence=known, reason=reason)
         return {"ok": True}
 
     def lost(self, address: str, reason: str) -> None:
@@ -148,10 +164,16 @@ class Nodes:
                 break
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
         pool = {"opened": self.opened, "notices": self.notices, "n_devices": self.n_devices, "seats": self.seats}
-        pool["names"] = self.names
+        pool |= {"names": self.names, "isolation": self.isolation}
         return {"nodes": list(self.rows.values()), "slots": slots, **pool}
 
-    async def open_slots(self, n_slots: int | None, seats: int | str = 1, names: Sequence[str] = ()) -> dict[str, Any]:
+    async def open_slots(
+        self,
+        n_slots: int | None,
+        seats: int | str = 1,
+        names: Sequence[str] = (),
+        isolation: str = "shared",
+    ) -> dict[str, Any]:
         """Decide once which slots the pool has, and have their executors started.
 
         Parameters
@@ -162,26 +184,29 @@ class Nodes:
             Slots of each device.
         names
             The devices by name, instead of `n_slots`; empty: no names.
+        isolation
+            Whether a slot's tasks share a process, or have one each.
         """
         try:
             named = named_devices(names, self._there()) if names else ()
             if self.opened:
-                self._check_opened(n_slots, seats, named)
+                self._check_opened(n_slots, seats, named, isolation)
                 return {"ok": True}
             devices = named or self._first_devices(n_slots)
             virtual = devices[0].seen.startswith("cpu:")
             limits = self._limits(devices, virtual=virtual)
-            if problem := n_seats_problem(seats) or _too_many(seats, limits):
+            problem = n_seats_problem(seats) or _too_many(seats, limits) or isolation_problem(isolation, seats)
+            if problem:
                 raise ConfigError(problem)
         except ConfigError as error:
             return refused("ConfigError", str(error))
         self._give_seats(devices, seats)
         self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
-        self.devices = frozenset(device.name for device in devices)
+        self.devices, self.isolation = frozenset(device.name for device in devices), isolation
         if virtual and not named:
             self._note_virtual(len(devices), seats)
-        for node, given in self.given.items():
-            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=list(given.values()))
+        for node in self.given:
+            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self._rows(node))
         if seats == "auto":
             rows = [(device.node, device.name, device.seen) for device in devices]
             self.broker.scheduler.plugins[SEATS].open(rows, limits)
@@ -224,14 +249,19 @@ class Nodes:
             raise ConfigError(f"--gpus {wanted}: the cluster has {most} {what}")
         return cuda[:wanted] or self._virtual(wanted)
 
-    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device]) -> None:
+    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device], isolation: str) -> None:
         """Refuse what this pool is not; somebody who names no numbers takes it as it is.
 
         Raises
         ------
         ConfigError
-            If other devices or seats are asked for.
+            If other devices or seats, or another isolation, are asked for.
         """
+        if isolation not in {"shared", self.isolation}:
+            raise ConfigError(
+                isolation_problem(isolation, self.seats)
+                or f"this cluster's pool has isolation {self.isolation!r} already; {isolation!r} asks for another"
+            )
         if named and {device.name for device in named} != self.devices:
             asked = ", ".join(device.name for device in named)
             raise ConfigError(

@@ -79,7 +79,7 @@ class ExecutorChild:
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
-        if op in {"evict", "record", "asked"}:
+        if op in {"evict", "record", "asked", "own"}:
             return self._at_any_time(header)
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
         if op == "job-end":
@@ -107,6 +107,9 @@ class ExecutorChild:
         """Answer what needs no lease: it changes no parameters."""
         if header["op"] == "record":
             return self.trials.record(header)
+        if header["op"] == "own":
+            become(f"drlnb executor {header['slot']} {header['task']}")
+            return {"op": "noted"}, []
         if header["op"] == "asked":
             self.jobs.asked(Fence(epoch=header["fence"][0], token=header["fence"][1]))
             return {"op": "noted"}, []

@@ -32,6 +32,8 @@ class Executor:
         Called with this executor each time a process is up; :attr:`epoch` counts them.
     on_down
         Called with this executor and the reason each time a process has ended that nobody asked to end.
+    gate
+        The slot's gate if it had an executor before; None: a new one.
     """
 
     def __init__(
@@ -41,9 +43,10 @@ class Executor:
         log: Path,
         on_up: Callable[["Executor"], None],
         on_down: Callable[["Executor", str], None],
+        gate: FenceGate | None = None,
     ) -> None:
         self.slot, self.device, self.log = slot, device, log
-        self._on_up, self._on_down = on_up, on_down
+        self._on_up, self.on_down = on_up, on_down
         self.epoch = 0
         self.device_name = ""
         self.child: ChildProcess | None = None
@@ -53,10 +56,13 @@ class Executor:
         self._stopping = False
         self._n_deaths = 0
         #: The slot's gate: it outlives the child, whose own one is empty when it starts.
-        self._gate = FenceGate()
-        #: Fence of the latest work, and that of the latest whose child has ended: what was staged under it is gone.
-        self._latest: Fence | None = None
+        self.gate = FenceGate() if gate is None else gate
+        #: Fence of the latest work.
+        self.latest: Fence | None = None
+        #: Nothing may be done under this fence any more: its child has ended, or its lease.
         self._void: Fence | None = None
+        #: Whether a child that has ended is followed by another one.
+        self.again = True
         #: Fence (epoch, token) of the work that runs now, if any.
         self.busy: tuple[int, int] | None = None
         #: What runs now is a person's own function, which can be interrupted.
@@ -64,6 +70,11 @@ class Executor:
         #: Units of work done (minibatches), for renewals.
         self.n_progress = 0
         self._progress_t = 0.0
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of its children."""
+        return [] if self.child is None else [self.child.pid]
 
     @property
     def pid(self) -> int | None:
@@ -121,17 +132,27 @@ class Executor:
             await self.child.open(self._frame, self._down.set)
             await self._down.wait()
             was_up, self._up = self._up, asyncio.get_running_loop().create_future()
-            self._void = self._latest
+            if not self.again:
+                self._fail("has ended")
+            self._close(self.latest)
             code = await self.child.ended()
             if not self._stopping:
-                self._on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
+                self.on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
             if was_up is not None and not was_up.done():
                 text = tail(self.log, 2000).strip().splitlines()
                 was_up.set_exception(ConnectionError(f"the executor ended ({code}): {text[-1] if text else ''}"))
                 was_up.exception()  # noted here: nobody may be waiting for it
+            if not self.again:
+                return
             if not self._stopping:
                 await asyncio.sleep(min(_RESTART_MAX_S, _RESTART_S * 2.0**self._n_deaths))
                 self._n_deaths += 1
+
+    def _fail(self, why: str) -> None:
+        """Let nobody wait for a child that will not come."""
+        if self._up is not None and not self._up.done():
+            self._up.set_exception(ConnectionError(f"executor {self.slot} {why}"))
+            self._up.exception()  # noted here: nobody may be waiting for it
 
     def _frame(self, header: dict[str, Any], payload: bytes) -> None:
         del payload
@@ -166,7 +187,7 @@ class Executor:
         assert child is not None
         assert child.channel is not None
         self.busy, self._in_job = (fence.epoch, fence.token), header["op"] == "job"
-        self._latest = fence if works else self._latest
+        self.latest = fence if works else self.latest
         self._progress_t = time.monotonic()
         asked = asyncio.ensure_future(child.channel.ask(header, *payloads))
         try:
@@ -192,11 +213,16 @@ class Executor:
         self._n_deaths = 0
         return answer
 
+    def _close(self, fence: Fence | None) -> None:
+        """Take no more work under a fence, nor under one before it."""
+        self._void = max(filter(None, (self._void, fence)), default=None)
+
     def _admit(self, fence: Fence) -> str | None:
         """Admit work under a fence, or say why not: a new child would take what the former one refused."""
-        if fence == self._void:
-            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease")
-        return self._gate.admit(fence)
+        refusal = self.gate.admit(fence)
+        if refusal is None and self._void is not None and fence <= self._void:
+            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease, or the lease is over")
+        return refusal
 
     def interrupt(self, fence: tuple[int, int]) -> bool:
         """Interrupt a person's function that runs under `fence`; false if none does."""
@@ -207,10 +233,11 @@ class Executor:
 
     def asked_to_yield(self, fence: tuple[int, int]) -> None:
         """Let a person's function know that somebody waits for its slot, if it looks."""
-        self._tell({"op": "asked", "fence": fence})
+        self.tell({"op": "asked", "fence": fence})
 
     async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
+        self._close(Fence(epoch=fence[0], token=fence[1]))  # the pool took it away
         deadline = time.monotonic() + grace_s
         self.interrupt(fence)
         while self.busy == fence:
@@ -219,20 +246,22 @@ class Executor:
                     self.child.kill()
                 return False
             await asyncio.sleep(0.01)
-        self._tell({"op": "job-end", "fence": fence})  # what its holder kept there
+        self.tell({"op": "job-end", "fence": fence})  # what its holder kept there
         return self._up is not None and self._up.done()
 
     def forget(self, task: str) -> None:
         """Let the child forget a task's model."""
-        self._tell({"op": "evict", "task": task})
+        self.tell({"op": "evict", "task": task})
 
-    def _tell(self, header: Mapping[str, Any]) -> None:
+    def tell(self, header: Mapping[str, Any]) -> None:
+        """Send the child a frame that needs no answer; nothing if it is gone."""
         if self.child is not None and self.child.channel is not None and not self.child.channel.closed:
             self.child.channel.send(header)
 
     async def end(self) -> None:
         """End the child for good."""
         self._stopping = True
+        self._fail("was ended")
         if self.child is not None:
             await self.child.end(grace_s=1.0)
         if self._keeper is not None:

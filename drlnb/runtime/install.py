@@ -75,6 +75,8 @@ class Pool:
     seats: int | str
     #: What its devices were named by; empty if they were not.
     names: tuple[str, ...] = ()
+    #: Whether the tasks of a slot share a process (``shared``) or have one each (``process``).
+    isolation: str = "shared"
 
 
 def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
@@ -130,6 +132,7 @@ def install(
     n_slots: int | None,
     seats: int | str = 1,
     names: Sequence[str] = (),
+    isolation: str = "shared",
     n_nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
     own_cluster: bool = False,
@@ -146,6 +149,8 @@ def install(
         Slots of each device: concurrent leases, each with an executor of its own; ``"auto"``: as many as pay.
     names
         The devices by name instead of `n_slots`, as :func:`drlnb.planning.placement.devices.named_devices` reads them.
+    isolation
+        Whether a slot's tasks share a process (``shared``) or have one each (``process``).
     n_nodes
         Agents to wait for.
     settings
@@ -177,7 +182,8 @@ def install(
     found = _wait_for_nodes(client, n_nodes)
     if len(found["nodes"]) < n_nodes:
         raise errors.PeerError("cluster", f"{len(found['nodes'])} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
-    _ask(client, "drlnb_open_slots", n_slots=n_slots, seats=seats, names=list(names), timeout_s=30.0)
+    wanted = {"n_slots": n_slots, "seats": seats, "names": list(names), "isolation": isolation}
+    _ask(client, "drlnb_open_slots", **wanted, timeout_s=30.0)
     return _pool(_ask(client, "drlnb_nodes"), hello["epoch"])
 
 
@@ -200,6 +206,7 @@ def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
         n_devices=found["n_devices"],
         seats=found["seats"],
         names=tuple(found["names"]),
+        isolation=found["isolation"],
     )
 
 

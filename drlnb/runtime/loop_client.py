@@ -205,7 +205,8 @@ class LoopLease:
         """Let the slots forget what this lease kept there; true if all of them have."""
         if not self._n_jobs:
             return True
-        asked = [self._compute(slot, {"op": "job-end", "fence": self.fence}, b"", RPC_TIMEOUT_S) for slot in self.slots]
+        header = {"op": "job-end", "fence": self.fence, "task": self._task}
+        asked = [self._compute(slot, header, b"", RPC_TIMEOUT_S) for slot in self.slots]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return all(isinstance(answer, Mapping) and answer.get("op") == "freed" for answer in answers)
 
@@ -296,8 +297,8 @@ class LoopLease:
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Reply:
         slot = self.slots[rank]
-        header = {"op": "job", "fence": self.fence, "slot": slot["slot"], "name": name, "rank": rank}
-        header |= {"n_slots": len(self.slots), "asked": self.asked}
+        header = {"op": "job", "fence": self.fence, "task": self._task, "slot": slot["slot"], "name": name}
+        header |= {"rank": rank, "n_slots": len(self.slots), "asked": self.asked}
         async with self._serial[rank]:
             self.check()
             self._n_jobs += 1

@@ -6,7 +6,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.ids import Fence
 from drlnb.runtime.executors import Executor
+from drlnb.runtime.tenants import Tenants
 
 __all__ = ["NodeSlots"]
 
@@ -26,7 +29,9 @@ class NodeSlots:
 
     def begin_slots(self) -> None:
         """Begin without any."""
-        self.executors: dict[str, Executor] = {}
+        self.executors: dict[str, Executor | Tenants] = {}
+        #: Slot -> its gate, which also outlives that the slot is closed and opened again.
+        self._gates: dict[str, FenceGate] = {}
         self._telling = asyncio.Lock()
 
     async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
@@ -34,13 +39,22 @@ class NodeSlots:
         del payload
         for row in slots:
             if row["slot"] not in self.executors:
-                log = self.directory / f"executor-{row['slot'].replace('/', '-')}.log"
-                executor = Executor(row["slot"], row["device"], log, self._executor_up, self._executor_down)
-                self.executors[row["slot"]] = executor
-                executor.start()
+                self.executors[row["slot"]] = self._made(row["slot"], row["device"], row.get("isolation", "shared"))
+                self.executors[row["slot"]].start()
         return {"ok": True}
 
-    def _executor_up(self, executor: Executor) -> None:
+    def _made(self, slot: str, device: str, isolation: str) -> Executor | Tenants:
+        log = self.directory / f"executor-{slot.replace('/', '-')}.log"
+        gate = self._gates.setdefault(slot, FenceGate())
+        if isolation == "process":
+            return Tenants(slot, device, log, self._executor_up, self._tenant_lost, gate)
+        return Executor(slot, device, log, self._executor_up, self._executor_down, gate)
+
+    def _tenant_lost(self, tenants: Tenants, task: str, fence: Fence | None, reason: str) -> None:
+        pair = None if fence is None else (fence.epoch, fence.token)
+        self.keep(self._tell_slot("drlnb_tenant_lost", slot=tenants.slot, task=task, fence=pair, reason=reason))
+
+    def _executor_up(self, executor: Executor | Tenants) -> None:
         self.keep(
             self._tell_slot(
                 "drlnb_slot_up",

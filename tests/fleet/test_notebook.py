@@ -38,13 +38,14 @@ class Handle:
 class SettingLink(FakeLink):
     named = ()
 
-    def open_pool(self, n_slots, seats=1, names=(), own_workers=None):
+    def open_pool(self, n_slots, seats=1, names=(), isolation="shared", own_workers=None):
         self.named, n_devices = tuple(names), n_slots or len(names) or 2
         n_here = 1 if seats == "auto" else seats
         slots = ("s",) * (n_devices * n_here)
         return SimpleNamespace(
-            slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats, names=tuple(names)
-        )
+            slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats, names=tuple(names),
+            isolation=isolation,
+        )  # fmt: skip
 
     def same_devices(self, names):
         if "cpu:9" in names:
@@ -115,6 +116,17 @@ def test_a_fleet_of_named_devices_is_used_again(own):
     assert fleet.shape["slots"] == ["cpu:0", "cpu:1"]
     other = Fleet(slots=["cpu:1"])
     assert (fleet.closed, other.n_devices) == (True, 1)
+
+
+def test_a_fleet_of_isolated_tasks_is_used_again(own):
+    """Who names no isolation takes it as it is; another one is another fleet; a run remembers it."""
+    fleet = Fleet(slots=1, isolation="process")
+    assert (Fleet(slots=1), Fleet(isolation="process")) == (fleet, fleet)
+    assert (fleet.isolation, fleet.shape["isolation"]) == ("process", "process")
+    fleet.close()
+    plain = Fleet(slots=1)
+    assert "isolation" not in plain.shape
+    assert Fleet(isolation="process") is not plain
 
 
 def test_wrong_devices_close_no_fleet(own):

@@ -43,3 +43,29 @@ def test_wrong_seats_on_the_command_line_are_one_line(capsys, monkeypatch, text)
     assert len(said) == 1
     assert "--seats" in said[0]
     assert "must be 'auto' or a whole number from 1 to 4, got" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"isolation": "thread"}, "isolation must be 'shared' or 'process', got 'thread'"),
+        ({"isolation": None}, "isolation must be 'shared' or 'process', got None"),
+        (
+            {"isolation": "process", "seats": "auto"},
+            "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process",
+        ),
+    ],
+)
+def test_a_wrong_isolation_starts_nothing(monkeypatch, given, line):
+    """`Fleet(isolation=...)`: one line with the words that there are."""
+    monkeypatch.setattr(module, "start_cluster", lambda n: pytest.fail("a cluster was started"))
+    with pytest.raises(ConfigError) as caught:
+        drlnb.Fleet(slots=1, **given)
+    assert str(caught.value) == line
+
+
+def test_a_wrong_isolation_on_the_command_line_is_one_line(capsys):
+    """The nearest words are told."""
+    assert main(["train", "CartPole-v1", "--isolation", "proces"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said == ["drlnb: unknown --isolation 'proces'; did you mean process?"]

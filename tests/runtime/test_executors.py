@@ -1,59 +1,14 @@
 """The agent's end of a slot: fences outlive the process that they were for."""
 
 import asyncio
-from typing import ClassVar
 
 import pytest
 
 from drlnb.runtime import executors
 from drlnb.runtime.executors import Executor
+from tests.runtime.played import Child
 
 SPEC = {"op": "job", "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
-
-
-class Child:
-    """A child that answers every frame at once, until it is killed."""
-
-    made: ClassVar = []
-
-    def __init__(self, arguments):
-        self.arguments, self.pid = arguments, 1000 + len(self.made)
-        self.frames, self.closed = [], False
-        self.code = asyncio.get_running_loop().create_future()
-        self.made.append(self)
-
-    @classmethod
-    def start(cls, module, *arguments, log, environment):
-        assert module == "drlnb.runtime.executor"
-        return cls(arguments)
-
-    @property
-    def channel(self):
-        return self
-
-    async def open(self, on_frame, on_close):
-        self._on_close = on_close
-        on_frame({"op": "up", "device_name": "cpu"}, b"")
-
-    async def ask(self, header, *payloads):
-        self.frames.append(header["op"])
-        await asyncio.sleep(0)
-        return {"op": "done"}, b""
-
-    def send(self, header, *payloads):
-        self.frames.append(header["op"])
-
-    def kill(self):
-        if not self.code.done():
-            self.closed = True
-            self.code.set_result(-9)
-            self._on_close()
-
-    async def ended(self):
-        return await asyncio.shield(self.code)
-
-    async def end(self, grace_s=3.0):
-        self.kill()
 
 
 @pytest.fixture

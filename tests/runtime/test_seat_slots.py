@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records import leasing
+from drlnb.records.ids import Fence
 from drlnb.runtime.broker_nodes import Nodes
 from drlnb.runtime.protocol import SEATS
 
@@ -32,8 +34,8 @@ def _nodes(*rows):
     return nodes
 
 
-def _open(nodes, n_slots, seats=1, names=()):
-    return asyncio.run(nodes.open_slots(n_slots, seats, names))
+def _open(nodes, n_slots, seats=1, names=(), **more):
+    return asyncio.run(nodes.open_slots(n_slots, seats, names, **more))
 
 
 def _given(nodes):
@@ -184,3 +186,52 @@ def test_a_pool_of_named_devices_is_what_it_was_opened_as():
     assert asyncio.run(nodes.same_devices(["0/cpu1", "cpu:0"])) == {"same": True}
     assert asyncio.run(nodes.same_devices(["cpu:1"])) == {"same": False}
     assert asyncio.run(nodes.nodes())["names"] == ("cpu:1", "cpu:0")
+
+
+def test_how_tasks_share_a_slot_is_told_to_its_node():
+    """Each of a node's rows says it; the default is one process for all."""
+    shared, apart = _nodes(), _nodes()
+    _open(shared, 1)
+    _open(apart, 1, isolation="process")
+    told = [[row["isolation"] for row in nodes.broker.asked[0][2]["slots"]] for nodes in (shared, apart)]
+    assert told == [["shared"], ["process"]]
+    assert asyncio.run(apart.nodes())["isolation"] == "process"
+    assert _open(apart, 1) == _open(apart, 1, isolation="process") == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("seats", "isolation", "message"),
+    [
+        (1, "thread", "isolation must be 'shared' or 'process', got 'thread'"),
+        (
+            "auto",
+            "process",
+            "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process",
+        ),
+    ],
+)
+def test_other_words_for_it_are_refused(seats, isolation, message):
+    """One line, nothing is opened; an open pool refuses what it is not."""
+    nodes = _nodes()
+    assert _open(nodes, 1, seats, isolation=isolation)["message"] == message
+    assert (nodes.given, nodes.opened) == ({}, False)
+    _open(nodes, 1)
+    assert _open(nodes, 1, isolation="thread")["message"] == "isolation must be 'shared' or 'process', got 'thread'"
+    assert _open(nodes, 1, isolation="process")["message"] == (
+        "this cluster's pool has isolation 'shared' already; 'process' asks for another"
+    )
+
+
+def test_a_lost_process_is_an_event_of_the_pool():
+    """With the task and the lease that it worked under; of a slot that this node has, and of no other."""
+    nodes = _nodes()
+    _open(nodes, 1, isolation="process")
+    nodes.broker.host = SimpleNamespace(feed=lambda kind, **fields: nodes.broker.asked.append((kind, fields)))
+    nodes.broker.asked.clear()
+    lost = {"task": "r/a", "reason": "killed by signal 9"}
+    for slot, fence in (("0/cpu0", (1, 7)), ("0/cpu0", None), ("9/cpu0", None)):
+        assert asyncio.run(nodes.tenant_lost("0", slot, fence=fence, **lost)) == {"ok": True}
+    assert nodes.broker.asked == [
+        (leasing.TenantLost, {"slot": "0/cpu0", "fence": Fence(epoch=1, token=7), **lost}),
+        (leasing.TenantLost, {"slot": "0/cpu0", "fence": None, **lost}),
+    ]
