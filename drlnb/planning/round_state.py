@@ -35,6 +35,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     },
     "warmup": {},  # settings of warm-up beside the planner's name
     "plan_errors": False,  # a plan of starts tells its standard errors; older journals have none
+    "starts_by_round": False,  # a slow start counts for its own round; in older journals for the newest one
     "ends_warmup": False,  # nobody rests after the last round; in older journals everybody does
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
@@ -65,6 +66,7 @@ def _warmup_of(config: Mapping[str, Any], shares: Sequence[Sequence[int]]) -> Wa
         "can_respawn": config["can_respawn"],
         "hold": config["planners"]["hold"],
         "plan_errors": config["plan_errors"],
+        "starts_by_round": config["starts_by_round"],
     })
 
 

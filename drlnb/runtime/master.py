@@ -150,6 +150,7 @@ class Master:
             "switch_limit_frac": self.leasing.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
             "plan_errors": True,
+            "starts_by_round": True,
             "ends_warmup": True,
             **self.settings,
         }

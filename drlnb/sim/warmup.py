@@ -197,6 +197,7 @@ class _Task:
             "can_respawn": True,
             "queued": True,
             "plan_errors": True,
+            "starts_by_round": True,
         }
         self.host = Hosted(
             self.clock,

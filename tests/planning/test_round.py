@@ -324,6 +324,7 @@ def test_defaults():
         },
         "warmup": {},
         "plan_errors": False,
+        "starts_by_round": False,
         "ends_warmup": False,
         "can_respawn": False,
         "checkpoint_every": 10,

@@ -72,7 +72,7 @@ class Measuring(WarmupState):
         started = member.planned_t is not None and member.status in {"resting", "starting"}
         member.status, member.planned_t, member.due, member.mode = "up", None, False, event.start_mode
         member.ended = member.parked = False
-        trace = self.trace
+        trace = self._trace_of(event)
         if trace is None or not started or event.collector in trace.ready_t:
             if is_guide:
                 self.starts.add(event.node, event.start_mode, event.n_starting, event.start_s)
@@ -81,6 +81,11 @@ class Measuring(WarmupState):
         trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
         trace.broken |= not is_guide
         self._measure(trace)
+
+    def _trace_of(self, event: CollectorReady) -> RoundTrace | None:
+        """Return the trace of the round that a start follows: where rounds are short, others may have sent the next."""
+        by_round = event.round and self.config["starts_by_round"]
+        return self._trace_before(event.round) if by_round else self.trace
 
     def _is_guide(self, event: CollectorReady) -> bool:
         """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""

@@ -20,6 +20,7 @@ __all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
 WARMUP_DEFAULTS: Mapping[str, Any] = {
     "settings": {}, "can_respawn": False, "queued": False, "hold": "yield",
     "plan_errors": False,  # plans tell their standard errors; journals that do not say so have none
+    "starts_by_round": False,  # a start counts for the round that it names; it counted for the newest one that was sent
 }  # fmt: skip
 
 #: Values that a snapshot holds as they are, from the beginning and since later.

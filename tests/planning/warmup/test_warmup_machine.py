@@ -125,6 +125,21 @@ def test_both_early_are_measured_when_the_parameters_come():
     assert only(WarmupMeasured, task.publish(t0 + 6.0)) == WarmupMeasured.match(wait_s=0.0, idle_s=0.375)
 
 
+def test_a_slow_start_counts_for_its_own_round():
+    """One collector has sent the next round already when the other is ready for it: that one was .8 s late."""
+    for by_round, told in ((True, [(10, 0.8)]), (False, [])):
+        task = learned(starts_by_round=by_round)
+        task.send(task.t + 2.0)
+        t0 = task.t
+        task.publish(t0 + 0.2)  # before the planned time
+        task.ready(1, t0 + 0.3, start_s=0.1, round=10)
+        task.round += 1
+        task.arrived(1, t0 + 0.9)
+        out = task.ready(0, t0 + 1.0, start_s=0.8, round=10)
+        assert [(one.round, one.wait_s) for one in of(WarmupMeasured, out)] == told
+        assert (0 in task.machine.trace.ready_t) is not by_round
+
+
 # ------------------------------------------------------------------ O5: stops, repeats
 def test_o5_a_task_that_stops_takes_its_starts_back():
     """Pending and fired starts alike; nobody is started afterwards, and nobody who sends then is stopped."""

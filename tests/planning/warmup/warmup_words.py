@@ -30,12 +30,12 @@ def kinds(records):
     return [type(record).__name__ for record in records]
 
 
-def config(n=2, *, can_respawn=True, queued=False, plan_errors=False, **settings):
+def config(n=2, *, can_respawn=True, queued=False, plan_errors=False, starts_by_round=False, **settings):
     settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "mean", **settings}
     shares = [[i] for i in range(n)]
     return {
         "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn, "queued": queued,
-        "plan_errors": plan_errors,
+        "plan_errors": plan_errors, "starts_by_round": starts_by_round,
     }  # fmt: skip
 
 
@@ -71,10 +71,10 @@ class Starts:
         self.nodes = nodes or self.nodes
         return self.feed(words.PlacementReceived, at=at, collector_nodes=self.nodes)
 
-    def ready(self, i, at=None, *, start_s=1.0, n_starting=1, mode="spawn", node=None):
+    def ready(self, i, at=None, *, start_s=1.0, n_starting=1, mode="spawn", node=None, round=0):
         return self.feed(
             CollectorReady, at=at, collector=i, node=node or self.nodes[i], start_s=start_s, n_starting=n_starting,
-            start_mode=mode,
+            start_mode=mode, round=round,
         )  # fmt: skip
 
     def arrived(self, i, at=None, *, round=None, n_samples=8, **queue):
