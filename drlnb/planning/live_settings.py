@@ -7,6 +7,7 @@ from typing import Any, Literal
 from drlnb.planning.leasing.machine import priority_problem
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.warmup import WarmupSettings
+from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.errors import ConfigError
 
 __all__ = ["POOL_KEYS", "SCHEDULING_KEYS", "TASK_KEYS", "owner", "setting_problem"]
@@ -17,7 +18,10 @@ _LEASING_OF_TASKS = ("leasing.hold", "leasing.switch_limit_frac")
 TASK_KEYS = (*_LEASING_OF_TASKS, "task.priority", *(f"warmup.{field.name}" for field in fields(WarmupSettings)))
 
 #: The pool's: one value for all who share it; they count at once, or from the next grant on.
-POOL_KEYS = tuple(key for field in fields(LeasingSettings) if (key := f"leasing.{field.name}") not in _LEASING_OF_TASKS)
+POOL_KEYS = (
+    *(key for field in fields(LeasingSettings) if (key := f"leasing.{field.name}") not in _LEASING_OF_TASKS),
+    CPU_SLOTS_KEY,
+)
 
 #: All keys beside those of the algorithms (``rl.NAME``).
 SCHEDULING_KEYS = (*TASK_KEYS, *POOL_KEYS)
@@ -59,6 +63,8 @@ def setting_problem(key: str, value: Any, *, can_snapshot: bool = False) -> str:
         return f"unknown setting {key!r}; {hint}"
     if key == "task.priority":
         return priority_problem(value)
+    if key == CPU_SLOTS_KEY:
+        return cpu_slots_problem(value)
     room, _, name = key.partition(".")
     kind = LeasingSettings if room == "leasing" else WarmupSettings
     try:

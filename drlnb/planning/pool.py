@@ -11,7 +11,9 @@ from typing import Any, Self
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
 from drlnb.planning.placement.planner import PlacementView, placement_planner
+from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
+from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.leasing import RequestRefused, SlotRequested
 from drlnb.records.placement import (
@@ -63,8 +65,9 @@ class PoolMachine:
         self._table = LeaseTable(settings, epoch)
         self._planner = placement_planner(placement)
         self._t = 0.0
-        #: Live node -> collectors that may act there at the same time.
+        #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
         self._nodes: dict[str, int] = {}
+        self._cpu_slots = 0
         self._placed: dict[str, _Placed] = {}
         #: Task -> lowest attempt that may still ask.
         self._floors: dict[str, int] = {}
@@ -107,6 +110,16 @@ class PoolMachine:
         """Whether any slot is live."""
         return bool(self._table.live_slots)
 
+    @property
+    def n_slots(self) -> int:
+        """Live slots."""
+        return len(self._table.live_slots)
+
+    @property
+    def cpu_slots(self) -> int:
+        """CPU slots that each node lends to collectors; 0: each its share."""
+        return self._cpu_slots
+
     def handle(self, event: Event) -> tuple[Record, ...]:
         """Take in an event and return what follows from it, in its order.
 
@@ -119,6 +132,8 @@ class PoolMachine:
         if not event.t >= self._t:
             raise InvalidTransition("pool", f"at t={self._t:g} s", event)
         self._t = event.t
+        if isinstance(event, SettingChanged) and event.key == CPU_SLOTS_KEY:
+            return self._set_cpu_slots(event)
         own = _HANDLERS.get(type(event))
         if own is None:
             return self._table.handle(self._placed_request(event) if isinstance(event, SlotRequested) else event)
@@ -157,6 +172,7 @@ class PoolMachine:
             },
             "floors": dict(self._floors),
             "asked": [asked.to_row() for asked in self._asked.values()],
+            "cpu_slots": self._cpu_slots,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -170,6 +186,7 @@ class PoolMachine:
         self._table.restore(snapshot["table"])
         self._t = snapshot["t"]
         self._nodes = dict(snapshot["nodes"])
+        self._cpu_slots = snapshot.get("cpu_slots", 0)
         self._placed = {
             task: _Placed(**{
                 **plain,
@@ -194,6 +211,12 @@ class PoolMachine:
         self._nodes[event.node] = event.n_collector_slots
         asked, self._asked = self._asked, {}
         return tuple([record for each in asked.values() for record in self._place(each)])
+
+    def _set_cpu_slots(self, event: SettingChanged) -> tuple[Record, ...]:
+        if problem := cpu_slots_problem(event.value):
+            return (RequestRefused(subject=event.key, reason=problem),)
+        self._cpu_slots = 0 if event.value == AUTO else event.value
+        return ()
 
     def _on_node_lost(self, event: NodeLost) -> tuple[Record, ...]:
         self._nodes.pop(event.node, None)
@@ -230,7 +253,7 @@ class PoolMachine:
         """Answer a question of a task."""
         former = self._placed.pop(asked.task, None)
         homes = dict.fromkeys(self._table.live_slots, 0)
-        free = dict(self._nodes)
+        free = {node: self._cpu_slots or n for node, n in self._nodes.items()}
         for placed in self._placed.values():
             if placed.home in homes:
                 homes[placed.home] += 1

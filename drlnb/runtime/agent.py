@@ -10,26 +10,26 @@ import itertools
 import os
 import socket
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 
-from drlnb.runtime.collectors import CollectorHost, LiveCollector
+from drlnb.runtime.cpu_queue import n_cpus
 from drlnb.runtime.devices import find_devices
 from drlnb.runtime.lifeline import become
 from drlnb.runtime.master import AGAIN, Master
+from drlnb.runtime.node_collectors import NodeCollectors
 from drlnb.runtime.node_slots import NodeSlots
-from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version, refused
+from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version
 from drlnb.runtime.start_modes import Zygote
 from drlnb.runtime.stores import Stores
 
 __all__ = ["AgentPlugin"]
 
 
-class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
+class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc]
     """Children, stores and masters of one node.
 
     Parameters
@@ -60,19 +60,14 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
         self.zygote: Zygote | None = Zygote(self.directory / "zygote.log") if hasattr(os, "fork") else None
         if self.zygote is not None:
             await self.zygote.start()
-        self.collectors = CollectorHost(self.zygote, self._collector_lost)
         self.handlers = {
+            **self.begin_collectors(),
             "drlnb_slots": self.slots,
             "drlnb_revoke": self.revoke,
             "drlnb_yield": self.ask_yield,
             "drlnb_lease_lost": self.lease_lost,
             "drlnb_node_lost": self.node_lost,
             "drlnb_control": self.control,
-            "drlnb_probe_env": self.probe_env,
-            "drlnb_collector_start": self.collector_start,
-            "drlnb_collector_stop": self.collector_stop,
-            "drlnb_collector_ask": self.collector_ask,
-            "drlnb_collector_lost": self.collector_lost,
             "drlnb_compute": self.compute,
             "drlnb_interrupt": self.interrupt,
             "drlnb_asked": self.asked,
@@ -107,7 +102,6 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
     async def _report_up(self) -> None:
         """Tell the broker about this node; again and again until it hears."""
         devices, why_not = await find_devices(self.directory / "probe.log")
-        n_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         while True:
             with contextlib.suppress(OSError, TimeoutError):
                 reply = await self.ask_broker(
@@ -117,8 +111,7 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
                     server_id=self.server_id,
                     host=socket.gethostname(),
                     pid=os.getpid(),
-                    n_cpus=n_cpus,
-                    n_collector_slots=n_cpus,
+                    n_cpus=n_cpus(),
                     devices=devices,
                     why_no_cuda=why_not,
                     version=drlnb_version(),
@@ -126,6 +119,7 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
                 )
                 if reply is not None and "epoch" in reply:
                     self.epoch = reply["epoch"]
+                    await self.cpu_slots(**reply["cpu_slots"])
                     await self.slots(reply["slots"])
                     return
             await asyncio.sleep(0.2)
@@ -156,124 +150,6 @@ class AgentPlugin(NodeSlots, WorkerPlugin):  # type: ignore[misc]
         if reply is None:
             raise ConnectionError(f"{address} does not know {op}")
         return reply
-
-    # ------------------------------------------------------------------ collectors
-    async def collector_start(
-        self,
-        run: str,
-        task: str,
-        attempt: int,
-        collector: int,
-        spec: Mapping[str, Any],
-        env_indices: Any,
-        out: str,
-        mode: str = "zygote",
-        quiet_s: float | None = None,
-        payload: Any = b"",
-    ) -> dict[str, Any]:
-        """Start a collector here; ``failed`` says why not."""
-        await self.collectors.stop_task(run, task, below_attempt=attempt)
-        log = Path(out) / "logs" / self.node / f"{task}-{collector}.log"
-        configuration = {"spec": spec, "collector": collector, "env_indices": list(env_indices)}
-        try:
-            return await self.collectors.start(
-                (run, task, collector),
-                attempt=attempt,
-                configuration=configuration,
-                state=bytes(payload),
-                log=log,
-                mode=mode,
-                quiet_s=quiet_s,
-            )
-        except (ConnectionError, RuntimeError, OSError) as error:
-            return {"failed": str(error)}
-
-    async def collector_stop(
-        self, run: str, task: str, attempt: int, collector: int, quiet_s: float | None = None, payload: Any = b""
-    ) -> dict[str, Any]:
-        """End a collector here and keep its environments' states for the next one."""
-        del payload
-        await self.collectors.rest((run, task, collector), attempt, quiet_s=quiet_s)
-        return {"ok": True}
-
-    async def collector_ask(
-        self,
-        run: str,
-        task: str,
-        collector: int,
-        header: Mapping[str, Any],
-        quiet_s: float | None = None,
-        payload: Any = b"",
-    ) -> dict[str, Any]:
-        """Send a frame to a collector here; ``gone`` if it is lost (its loss is reported on its own)."""
-        store = self.stores.path(run, task)
-        try:
-            answer, made = await self.collectors.ask(
-                (run, task, collector), {**header, "store": store}, payload, quiet_s=quiet_s
-            )
-        except ConnectionError as error:
-            return {"op": "gone", "reason": str(error)}
-        return {**answer, "payload": made}
-
-    def _collector_lost(self, live: LiveCollector, reason: str, detail: str) -> None:
-        self.keep(self._tell_loss(live, reason, detail))
-
-    async def _tell_loss(self, live: LiveCollector, reason: str, detail: str) -> None:
-        run, task, collector = live.key
-        address = self.stores.master_of(run, task) or self.worker.address
-        with contextlib.suppress(OSError):
-            await self.call(
-                address,
-                "drlnb_collector_lost",
-                run=run,
-                task=task,
-                attempt=live.attempt,
-                collector=collector,
-                node=self.node,
-                reason=reason,
-                detail=detail,
-            )
-
-    async def collector_lost(
-        self, run: str, task: str, attempt: int, payload: Any = b"", **loss: Any
-    ) -> dict[str, Any]:
-        """Tell the master here that a collector is gone."""
-        del payload
-        master = self.masters.get((run, task))
-        if master is not None and master.attempt == attempt:
-            master.collector_lost(**loss)
-        return {"ok": True}
-
-    async def probe_env(self, env: str | Mapping[str, Any], payload: Any = b"") -> dict[str, Any]:
-        """Build an environment once, in a child, describe its spaces, and try whether it can be frozen and thawed."""
-        del payload
-        name = env if isinstance(env, str) else env["env"]
-        key = ("probe", uuid.uuid4().hex, 0)
-        log = self.directory / f"probe-{key[1][:8]}.log"
-        try:
-            live = await self.collectors._launch(key, 0, log, "zygote")
-            live.ended = True
-            self.collectors.live[key] = live
-            answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe", "env": env}), 30.0)
-            if answer["op"] == "error":
-                kind = answer["kind"] if answer["kind"] == "UnsupportedSpace" else "EnvError"
-                return refused(kind, answer["message"], detail=answer["detail"])
-            return {"spaces": {**answer["spaces"], "can_snapshot": await self._can_snapshot(key, env)}}
-        except TimeoutError:
-            return refused("EnvError", f"{name} was not ready after 30 s")
-        except ConnectionError as error:
-            return refused("EnvError", f"{name}: the process that built it ended ({error})")
-        finally:
-            await self.collectors.stop(key)
-            log.unlink(missing_ok=True)
-
-    async def _can_snapshot(self, key: tuple[str, str, int], env: str | Mapping[str, Any]) -> bool:
-        """Ask on; an environment whose process this kills cannot be frozen, and can be trained nevertheless."""
-        try:
-            answer, _ = await asyncio.wait_for(self.collectors.ask(key, {"op": "probe-snapshot", "env": env}), 10.0)
-        except (TimeoutError, ConnectionError):
-            return False
-        return bool(answer.get("can_snapshot", False))
 
     # ------------------------------------------------------------------ masters
     async def run_master(self, run: str, task: str) -> str:

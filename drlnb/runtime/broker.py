@@ -15,6 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records import leasing, placement
 from drlnb.records.base import Command, Record
 from drlnb.records.common import LoopLagged, SettingChanged
@@ -186,7 +187,11 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def set_pool(self, key: str, value: Any, task: str | None = None) -> dict[str, Any]:
         """Change a setting of the pool, or of a task in it."""
         problems = self._feed_for(SettingChanged, leasing.RequestRefused, key=key, value=value, task=task)
-        return refused("ConfigError", problems[0].reason) if problems else {"ok": True}
+        if problems:
+            return refused("ConfigError", problems[0].reason)
+        if key == CPU_SLOTS_KEY:
+            await self.nodes.cpus.tell(list(self.nodes.rows))
+        return {"ok": True}
 
     def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
         """Take everything from a task that has ended."""
@@ -227,6 +232,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "ttl_s": command.ttl_s,
             "waited_s": command.waited_s,
             "demand": command.demand,
+            "n_slots": self.pool.n_slots,
             # What changed while tasks run counts for a holder from its next grant on.
             "settings": asdict(self.pool.settings),
         })

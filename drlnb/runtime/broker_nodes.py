@@ -11,6 +11,7 @@ from drlnb.planning.seat_rules import SeatsSettings, isolation_problem, n_seats_
 from drlnb.records import leasing, placement
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
+from drlnb.runtime.cpu_shares import CpuShares
 from drlnb.runtime.protocol import SEATS, refused
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Nodes:
         self.devices: frozenset[str] = frozenset()
         self.notices: list[str] = []
         self._changed = asyncio.Event()
+        self.cpus = CpuShares(self)
 
     def handlers(self) -> dict[str, Any]:
         """Return the messages served here."""
@@ -71,11 +73,9 @@ class Nodes:
         if node in self.rows and self.rows[node]["server_id"] != row["server_id"]:
             self.lost(self.rows[node]["address"], "its worker was started anew")
         self.rows[node] = {"node": node, "address": address, **row}
-        self.broker.host.feed(
-            placement.NodeAdded, node=node, host=row["host"], n_collector_slots=row["n_collector_slots"]
-        )
+        self.cpus.added(node)
         self._note_change()
-        return {"epoch": self.broker.epoch, "slots": self._rows(node)}
+        return {"epoch": self.broker.epoch, "slots": self._rows(node), "cpu_slots": self.cpus.word(node)}
 
     def _rows(self, node: str) -> list[dict[str, Any]]:
         """Return what a node must know of its slots."""
@@ -130,10 +130,11 @@ class Nodes:
         node = next((name for name, row in self.rows.items() if row["address"] == address), None)
         if node is None:
             return
-        del self.rows[node]
+        host = self.rows.pop(node)["host"]
         for slot in self.given.get(node, {}).values():
             slot["up"] = False
         self.broker.host.feed(placement.NodeLost, node=node, reason=reason)
+        self.cpus.lost(host)
         self.broker.runs.node_lost(node)
         task = asyncio.ensure_future(self.tell_masters("drlnb_node_lost", node=node, reason=reason))
         self.broker.runs.keep(task)

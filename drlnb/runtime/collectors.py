@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drlnb.runtime.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.frames import ChildChannel, socket_pair
 from drlnb.runtime.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
 
-__all__ = ["CollectorHost", "LiveCollector"]
+__all__ = ["PROBE", "CollectorHost", "LiveCollector"]
 
 Key = tuple[str, str, int]
+#: Stands for a run in the key of a process that only tries an environment.
+PROBE = "probe"
 
 #: Time that a collector gets to answer with an error once its environment was interrupted, in seconds, and how often.
 _GRACE_S, _INTERRUPTS = 0.5, 4
+#: Frames that make a collector act: it needs a CPU slot until it has answered.
+_ACTING = frozenset({"wake", "evaluate"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,10 +60,18 @@ class CollectorHost:
         The node's fork server, ``None`` where there is none (then every start is a spawn).
     on_lost
         Called with (collector, reason, detail) when a process ends that nobody asked to end.
+    n_cpu_slots
+        Collectors that may act at the same time; None: as many as there are CPUs.
     """
 
-    def __init__(self, zygote: Zygote | None, on_lost: Callable[[LiveCollector, str, str], None]) -> None:
+    def __init__(
+        self,
+        zygote: Zygote | None,
+        on_lost: Callable[[LiveCollector, str, str], None],
+        n_cpu_slots: int | None = None,
+    ) -> None:
         self.zygote = zygote
+        self.cpu = CpuQueue(n_cpu_slots or n_cpus())
         self._on_lost = on_lost
         self.live: dict[Key, LiveCollector] = {}
         #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
@@ -78,11 +91,13 @@ class CollectorHost:
         log: Path,
         mode: str = "zygote",
         quiet_s: float | None = None,
+        round: int = 0,
     ) -> dict[str, Any]:
         """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
 
         Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
-        the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.
+        the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.  One that is started for a `round`
+        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.
 
         Raises
         ------
@@ -97,20 +112,32 @@ class CollectorHost:
         started = time.perf_counter()
         self.n_starting += 1
         n_starting = self.n_starting
+        place, queued_s = None, 0.0
         try:
+            if round:
+                if attempt < self._floors.get(key[:2], 0):
+                    raise _over(key, attempt)
+                place, queued_s = await self.cpu.act(key, attempt, round)
             # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
             taking = asyncio.ensure_future(self._take(key, attempt, log, mode))
             self._watchers.add(taking)
             taking.add_done_callback(self._taken)
             live = await asyncio.shield(taking)
             answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
+        except BaseException:
+            if place is not None:
+                self.cpu.sent(place)
+            raise
         finally:
             self.n_starting -= 1
         if answer["op"] == "error":
             live.error = answer["detail"]
             await self.stop(key)
             raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
-        return {**answer, "start_s": time.perf_counter() - started, "n_starting": n_starting, "mode": live.mode}
+        if place is not None:
+            self.cpu.rest(place)
+        measured = {"start_s": time.perf_counter() - started, "n_starting": n_starting, "queued_s": queued_s}
+        return {**answer, **measured, "mode": live.mode}
 
     async def _take(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
         """Launch a process and let it be the one of its key, unless its task has ended here meanwhile."""
@@ -120,7 +147,7 @@ class CollectorHost:
         if live is None or attempt < self._floors.get(key[:2], 0):
             if live is not None:
                 await self._end(live)
-            raise ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")
+            raise _over(key, attempt)
         # Two starts of one key may overlap: the later one to be up is the one that lives.
         before, self.live[key] = self.live.get(key), live
         if before is not None:
@@ -171,6 +198,7 @@ class CollectorHost:
         live.ended = True
         if self.live.get(live.key) is live:
             del self.live[live.key]
+            self.cpu.leave(live.key)
         watcher = asyncio.get_running_loop().create_task(self._report(live))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
@@ -215,12 +243,35 @@ class CollectorHost:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
         if header["op"] == "wake":
             self.kept.pop(key, None)
-        answer, payload = await self._patient(live, header, payloads, quiet_s)
+        act = self._act if header["op"] in _ACTING else self._patient
+        answer, payload = await act(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
             live.error, live.said = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
+
+    async def _act(
+        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Let a collector act once its node has a CPU slot for it; the answer tells of the slot, too."""
+        place, queued_s = await self.cpu.act(live.key, live.attempt, int(header["version"]))
+        keeps = False
+        try:
+            if live.ended:
+                raise ConnectionError(f"collector {live.key[1]}#{live.key[2]} has ended")
+            answer, payload = await self._patient(live, header, payloads, quiet_s)
+            keeps = answer["op"] != "error" and bool(header.get("keeps_cpu"))
+        finally:
+            keeps = self.cpu.sent(place, keeps=keeps)
+        n_slots = self.cpu.slots.n_slots
+        slot = {"queued_s": queued_s, "keeps_cpu": keeps, "n_cpu_slots": n_slots, "n_sharing": self.n_sharing}
+        return {**answer, **slot}, payload
+
+    @property
+    def n_sharing(self) -> int:
+        """Collectors of this node that share its CPU slots, those between two processes included."""
+        return len({key for key in (*self.live, *self.kept, *self.cpu.slots.places) if key[0] != PROBE and key[2] >= 0})
 
     async def _patient(
         self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
@@ -274,6 +325,7 @@ class CollectorHost:
 
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
+        self.cpu.leave(key)
         live = self.live.pop(key, None)
         if live is not None:
             await self._end(live)
@@ -298,9 +350,15 @@ class CollectorHost:
         if below_attempt is not None:
             self._floors[run, task] = max(below_attempt, self._floors.get((run, task), 0))
         self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
+        self.cpu.leave_all(meant)
         keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
         await asyncio.gather(*(self.stop(key) for key in keys))
 
     async def stop_all(self) -> None:
         """End every collector of this node."""
+        self.cpu.leave_all(lambda who, attempt: True)
         await asyncio.gather(*(self.stop(key) for key in list(self.live)))
+
+
+def _over(key: Key, attempt: int) -> ConnectionError:
+    return ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")

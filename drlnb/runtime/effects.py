@@ -30,11 +30,12 @@ class Effects:
         self._n_fragments = 0
         self._ring = ReplayEffects(master)
         self._slot = SlotEffects(master)
+        self._collectors = CollectorEffects(master)
         self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
             **self._ring.table,
             **self._slot.table,
             **CheckpointEffects(master, self._ask_collector, self._ring.saved).table,
-            **CollectorEffects(master).table,
+            **self._collectors.table,
             warmup.WakeCollector: self._wake,
             words.Evaluate: self._evaluate,
             words.AskPlacement: self._place,
@@ -53,8 +54,6 @@ class Effects:
         if isinstance(command, words.DropExperience):
             self.m.experience.pop(command.key, None)
             return None
-        if isinstance(command, warmup.ParkCollector):
-            return None  # its process rests by itself once it has sent
         return self._table[type(command)](command)
 
     def _ids(self) -> dict[str, Any]:
@@ -80,10 +79,12 @@ class Effects:
     async def _wake(self, command: warmup.WakeCollector) -> None:
         m = self.m
         machine: Any = m.host.machine
+        self._collectors.wakes(command.collector, command.round)
         reply = await self._ask_collector(
             command.collector,
             command.node,
             op="wake",
+            keeps_cpu=machine.warmup.keeps_cpu,
             round=command.round,
             version=command.version,
             n_steps=command.n_steps,
@@ -91,6 +92,7 @@ class Effects:
         )
         if reply["op"] != "experience":
             return  # its loss is told by CollectorLost
+        self._collectors.acted(command.collector, keeps_cpu=reply["keeps_cpu"])
         self._n_fragments += 1
         key = f"{command.collector}/{command.round}/{self._n_fragments}"
         m.experience[key] = (reply["fragment"], reply["payload"])
@@ -105,13 +107,19 @@ class Effects:
             key=key,
             collect_s=reply["collect_s"],
             episodes=tuple((float(r), int(n)) for r, n in reply["episodes"]),
+            queued_s=reply["queued_s"],
+            n_cpu_slots=reply["n_cpu_slots"],
+            n_sharing=reply["n_sharing"],
+            keeps_cpu=reply["keeps_cpu"],
         )
 
     async def _evaluate(self, command: words.Evaluate) -> None:
+        machine: Any = self.m.host.machine
         reply = await self._ask_collector(
             command.collector,
             command.node,
             op="evaluate",
+            keeps_cpu=machine.warmup.keeps_cpu,
             version=command.version,
             n_episodes=command.n_episodes,
             deterministic=command.deterministic,

@@ -53,6 +53,7 @@ class SlotEffects:
             slots=tuple(row["slot"] for row in reply["slots"]),
             waited_s=reply["waited_s"],
             demand=bool(reply["demand"]),
+            n_slots=int(reply["n_slots"]),
         )
 
     async def _return(self, command: words.ReturnLease) -> None:

@@ -16,11 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AUTO", "CpuSlots", "Place", "Who", "cpu_share", "cpu_slots_problem"]
+__all__ = ["AUTO", "CPU_SLOTS_KEY", "CpuSlots", "Place", "Who", "cpu_share", "cpu_slots_problem"]
 
 #: A collector: (run, task, number).
 Who = tuple[str, str, int]
 
+#: Setting of the pool: CPU slots of each node.
+CPU_SLOTS_KEY = "agent.collector_slots"
 #: As many as :func:`cpu_share` says.
 AUTO = "auto"
 #: More would not be a limit any more.
@@ -280,7 +282,7 @@ def cpu_slots_problem(value: Any) -> str:
     """
     if value == AUTO or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST):
         return ""
-    return f"agent.collector_slots must be {AUTO!r} or a whole number in 1..{_MOST}, got {value!r}"
+    return f"{CPU_SLOTS_KEY} must be {AUTO!r} or a whole number in 1..{_MOST}, got {value!r}"
 
 
 def _checked(n_slots: Any) -> int:
