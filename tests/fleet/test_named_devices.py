@@ -13,6 +13,7 @@ from drlnb.fleet.cluster import check_pool
 from drlnb.records import leasing
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
+from tests.runtime.live import wait_until
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU core carries one virtual device")
 
@@ -76,6 +77,7 @@ def test_named_virtual_devices_carry_the_slots_and_a_run_goes_on_with_them(tmp_p
             assert str(caught.value).startswith(line)
         with drlnb.Fleet(fleet.address, slots=["0/cpu1"]) as other:
             assert other.slots == fleet.slots
+        wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps > 0, "the first round")
         assert run.status == "running"
         run.stop()
         run.wait(timeout_s=60)
