@@ -17,11 +17,11 @@ from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records import round as words
 from drlnb.records.journal import Journal
-from drlnb.records.round import MetricsRecorded
-from drlnb.sim.recorded import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded import Load, RecordedTask, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
 
-__all__ = ["Foretold", "foretell", "overhead_frac", "predicted", "predicted_rows"]
+__all__ = ["Foretold", "Share", "foretell", "predicted", "predicted_rows", "shares"]
 
 #: Rounds of these tasks for each one of the padded group: they are that much shorter.
 _SHORTER = 4
@@ -37,7 +37,7 @@ class Foretold:
     """A figure of the second half of a run: as the first half foretells it, and as it was."""
 
     held: tuple[float, float]
-    #: Mean over the tasks of round time / round time with a slot of one's own.
+    #: Mean over the tasks of round time / round time with a slot of one's own (simulated, with that half's durations).
     inflation: tuple[float, float]
 
 
@@ -59,15 +59,21 @@ def foretell(journal: Journal, tasks: Sequence[str]) -> Foretold:
     pools = pools_of(journal)
     n_slots = slots_of(pools[-1])
     first, second = (load_of(pools, tasks, n_slots, part=part) for part in ((0.0, 0.5), (0.5, 1.0)))
-    played = recorded_tasks(journal, first.rounds)
     settings = LeasingSettings.from_mapping(dict(pools[-1].header.config["settings"]))
     until_s = max(second.window_s, _ROUNDS / first.rounds_per_s)
-    told = simulate_recorded(played, n_slots=n_slots, settings=settings, planners={}, until_s=until_s)
-    lone: dict[str, float] = {}
-    for task in played:
-        lone |= simulate_recorded([task], n_slots=1, settings=settings, planners={}, until_s=until_s).round_s
+
+    def played(tasks: Sequence[RecordedTask], n: int) -> Load:
+        return simulate_recorded(tasks, n_slots=n, settings=settings, planners={}, until_s=until_s)
+
+    def lone_s(tasks: Sequence[RecordedTask]) -> dict[str, float]:
+        """Return round times without sharing: those of the same half, for processors may have been faster in it."""
+        return {name: mean for task in tasks for name, mean in played([task], 1).round_s.items()}
+
+    known, later = (recorded_tasks(journal, half.rounds) for half in (first, second))
+    told = played(known, n_slots)
     return Foretold(
-        held=(told.held_frac, second.held_frac), inflation=(_over(told.round_s, lone), _over(second.round_s, lone))
+        held=(told.held_frac, second.held_frac),
+        inflation=(_over(told.round_s, lone_s(known)), _over(second.round_s, lone_s(later))),
     )
 
 
@@ -75,10 +81,35 @@ def _over(round_s: Mapping[str, float], lone_s: Mapping[str, float]) -> float:
     return fmean(round_s[name] / lone_s[name] for name in lone_s)
 
 
-def overhead_frac(journal: Journal, n_warm: int = _WARM_ROUNDS) -> tuple[float, ...]:
-    """Return, by round of every task, the share that is neither acting, nor update, nor waiting for a slot."""
-    rounds = [one.metrics for stream in journal.streams.values() for one in stream.of(MetricsRecorded)[n_warm:]]
-    return tuple(one["round/control_s"] / one["round/time_s"] for one in rounds)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What of one round was not the task's own work, as shares of the round."""
+
+    #: Neither acting, nor update, nor waiting for a slot.
+    control: float
+    #: The way of the requests for its leases to the pool and back, without the wait there.
+    asking: float
+
+
+def shares(journal: Journal, n_warm: int = _WARM_ROUNDS) -> tuple[Share, ...]:
+    """Return what drlnb took of each round of every task, but for the first ones."""
+    found: list[Share] = []
+    for stream in journal.streams.values():
+        asked: dict[str, float] = {}
+        asking_s = 0.0
+        rounds: list[Share] = []
+        for event, answer in stream.answers():
+            if isinstance(event, words.LeaseReceived) and event.request_id in asked:
+                asking_s += max(0.0, event.t - asked.pop(event.request_id) - event.waited_s)
+            for one in answer:
+                if isinstance(one, words.RequestSlot):
+                    asked[one.request_id] = event.t
+                elif isinstance(one, words.MetricsRecorded):
+                    round_s = one.metrics["round/time_s"]
+                    rounds.append(Share(control=one.metrics["round/control_s"] / round_s, asking=asking_s / round_s))
+                    asking_s = 0.0
+        found += rounds[n_warm:]
+    return tuple(found)
 
 
 def _tasks(rounds: int) -> list[Task]:
@@ -102,7 +133,7 @@ def _tasks(rounds: int) -> list[Task]:
 def predicted(effort: Effort) -> tuple[Row, ...]:
     """Train four tasks together, as often as there are turns, and foretell each run's second half from its first."""
     found: list[Foretold] = []
-    shares: list[tuple[float, ...]] = []
+    spent: list[Share] = []
     with (
         tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder,
         virtual_devices(),
@@ -112,18 +143,18 @@ def predicted(effort: Effort) -> tuple[Row, ...]:
             tasks = _tasks(_SHORTER * effort.rounds)
             journal = train(fleet, tasks, Path(folder) / str(turn))
             found.append(foretell(journal, [task.spec.name for task in tasks]))
-            shares.append(overhead_frac(journal))
-    return predicted_rows(found, [share for each in shares for share in each])
+            spent += shares(journal)
+    return predicted_rows(found, spent)
 
 
-def predicted_rows(found: Sequence[Foretold], shares: Sequence[float]) -> tuple[Row, ...]:
+def predicted_rows(found: Sequence[Foretold], spent: Sequence[Share]) -> tuple[Row, ...]:
     """Return what was foretold beside what was, with the error in words; and drlnb's own share of a round.
 
     Parameters
     ----------
     found
         One per run.
-    shares
+    spent
         One per round.
     """
     what = f"{N_TASKS} tasks of PPO on CartPole-v1, 1 virtual slot: second half of the run from its first"
@@ -143,11 +174,19 @@ def predicted_rows(found: Sequence[Foretold], shares: Sequence[float]) -> tuple[
 
     return (
         row("utilisation", "time in which the slot was held", "of the slot", [one.held for one in found]),
-        row("inflation", "round time / that with a slot of one's own", "x", [one.inflation for one in found]),
+        row(
+            "inflation", "round time / that with a slot of one's own (simulated)", "x", [one.inflation for one in found]
+        ),
         Row(
             id="lease-overhead",
             what="control (neither acting, nor update, nor waiting for the slot) of a round of these tasks",
             unit="of the round",
-            samples=tuple(shares),
+            samples=tuple(one.control for one in spent),
+        ),
+        Row(
+            id="lease-asking",
+            what="of that, requests for its leases on their way to the pool and back",
+            unit="of the round",
+            samples=tuple(one.asking for one in spent),
         ),
     )

@@ -6,13 +6,13 @@ import pytest
 
 from drlnb.bench import leasing_live, leasing_predicted
 from drlnb.bench.leasing_live import MODELLED_S, Held, Turn, held, throughput_rows
-from drlnb.bench.leasing_predicted import Foretold, foretell, overhead_frac, predicted_rows
+from drlnb.bench.leasing_predicted import Foretold, Share, foretell, predicted_rows, shares
 from drlnb.bench.padded import GRADIENT_S, STEP_S
 from drlnb.records import leasing
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.round import MetricsRecorded
+from drlnb.records.round import LeaseReceived, MetricsRecorded, RequestSlot, StopAsked
 from tests.sim.test_recorded import journal_of
 
 
@@ -95,23 +95,31 @@ def test_too_short_a_half_is_refused():
 
 def test_what_was_foretold_is_said_with_its_error():
     """.55 for .5 is 10 % too much, 1.2 for 1.25 is 4 % too little; the error is in words, and there is no bar."""
-    held_, inflation, overhead = predicted_rows([Foretold(held=(0.55, 0.5), inflation=(1.2, 1.25))], [0.01, 0.03, 0.05])
+    spent = [Share(control=control, asking=0.001) for control in (0.01, 0.03, 0.05)]
+    held_, inflation, overhead, asking = predicted_rows([Foretold(held=(0.55, 0.5), inflation=(1.2, 1.25))], spent)
     assert held_.what.endswith("; error +10.0%")
     assert held_.ratio == pytest.approx(1.1)
     assert inflation.what.endswith("; error -4.0%")
     assert (inflation.value, inflation.baseline, inflation.bar) == (1.2, 1.25, None)
-    assert overhead.value == 0.03
+    assert (overhead.value, asking.value) == (0.03, 0.001)
 
 
-def test_control_is_a_share_of_the_round():
-    """Without the two first rounds: .1 of .5 s."""
+def test_what_drlnb_takes_is_a_share_of_the_round():
+    """Without two rounds: control .1 of .5 s; asked at 2 s, here at 2.3 after .25 s of waiting: .05 of .5 s."""
     rounds = [
         MetricsRecorded(round=k, n_timesteps=k, metrics={"round/control_s": c, "round/time_s": 0.5})
         for k, c in enumerate((0.4, 0.4, 0.1))
     ]
+    fence = Fence(epoch=1, token=1)
+    records = [
+        StopAsked(t=1.0, reason="x"), *rounds[:2],
+        StopAsked(t=2.0, reason="x"), RequestSlot(request_id="q", round=3),
+        LeaseReceived(t=2.3, request_id="q", fence=fence, slots=("s",), waited_s=0.25), rounds[2],
+    ]  # fmt: skip
     header = StreamOpened(stream="a", machine="round", config={}, origin="measured", version="0")
-    journal = Journal(streams={"a": Stream(header=header, records=tuple(rounds), torn=False, source="here")})
-    assert overhead_frac(journal) == (pytest.approx(0.2),)
+    journal = Journal(streams={"a": Stream(header=header, records=tuple(records), torn=False, source="here")})
+    (share,) = shares(journal)
+    assert (share.control, share.asking) == (pytest.approx(0.2), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize(
@@ -136,4 +144,4 @@ def test_a_short_run_for_real(tmp_path):
     for name in ("predicted-utilisation", "predicted-inflation"):
         assert 0.5 < rows[name]["ratio"] < 2.0
         assert rows[name]["bar"] is None
-    assert 0.0 < rows["lease-overhead"]["value"] < 1.0
+    assert 0.0 < rows["lease-asking"]["value"] < rows["lease-overhead"]["value"] < 1.0
