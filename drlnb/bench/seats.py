@@ -5,17 +5,17 @@ The same tasks share one device exclusively, as ordinary processes at once, and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report, Row
-from drlnb.bench.sharing import REGIMES, compare, rows
+from drlnb.bench.sharing import REGIMES, apart, compare, rows
 from drlnb.records.errors import ConfigError
 
-__all__ = ["GROUPS", "Effort", "large", "main", "short", "small"]
+__all__ = ["GROUPS", "Effort", "isolation", "large", "main", "short", "small"]
 
 #: Row group -> (module, function): called with the effort, returns rows.
-GROUPS = {name: ("drlnb.bench.seats", name) for name in REGIMES}
+GROUPS = {name: ("drlnb.bench.seats", name) for name in (*REGIMES, "isolation")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,11 @@ def large(effort: Effort) -> tuple[Row, ...]:
 def short(effort: Effort) -> tuple[Row, ...]:
     """Compare with rounds of some 20 ms, in which control weighs most."""
     return rows(REGIMES["short"], compare(REGIMES["short"], effort.seconds, effort.repeats))
+
+
+def isolation(effort: Effort) -> tuple[Row, ...]:
+    """Compare one executor per task with one for both of two tasks, in short rounds: they change hands most often."""
+    return apart(replace(REGIMES["short"], n_tasks=2), effort.seconds, effort.repeats)
 
 
 def main(argv: Sequence[str]) -> int:

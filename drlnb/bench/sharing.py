@@ -23,6 +23,7 @@ from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
 from drlnb.fleet.training import Training
+from drlnb.planning.seat_rules import ISOLATIONS
 from drlnb.records import leasing, seats
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
@@ -31,7 +32,19 @@ from drlnb.rl.algorithms import round_steps
 from drlnb.rl.envs import probe
 from drlnb.runtime.start_modes import child_environment
 
-__all__ = ["REGIMES", "Regime", "Shared", "co_located", "compare", "exclusive", "leased", "processes", "rate", "rows"]
+__all__ = [
+    "REGIMES",
+    "Regime",
+    "Shared",
+    "apart",
+    "co_located",
+    "compare",
+    "exclusive",
+    "leased",
+    "processes",
+    "rate",
+    "rows",
+]
 
 #: More steps than any of these trainings takes.
 _ENDLESS = 10**9
@@ -65,9 +78,9 @@ class Regime:
         return [TaskSpec.from_plain(task.spec.to_plain() | spaces) for task in self.tasks()]
 
 
-#: Small kernels under Stable-Baselines3's defaults (2,560 updates of 64 samples through two layers of 64); large ones (32
-#: of 512 through two of 512); and small ones in the shortest rounds that people use, rl-zoo's for CartPole: 40 updates,
-#: which end so soon that what a lease costs is a good part of them.
+#: Small kernels under Stable-Baselines3's defaults (2,560 updates of 64 samples through two layers of 64); large ones
+#: (32 of 512 through two of 512); and small ones in the shortest rounds that people use, rl-zoo's for CartPole: 40
+#: updates, which end so soon that what a lease costs is a good part of them.
 REGIMES: Mapping[str, Regime] = {
     one.name: one
     for one in (
@@ -189,7 +202,9 @@ def _hear(process: "subprocess.Popen[str]") -> str:
 
 
 # ------------------------------------------------------------------ with leases
-def leased(regime: Regime, seconds: float, n_seats: int | str, *, virtual: bool = True) -> Shared:
+def leased(
+    regime: Regime, seconds: float, n_seats: int | str, *, virtual: bool = True, isolation: str = "shared"
+) -> Shared:
     """Train the tasks all at once on one device of a cluster of their own, with so many seats.
 
     Parameters
@@ -202,11 +217,13 @@ def leased(regime: Regime, seconds: float, n_seats: int | str, *, virtual: bool 
         Seats of the device, or ``auto``.
     virtual
         Hide CUDA devices, so that the device is the CPU; else it is the first CUDA device.
+    isolation
+        Whether the tasks share an executor process, or have one each.
     """
     hidden = virtual_devices() if virtual else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name, hidden:
         out = Path(name) / "run"
-        with Fleet(slots=1, seats=n_seats) as fleet:
+        with Fleet(slots=1, seats=n_seats, isolation=isolation) as fleet:
             run = fleet.train(regime.tasks(), out=out)
             _until(run, lambda: _rounds(run) >= LEAST)
             if n_seats == "auto":
@@ -272,6 +289,27 @@ def _shared(journal: Journal, n_seats: int) -> Shared:
 
 
 # ------------------------------------------------------------------ side by side
+def apart(regime: Regime, seconds: float, repeats: int) -> tuple[Row, ...]:
+    """Measure one executor per task beside one for all tasks, in turn; return rounds per second of both."""
+    found: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        for isolation in ISOLATIONS:
+            measured = leased(regime, seconds, 1, isolation=isolation)
+            found.setdefault(isolation, []).append(measured.rounds_per_s)
+    shared, process = found["shared"], found["process"]
+    what = f"{regime.n_tasks} {regime.name} tasks on one slot, isolation"
+    return (
+        Row(id="isolation-shared", what=f"{what} shared: rounds per second", unit="rounds/s", samples=tuple(shared)),
+        Row(
+            id="isolation-process",
+            what=f"{what} process: rounds per second",
+            unit="rounds/s",
+            against="isolation shared",
+            **pair_up([[one] for one in process], [[one] for one in shared]),
+        ),
+    )
+
+
 def compare(regime: Regime, seconds: float, repeats: int) -> dict[str, list[Shared]]:
     """Measure every way of sharing in turn, again and again; return what each came to, by its name."""
     found: dict[str, list[Shared]] = {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.bench import seats
+from drlnb.bench import seats, sharing
 from drlnb.bench.seats import GROUPS, Effort
 from drlnb.bench.sharing import REGIMES, Shared
 from drlnb.records.errors import ConfigError
@@ -24,7 +24,22 @@ def test_wrong_words_are_refused(monkeypatch, words, message):
         seats.main(words)
 
 
-@pytest.mark.parametrize("name", GROUPS)
+def test_isolation_is_measured_in_turn_with_two_tasks(monkeypatch):
+    """Shared and process interleaved; the price is the ratio of the same turn."""
+    asked = []
+
+    def leased(regime, seconds, n_seats, *, isolation):
+        asked.append((regime.name, regime.n_tasks, seconds, n_seats, isolation))
+        return Shared(rounds_per_s=8.0 if isolation == "shared" else 6.0, n_rounds=9)
+
+    monkeypatch.setattr(sharing, "leased", leased)
+    shared, process = seats.isolation(Effort(repeats=2, seconds=5.0))
+    assert asked == [("short", 2, 5.0, 1, way) for way in ("shared", "process")] * 2
+    assert (shared.id, shared.samples) == ("isolation-shared", (8.0, 8.0))
+    assert (process.id, process.against, process.ratio) == ("isolation-process", "isolation shared", 0.75)
+
+
+@pytest.mark.parametrize("name", REGIMES)
 def test_each_group_compares_its_regime(monkeypatch, name):
     """With the seconds and turns that were asked for."""
     asked = []
