@@ -27,6 +27,7 @@ def test_each_key_has_one_owner():
         ("leasing.ttl_s", 7.0, "renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 8 s, 7 s"),
         ("leasing.queue", "lifo", "queue must be one of fifo, drr, got 'lifo'"),
         ("task.priority", "high", "task.priority must be a whole number in"),
+        ("agent.collector_slots", 0, "agent.collector_slots must be 'auto' or a whole number in 1..1024, got 0"),
         ("task.priority", True, "task.priority must be a whole number in"),
         ("warmup.planner", "oracle", "planner must be one of cold, keep, seed, mean, quantile, saa, progress"),
         ("warmup.rho", float("inf"), "rho must be a finite number > 0, got inf"),

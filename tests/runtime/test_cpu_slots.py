@@ -377,7 +377,7 @@ def test_a_person_chooses_another_number():
     pool = PoolMachine(LeasingSettings(), 1)
     pool.handle(NodeAdded(t=0.0, node="0", host="h", n_collector_slots=8))
     assert pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=3, task=None)) == ()
-    assert pool.cpu_slots == 3
+    assert (pool.cpu_slots, pool.n_slots) == (3, 0)
     (refused,) = pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=0, task=None))
     assert refused.reason.endswith("got 0")
     assert pool.cpu_slots == 3
@@ -389,3 +389,44 @@ def test_a_person_chooses_another_number():
     before = {name: value for name, value in pool.snapshot().items() if name != "cpu_slots"}
     copy.restore(before)
     assert copy.cpu_slots == 0
+
+
+def test_a_process_that_is_up_lends_its_slot_to_who_can_act():
+    """Mode respawn: from ready to the wake; and one that is shed again before it was heard of is told nothing."""
+
+    async def go():
+        queue = CpuQueue(1)
+        started, _ = await queue.act(who(0), 1, 2)
+        waits = asyncio.ensure_future(queue.act(who(1), 1, 1))
+        ahead = asyncio.ensure_future(queue.ahead(who(2), 1, 2))
+        await turns()
+        queue.rest(started)
+        place, _ = await waits
+        woken = asyncio.ensure_future(queue.act(who(0), 1, 2))
+        await turns()
+        queue.resize(2)
+        await woken
+        queue.sent(place)
+        await ahead
+        assert queue.slots.places[who(2)].state == "ahead"
+
+    asyncio.run(go())
+
+
+def test_a_start_that_was_asked_for_twice_is_one_place():
+    """Whoever ends one of the two messages takes the place back: the other one ends in words."""
+
+    async def go():
+        queue = CpuQueue(1)
+        first, _ = await queue.act(who(0), 1, 1)
+        ahead = [asyncio.ensure_future(queue.ahead(who(1), 1, 2)) for _ in range(2)]
+        await turns()
+        assert not ahead[0].done()
+        ahead[1].cancel()
+        await asyncio.gather(ahead[1], return_exceptions=True)
+        with pytest.raises(ConnectionError):
+            await ahead[0]
+        queue.sent(first)
+        assert queue.slots.n_held == 0
+
+    asyncio.run(go())
