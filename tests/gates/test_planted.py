@@ -203,8 +203,8 @@ if __name__ == "__main__":
 def test_children_and_their_forks_are_measured(tree):
     """Child interpreters, forks of theirs, ends by os._exit and by SIGTERM: their lines show in the report.
 
-    Only the line on which a fork goes on is not seen: measuring starts anew with the next call.  And the signal may come
-    before the line that waits for it.
+    Only the line on which a fork goes on is not seen: measuring starts anew with the next call.  And the signal may
+    come before the line that waits for it.
     """
     config = (
         (tree.root / "pyproject.toml").read_text(encoding="utf-8").replace('["drlnb"]\npatch', '["measured"]\npatch')
