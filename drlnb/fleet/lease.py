@@ -13,6 +13,7 @@ from drlnb.fleet.notice import say
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
+from drlnb.runtime.protocol import OWN
 
 if TYPE_CHECKING:
     from drlnb.runtime.loop_client import LoopLease
@@ -253,7 +254,7 @@ class Leases:
     def __init__(self, client: Any) -> None:
         self._client = client
         #: Two notebooks may use the same name.
-        self._id = f"own-{uuid.uuid4().hex[:8]}"
+        self._id = f"{OWN}{uuid.uuid4().hex[:8]}"
         self._open: dict[str, Lease] = {}
         self._rounds: dict[str, int] = {}
 

@@ -24,8 +24,6 @@ __all__ = ["LOOPS", "LoopsPlugin", "PoolTape"]
 
 #: Name of this plugin.
 LOOPS = "drlnb-loops"
-#: First half of a loop's name in the pool, before the client's id: ``own-<id>/<name>``.
-OWN = "own-"
 #: Rows of a part of the tape; two parts are kept, each one readable (and replayable) by itself.
 _PART = 10_000
 #: Rows in one answer.

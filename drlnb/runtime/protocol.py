@@ -6,6 +6,7 @@ from typing import Any
 __all__ = [
     "AGENT",
     "BROKER",
+    "OWN",
     "PROTOCOL",
     "RPC_TIMEOUT_S",
     "SEATS",
@@ -27,6 +28,8 @@ AGENT = "drlnb-agent"
 SEATS = "drlnb-seats"
 #: Name of the worker plugin that serves it.
 SEATS_AGENT = "drlnb-seats-agent"
+#: Beginning of a loop's name in the pool, before the client's id: ``own-<id>/<name>``.
+OWN = "own-"
 #: Longest wait for an answer that needs no computing, in seconds.
 RPC_TIMEOUT_S = 15.0
 

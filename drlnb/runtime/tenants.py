@@ -17,6 +17,7 @@ from distributed.system import MEMORY_LIMIT
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.executors import Executor
+from drlnb.runtime.protocol import OWN
 
 __all__ = ["Tenants"]
 
@@ -26,6 +27,8 @@ _MOST = 16
 _MEMORY_FRAC = 0.9
 #: Longest wait for a process's start, in seconds: it imports torch, perhaps beside others.
 _UP_S = 90.0
+#: Seconds for which the process of a person's loop outlives its last lease: nobody says that a loop has ended.
+_LOOP_S = 60.0
 #: Longest wait for the word of a process about its device's memory, in seconds.
 _WORD_S = 5.0
 
@@ -66,6 +69,8 @@ class Tenants:
         #: Nothing may be done under this fence any more, nor under one before it.
         self._void: Fence | None = None
         self._ending: set[asyncio.Task[None]] = set()
+        #: Loop -> the timer that ends its process.
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
 
     @property
     def pid(self) -> int | None:
@@ -103,6 +108,7 @@ class Tenants:
         ConnectionError
             If it could not be started.
         """
+        self._stay(task)
         tenant = self._tenants.pop(task, None)
         if tenant is None:
             await self._make_room()
@@ -139,7 +145,19 @@ class Tenants:
             self._close(fence)
         self._on_lost(self, task, fence, reason)
 
+    def _leave(self, task: str) -> None:
+        """Hear that a lease is over: a loop may never take another one."""
+        if task.startswith(OWN) and task in self._tenants:
+            self._stay(task)
+            self._leaving[task] = asyncio.get_running_loop().call_later(_LOOP_S, self._drop, task)
+
+    def _stay(self, task: str) -> None:
+        timer = self._leaving.pop(task, None)
+        if timer is not None:
+            timer.cancel()
+
     def _drop(self, task: str) -> None:
+        self._stay(task)
         tenant = self._tenants.pop(task, None)
         if tenant is not None:
             self._end(tenant)
@@ -199,6 +217,7 @@ class Tenants:
         task, fence = str(header["task"]), Fence(epoch=header["fence"][0], token=header["fence"][1])
         if header["op"] == "job-end":
             tenant = self._tenants.get(task)
+            self._leave(task)
             return await tenant.ask(header, timeout_s=timeout_s) if tenant is not None else ({"op": "freed"}, b"")
         if refusal := self._admit(fence):
             return {"op": "refused", "reason": refusal}, b""
@@ -235,6 +254,8 @@ class Tenants:
         self._close(Fence(epoch=fence[0], token=fence[1]))
         for task, tenant in list(self._tenants.items()):
             busy = tenant.busy == fence
+            if tenant.latest is not None and (tenant.latest.epoch, tenant.latest.token) == fence:
+                self._leave(task)
             if not await tenant.quiet(fence, grace_s if busy else 0.0) and busy:
                 self._gone(task, tenant, "did not stop and was killed")
                 await tenant.end()  # with this, nothing of it runs
@@ -248,5 +269,7 @@ class Tenants:
         """End every process for good."""
         every = ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
         self._spare = None
+        for task in list(self._leaving):
+            self._stay(task)
         self._tenants.clear()
         await asyncio.gather(*(one.end() for one in every), *self._ending, return_exceptions=True)

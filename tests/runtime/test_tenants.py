@@ -228,6 +228,28 @@ def test_a_task_that_ends_takes_its_process_along(act):
     act(work)
 
 
+def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypatch):
+    """Its process stays for a while after a lease, returned or taken away; a new lease keeps it; a task's stays."""
+    monkeypatch.setattr(tenants, "_LOOP_S", 0.03)
+
+    async def work(slot, heard):
+        for token, task in enumerate(["own-1/a", "own-1/b", "r/c"], 1):
+            await ask(slot, task, token)
+            await ask(slot, task, token, "job-end")
+        assert await ask(slot, "own-1/b", 4) == {"op": "done"}, "in a new lease, for as long as it takes"
+        while not Child.made[0].closed:
+            await asyncio.sleep(0.001)
+        assert await slot.quiet((1, 9), 0.0) is True
+        await asyncio.sleep(0.05)
+        assert [child.closed for child in Child.made] == [True, False, False]
+        assert await slot.quiet((1, 4), 0.0) is True
+        while not Child.made[1].closed:
+            await asyncio.sleep(0.001)
+        assert not Child.made[2].closed
+
+    assert act(work).lost == []
+
+
 def test_the_one_that_rested_longest_makes_room(act, monkeypatch):
     """No more than so many processes: the pool hears that it holds nothing any more, and no lease ends."""
     monkeypatch.setattr(tenants, "_MOST", 2)
