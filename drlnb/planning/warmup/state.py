@@ -133,6 +133,7 @@ class WarmupState:
         """Command a start for the next round, or for `round_`; it replaces one that has not happened."""
         member = self.members[i]
         assert self.trace is not None
+        after_s = round(after_s, 6)  # as it is commanded: else it is not due yet when the driver has begun
         member.planned_t = t + after_s
         if after_s <= 0.0:
             member.status = "starting"
@@ -141,7 +142,7 @@ class WarmupState:
                 collector=i,
                 node=member.node,
                 env_indices=member.env_indices,
-                after_s=round(after_s, 6),
+                after_s=after_s,
                 round=self.trace.round + 1 if round_ is None else round_,
                 parked=member.parked,
             )

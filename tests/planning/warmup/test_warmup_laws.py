@@ -78,7 +78,7 @@ class World(RuleBasedStateMachine):
 
     def run_timers(self):
         for i, state in self.state.items():
-            if state == "timed" and self.timer[i] <= self.task.t + 1e-6:
+            if state == "timed" and self.timer[i] <= self.task.t:
                 self.state[i], self.began[i] = "starting", self.timer[i]
 
     def pass_time(self, seconds):
