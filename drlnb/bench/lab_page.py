@@ -21,49 +21,11 @@ __all__ = [
 BLOCK_S = 3.0
 
 _SETUP = """
-import asyncio, json, threading, time
-import ipywidgets, psutil
+import time
+import ipywidgets
 import plotly.graph_objects as go
 import drlnb
-from drlnb.fleet.frames import table_rows
-
-def hub_cpu():
-    ids = [thread.native_id for thread in threading.enumerate() if thread.name == "drlnb-hub"]
-    return sum(t.user_time + t.system_time for t in psutil.Process().threads() if t.id in ids)
-
-def left():
-    threads = [t.name for t in threading.enumerate() if t.name.startswith("drlnb")]
-    models = [w for w in list(ipywidgets.widgets.widget._instances.values()) if type(w).__module__.startswith("drlnb")]
-    return {"threads": threads, "widgets": len(models), "processes": len(psutil.Process().children(recursive=True))}
-
-def close_figures():
-    for widget in list(ipywidgets.widgets.widget._instances.values()):
-        if isinstance(widget, go.FigureWidget):
-            widget.close()
-
-async def stream_figure(seconds, per_second):
-    # Keeps a FigureWidget of the same picture up to date; returns (bytes per second, CPU seconds per update).
-    figure, sent, spent, n = go.FigureWidget(panel.view().figure()), 0, 0.0, 0
-    real = figure.comm.publish_msg
-
-    def counted(msg_type, data=None, metadata=None, buffers=None, **keys):
-        nonlocal sent
-        sent += len(json.dumps(data, default=str)) + sum(memoryview(b).nbytes for b in buffers or ())
-        return real(msg_type, data=data, metadata=metadata, buffers=buffers, **keys)
-
-    figure.comm.publish_msg = counted
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        new = panel.view().figure()
-        cpu = time.thread_time()
-        with figure.batch_update():
-            for old, now in zip(figure.data, new.data):
-                old.update(now)
-        spent, n = spent + time.thread_time() - cpu, n + 1
-        await asyncio.sleep(1 / per_second)
-    took = time.monotonic() - began
-    figure.close()
-    return [sent / took, spent / n]
+from drlnb.bench.lab_kernel import close_figures, hub_cpu, left, stream_figure, table_rows
 
 fleet = drlnb.Fleet(slots=1)
 run = fleet.train([drlnb.Task("CartPole-v1", name=n, total_timesteps=1_000_000) for n in "xyz"])
@@ -79,7 +41,7 @@ label, button = ipywidgets.Label("0 clicks"), ipywidgets.Button(description="Cou
 button.on_click(lambda _: setattr(label, "value", f"{int(label.value.split()[0]) + 1} clicks"))
 ipywidgets.VBox([button, label])
 """
-_STREAM = "streamed = await stream_figure(6.0, 4.0)"
+_STREAM = "streamed = await stream_figure(panel, 6.0, 4.0)"
 _END = """
 run.panel().close(); panel.close(); fleet.close()
 print(left())
