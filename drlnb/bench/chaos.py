@@ -21,7 +21,7 @@ from drlnb.bench.groups import BenchParser, say, summary
 from drlnb.bench.report import Bar, Report, Row, row_lines
 from drlnb.records import leasing
 from drlnb.records import round as words
-from drlnb.records.errors import ConfigError, JournalError, PeerError
+from drlnb.records.errors import JournalError, PeerError
 from drlnb.records.journal import Journal
 
 __all__ = ["ACT", "Found", "Strike", "live_through", "main", "plan", "rows"]
@@ -327,12 +327,10 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or a file cannot be written.
     """
     parser = BenchParser("chaos", "Strike a real cluster with faults of every kind and hold its journals to the laws.")
-    parser.add_argument("--faults", metavar="N", type=int, default=200, help="how many (default 200)")
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="what they are drawn from (default 0)")
+    parser.number("faults", 200, least=1, help="how many")
+    parser.number("seed", 0, least=0, help="what they are drawn from")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="copy the runs that broke a law there")
-    args = parser.parse_args(list(argv))
-    if args.faults < 1:
-        raise ConfigError(f"--faults must be >= 1, got {args.faults}")
+    args = parser.parse(argv)
     report = Report(bench="chaos")
     if args.json is not None:
         report.write(args.json)

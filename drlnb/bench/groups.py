@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,50 @@ class BenchParser(argparse.ArgumentParser):
         if groups is not None:
             self.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(groups)}")
         self.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
+        self._limits: dict[str, tuple[float, float]] = {}
+
+    def number(
+        self,
+        name: str,
+        default: float | None,
+        *,
+        least: float,
+        most: float = math.inf,
+        help: str,
+    ) -> None:
+        """Add an option that takes a number: a whole one, unless `default` is not.
+
+        Parameters
+        ----------
+        name
+            Without its dashes.
+        default
+            What it is where nobody says; None: not given.
+        least, most
+            Its limits, both included.
+        help
+            What it says; the default is added.
+        """
+        kind = float if isinstance(default, float) else int
+        said = help if default is None else f"{help} (default {default:g})"
+        self.add_argument(f"--{name}", metavar="N", type=kind, default=default, help=said)
+        self._limits[name] = (least, most)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Return the options.
+
+        Raises
+        ------
+        ConfigError
+            If a word is unknown or a number out of its limits.
+        """
+        args = self.parse_args(list(argv))
+        for name, (least, most) in self._limits.items():
+            value = getattr(args, name)
+            if value is not None and not least <= value <= most:
+                limits = f">= {least:g}" if most == math.inf else f"in {least:g}..{most:g}"
+                raise ConfigError(f"--{name} must be {limits}, got {value:g}")
+        return args
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found.

@@ -10,7 +10,6 @@ from drlnb.bench.groups import BenchParser, say, summary
 from drlnb.bench.jupyter import missing
 from drlnb.bench.lab_page import BLOCK_S
 from drlnb.bench.report import Bar, Report, Row, load, row_lines
-from drlnb.records.errors import ConfigError
 
 __all__ = ["ROWS", "main"]
 
@@ -91,7 +90,7 @@ ROWS = {
 def _parser() -> BenchParser:
     parser = BenchParser("lab", "Measure panels and reports in a real JupyterLab.")
     parser.add_argument("--browser", action="store_true", help="measure (about 2 min); without it rows are only named")
-    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="interleaved pairs per row (default 3)")
+    parser.number("repeats", 3, least=1, help="interleaved pairs per row")
     return parser
 
 
@@ -113,9 +112,7 @@ def main(argv: Sequence[str]) -> int:
     ConfigError
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
-    args = _parser().parse_args(list(argv))
-    if args.repeats < 1:
-        raise ConfigError(f"--repeats must be >= 1, got {args.repeats}")
+    args = _parser().parse(argv)
     report = Report(bench="lab")
     if args.json is not None:
         report.write(args.json)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report
-from drlnb.records.errors import ConfigError
 
 __all__ = ["GROUPS", "Effort", "main"]
 
@@ -56,13 +55,9 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
     parser = BenchParser("leasing", "Share slots by each hold planner, in simulation; time the lease table.", GROUPS)
-    parser.add_argument("--rounds", metavar="N", type=int, default=60, help="rounds per simulated run (default 60)")
-    parser.add_argument("--repeats", metavar="N", type=int, default=5, help="seeds per row, at most 5 (default 5)")
-    args = parser.parse_args(list(argv))
-    if args.rounds < 20:
-        raise ConfigError(f"--rounds must be >= 20, got {args.rounds}")
-    if not 1 <= args.repeats <= 5:
-        raise ConfigError(f"--repeats must be in 1..5, got {args.repeats}")
+    parser.number("rounds", 60, least=20, help="rounds per simulated run")
+    parser.number("repeats", 5, least=1, most=5, help="seeds per row, at most 5")
+    args = parser.parse(argv)
     names = chosen(args.rows, GROUPS)
     report = Report(bench="leasing")
     whole = Effort()

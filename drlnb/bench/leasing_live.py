@@ -27,7 +27,7 @@ from drlnb.fleet.task import Task
 from drlnb.planning.leasing import expected_load
 from drlnb.planning.leasing.theory import bound
 from drlnb.records import leasing
-from drlnb.records.errors import ConfigError, TrainingFailed
+from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs import probe
@@ -337,12 +337,9 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
     parser = BenchParser("leasing-live", "Lease one slot to four tasks, in real processes and modelled time.", GROUPS)
-    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="turns of every way (default 3)")
-    parser.add_argument("--rounds", metavar="N", type=int, default=40, help="rounds of each task (default 40)")
-    args = parser.parse_args(list(argv))
-    for name, least in (("repeats", 1), ("rounds", 8)):
-        if getattr(args, name) < least:
-            raise ConfigError(f"--{name} must be >= {least}, got {getattr(args, name)}")
+    parser.number("repeats", 3, least=1, help="turns of every way")
+    parser.number("rounds", 40, least=8, help="rounds of each task")
+    args = parser.parse(argv)
     report = Report(bench="leasing-live")
     effort = Effort(repeats=args.repeats, rounds=args.rounds)
     go_through(report, GROUPS, chosen(args.rows, GROUPS), effort, args.json)

@@ -8,7 +8,6 @@ from functools import partial
 from drlnb.bench.groups import BenchParser, chosen, go_through, say
 from drlnb.bench.peers import Work, run_own
 from drlnb.bench.report import Bar, Report, Row
-from drlnb.records.errors import ConfigError
 from drlnb.rl.settings import resolve
 
 __all__ = ["CASES", "Effort", "main"]
@@ -76,15 +75,11 @@ def main(argv: Sequence[str]) -> int:
     groups = {name: (_MODULE, name) for name in CASES}
     parser = BenchParser("returns", "Train under the shipped settings and play 40 deterministic episodes.", groups)
     parser.add_argument("--tier", choices=("ci", "nightly"), default="ci", help="which rows, without --rows")
-    parser.add_argument("--seeds", metavar="N", type=int, default=3, help="seeds per row (default 3)")
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="trainings at once (default 1)")
-    parser.add_argument("--steps", metavar="N", type=int, help="environment steps per training (default: shipped)")
-    args = parser.parse_args(list(argv))
-    for name, least in (("seeds", 1), ("seed", 0), ("jobs", 1), ("steps", 1)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name} must be >= {least}, got {value}")
+    parser.number("seeds", 3, least=1, help="seeds per row")
+    parser.number("seed", 0, least=0, help="the first seed")
+    parser.number("jobs", 1, least=1, help="trainings at once")
+    parser.number("steps", None, least=1, help="environment steps per training (default: shipped)")
+    args = parser.parse(argv)
     names = chosen(args.rows, groups) if args.rows else [name for name, case in CASES.items() if case.tier == args.tier]
     effort = Effort(seeds=tuple(range(args.seed, args.seed + args.seeds)), jobs=args.jobs, steps=args.steps)
     report = Report(bench="returns")

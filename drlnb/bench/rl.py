@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report
-from drlnb.records.errors import ConfigError
 
 __all__ = ["GROUPS", "Effort", "main"]
 
@@ -49,16 +48,11 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
     parser = BenchParser("rl", "Train with the same settings here and in Stable-Baselines3, in turn.", GROUPS)
-    parser.add_argument("--pairs", metavar="N", type=int, default=5, help="interleaved pairs per row (default 5)")
-    parser.add_argument("--steps", metavar="N", type=int, help="environment steps per training (default: the row's)")
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="seed of the first pair (default 0)")
-    args = parser.parse_args(list(argv))
-    for name, least in (("pairs", 1), ("steps", 1), ("seed", 0)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name} must be >= {least}, got {value}")
-    if args.pairs > 10:
-        raise ConfigError(f"--pairs must be <= 10 (the returns are compared under every relabelling), got {args.pairs}")
+    # The returns are compared under every relabelling: more pairs would take for ever.
+    parser.number("pairs", 5, least=1, most=10, help="interleaved pairs per row, at most 10")
+    parser.number("steps", None, least=1, help="environment steps per training (default: the row's)")
+    parser.number("seed", 0, least=0, help="seed of the first pair")
+    args = parser.parse(argv)
     names = chosen(args.rows, GROUPS)
     report = Report(bench="rl")
     go_through(report, GROUPS, names, Effort(pairs=args.pairs, steps=args.steps, seed=args.seed), args.json)

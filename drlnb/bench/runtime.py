@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report
-from drlnb.records.errors import ConfigError
 
 __all__ = ["GROUPS", "Effort", "main"]
 
@@ -42,10 +41,8 @@ def _parser() -> BenchParser:
     parser = BenchParser(
         "runtime", "Measure what drlnb's processes, messages and leases cost, each against a named baseline.", GROUPS
     )
-    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="interleaved pairs per row (default 3)")
-    parser.add_argument(
-        "--steps", metavar="N", type=int, default=50_000, help="steps of overhead-train (default 50000)"
-    )
+    parser.number("repeats", 3, least=1, help="interleaved pairs per row")
+    parser.number("steps", 50_000, least=1, help="steps of overhead-train")
     parser.add_argument(
         "--quick", action="store_true", help="leave out the baseline of reclaim: it takes 30-40 s by its rules"
     )
@@ -70,10 +67,7 @@ def main(argv: Sequence[str]) -> int:
     ConfigError
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
-    args = _parser().parse_args(list(argv))
-    for name, least in (("repeats", 1), ("steps", 1)):
-        if getattr(args, name) < least:
-            raise ConfigError(f"--{name} must be >= {least}, got {getattr(args, name)}")
+    args = _parser().parse(argv)
     names = chosen(args.rows, GROUPS)
     report = Report(bench="runtime")
     effort = Effort(repeats=args.repeats, quick=args.quick, steps=args.steps)

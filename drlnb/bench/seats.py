@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report, Row
 from drlnb.bench.sharing import REGIMES, apart, compare, rows
-from drlnb.records.errors import ConfigError
 
 __all__ = ["GROUPS", "Effort", "isolation", "large", "main", "short", "small"]
 
@@ -69,13 +68,9 @@ def main(argv: Sequence[str]) -> int:
     parser = BenchParser(
         "seats", "Share one device exclusively, by processes at once, and by leases with seats.", GROUPS
     )
-    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="turns of every way (default 3)")
-    parser.add_argument("--seconds", metavar="S", type=float, default=30.0, help="that count, per way (default 30)")
-    args = parser.parse_args(list(argv))
-    if args.repeats < 1:
-        raise ConfigError(f"--repeats must be >= 1, got {args.repeats}")
-    if not args.seconds >= 1.0:
-        raise ConfigError(f"--seconds must be >= 1, got {args.seconds:g}")
+    parser.number("repeats", 3, least=1, help="turns of every way")
+    parser.number("seconds", 30.0, least=1, help="that count, per way")
+    args = parser.parse(argv)
     report = Report(bench="seats")
     effort = Effort(repeats=args.repeats, seconds=args.seconds)
     go_through(report, GROUPS, chosen(args.rows, GROUPS), effort, args.json)

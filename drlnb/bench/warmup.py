@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Report
-from drlnb.records.errors import ConfigError
 
 __all__ = ["GROUPS", "Effort", "main"]
 
@@ -51,13 +50,9 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
     parser = BenchParser("warmup", "Start collectors by each planner, in simulation, on the same rounds.", GROUPS)
-    parser.add_argument("--rounds", metavar="N", type=int, default=400, help="rounds per simulated run (default 400)")
-    parser.add_argument("--repeats", metavar="N", type=int, default=5, help="seeds per row, at most 5 (default 5)")
-    args = parser.parse_args(list(argv))
-    if args.rounds < 20:
-        raise ConfigError(f"--rounds must be >= 20, got {args.rounds}")
-    if not 1 <= args.repeats <= 5:
-        raise ConfigError(f"--repeats must be in 1..5, got {args.repeats}")
+    parser.number("rounds", 400, least=20, help="rounds per simulated run")
+    parser.number("repeats", 5, least=1, most=5, help="seeds per row, at most 5")
+    args = parser.parse(argv)
     names = chosen(args.rows, GROUPS)
     report = Report(bench="warmup")
     whole = Effort()

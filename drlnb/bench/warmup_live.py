@@ -21,7 +21,7 @@ from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
 from drlnb.records import round as words
 from drlnb.records import warmup
-from drlnb.records.errors import ConfigError, TrainingFailed
+from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal, Stream
 
 __all__ = ["GROUPS", "WAYS", "Effort", "Lived", "Way", "ahead", "main", "old_steps", "rows", "starts", "train"]
@@ -291,12 +291,9 @@ def main(argv: Sequence[str]) -> int:
         If a word of `argv` is wrong, or the JSON file cannot be written.
     """
     parser = BenchParser("warmup-live", "Train with collectors that come back in each way, in real processes.", GROUPS)
-    parser.add_argument("--repeats", metavar="N", type=int, default=3, help="trainings of each way (default 3)")
-    parser.add_argument("--rounds", metavar="N", type=int, default=16, help="rounds of each that count (default 16)")
-    args = parser.parse_args(list(argv))
-    for name, least in (("repeats", 1), ("rounds", 2)):
-        if getattr(args, name) < least:
-            raise ConfigError(f"--{name} must be >= {least}, got {getattr(args, name)}")
+    parser.number("repeats", 3, least=1, help="trainings of each way")
+    parser.number("rounds", 16, least=2, help="rounds of each that count")
+    args = parser.parse(argv)
     report = Report(bench="warmup-live")
     go_through(report, GROUPS, chosen(args.rows, GROUPS), Effort(repeats=args.repeats, rounds=args.rounds), args.json)
     return report.exit_code(strict=args.strict)

@@ -87,8 +87,8 @@ def test_without_the_peer_the_row_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (["--pairs", "0"], "--pairs must be >= 1, got 0"),
-        (["--pairs", "11"], "--pairs must be <= 10"),
+        (["--pairs", "0"], "--pairs must be in 1..10, got 0"),
+        (["--pairs", "11"], "--pairs must be in 1..10, got 11"),
         (["--steps", "-3"], "--steps must be >= 1, got -3"),
         (["--rows", "cartpol"], "unknown row 'cartpol' .did you mean cartpole"),
         (["--fast"], "bench rl: unrecognized arguments: --fast"),
