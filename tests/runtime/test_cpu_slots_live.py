@@ -80,6 +80,48 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     assert all(event.queued_s == 0.0 for event in journal.of(words.ExperienceArrived) if event.round > changed + 1)
 
 
+def test_slots_are_asked_for_ahead_and_taken_back(make_bench):
+    """A planned start of a parked collector: a slot, used when the parameters are there; a pause takes it back."""
+    bench = make_bench()
+    bench.install.set_pool(bench.client, "agent.collector_slots", 1)
+    run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})], planners={"warmup": "quantile"})
+    for n in (14, 18, 22):
+        run.round(n)
+        bench.install.control(bench.client, "r1", "pause")
+        run.until(lambda row: row["r"] == "PhaseEntered" and row["phase"] == "paused", "pause")
+        bench.install.control(bench.client, "r1", "resume")
+    run.round(26)
+    bench.note()
+    bench.install.control(bench.client, "r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    journal = check_laws(run.out)
+    starts = [start for start in journal.of(warmup.StartCollector) if start.round]
+    assert starts
+    assert all(start.parked for start in starts), "no process is started again"
+    assert [one for one in journal.of(warmup.CollectorReady) if one.start_mode == "park"]
+    assert not journal.of(warmup.CollectorLost)
+
+
+def test_modes_change_where_slots_are_few(make_bench):
+    """Two slots for four collectors; keepers that are parked later give theirs back, and nobody notices."""
+    bench = make_bench()
+    bench.install.set_pool(bench.client, "agent.collector_slots", 2)
+    run = bench.start([bench.spec("a", steps=400_000, **GPF)])
+    for n, mode in ((2, "keep"), (6, "park"), (9, "respawn"), (12, "keep"), (15, "respawn"), (18, "park")):
+        run.round(n)
+        bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value=mode)
+    run.round(22)
+    bench.note()
+    bench.install.control(bench.client, "r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    journal = check_laws(run.out)
+    assert not journal.of(warmup.CollectorLost)
+    kept = {event.round for event in journal.of(words.ExperienceArrived) if event.keeps_cpu}
+    assert kept, "in mode keep some kept their slots"
+    reasons = {plan.reason for plan in journal.of(warmup.WarmupPlanned)}
+    assert any("has no CPU slot left to keep: parked" in reason for reason in reasons), reasons
+
+
 def test_a_collector_that_dies_gives_its_cpu_slot_back(make_bench):
     """A kill -9 of one that acts or waits: the others of the node go on, and so does it."""
     bench = make_bench()
