@@ -24,8 +24,8 @@ __all__ = ["MAX_BARS", "MAX_BYTES", "Report", "build"]
 
 #: Bars of the lease picture: keeps a report of 4 tasks x 400 rounds well below 500 KB.
 MAX_BARS = 2000
-#: Bars where that would make the page alone larger than it may be.
-FEW_BARS = 700
+#: Bars, and pixel columns of a learning curve, where that would make the page alone larger than it may be.
+FEW_BARS, FEW_COLUMNS = 700, 100
 
 _THEMES = ("auto", "light", "dark")
 #: Most bytes of a page with its journal: what a mail takes along without a thought.
@@ -81,8 +81,8 @@ def build(
         return page(title, _subtitle(run), [*sections, last], theme=theme)
 
     fold = _folded(journal, run)
-    for max_bars in (MAX_BARS, FEW_BARS):
-        sections = _sections(fold, run, _torn(journal), names, max_bars)
+    for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
+        sections = _sections(fold, run, _torn(journal), names, max_bars, n_columns)
         sections = [replace(one, notes=told.get(one.name.rstrip("0123456789"), ())) for one in sections]
         without = made(Download(data=b"", n_plain=0))
         if len(without.encode()) <= MAX_BYTES - _SPARE:
@@ -162,10 +162,15 @@ def _torn(journal: Journal) -> dict[str, str]:
 
 
 def _sections(
-    fold: Fold, run: Mapping[str, Any], told: Mapping[str, str], names: Names, max_bars: int
+    fold: Fold,
+    run: Mapping[str, Any],
+    told: Mapping[str, str],
+    names: Names,
+    max_bars: int,
+    n_columns: int | None,
 ) -> list[Section]:
     specs: list[dict[str, Any]] = list(run.get("tasks") or [])
-    views = pictures(fold, specs, max_bars=max_bars)
+    views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
     return [
         Section(
             name="summary",

@@ -23,7 +23,9 @@ NAMES = (
 )  # fmt: skip
 
 
-def pictures(fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int) -> dict[str, tuple[str, View]]:
+def pictures(
+    fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int, n_columns: int | None = None
+) -> dict[str, tuple[str, View]]:
     """Return the pictures of a run: section -> heading and view.
 
     Parameters
@@ -34,6 +36,8 @@ def pictures(fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int) -
         The run's tasks as ``run.json`` holds them.
     max_bars
         Most bars of the lease picture.
+    n_columns
+        Most pixel columns of a learning curve; None: as the panel has them.
     """
     found = {
         "tasks": ("Tasks", fleet.tasks(fold, specs)),
@@ -47,7 +51,7 @@ def pictures(fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int) -
             "reasons": ("Why slots were asked for, given back, refused or drained", leasing.reasons(fold)),
         }
     found |= {
-        "learning": ("Learning curves", learning.curves(fold)),
+        "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),
     }
     return {**found, **_warmup(fold)}

@@ -3,15 +3,17 @@
 The pools' streams are the reference: their zeros are known from their epochs (nanoseconds since 1970, in the stream's
 name).  A task's stream is placed between bounds, as two clocks are by a round trip: its master received a lease after
 the pool granted it (a lower bound of what must be added to its clock), and the pool saw a request or a return after
-the master sent it (an upper bound).  The middle is used, half the distance is the error.  A ``ClockRelated`` row of a
-stream settles it at once.
+the master sent it (an upper bound).  About the middle is used: the roundest number in the middle half, which stays the
+same while later messages move the bounds a little, so that pictures which are drawn already need not move by a
+microsecond each time.  The greater distance to a bound is the error.  A ``ClockRelated`` row of a stream settles it at
+once.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Clock", "Clocks", "pool_epoch"]
+__all__ = ["Clock", "Clocks", "pool_epoch", "roundest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,27 @@ def pool_epoch(stream: str) -> int:
     """
     digits = stream.rpartition("-e")[2].partition("-")[0]  # -2: a second stream of the same pool
     return int(digits) if digits.isdigit() else 0
+
+
+def roundest(low: float, high: float) -> float:
+    """Return the multiple of the greatest power of two between two numbers, both included.
+
+    If `low` is not below `high`, it is their mean.  It depends on nothing but them; while they close in it changes
+    only when it is no longer between them.
+
+    Examples
+    --------
+    >>> roundest(0.3, 0.7), roundest(2.9, 5.1), roundest(-0.2, 7.0), roundest(1.26, 1.37)
+    (0.5, 4.0, 0.0, 1.3125)
+    """
+    if low >= high:
+        return (low + high) / 2
+    if low <= 0.0 <= high:
+        return 0.0
+    step = 2.0 ** math.floor(math.log2(high - low))
+    while math.ceil(low / (2 * step)) * 2 * step <= high:
+        step *= 2
+    return min(high, math.ceil(low / step) * step)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,4 +135,5 @@ class Clocks:
             return Clock(offset_s=0.0, error_s=math.inf)
         if math.isinf(low) or math.isinf(high):
             return Clock(offset_s=high if math.isinf(low) else low, error_s=math.inf)
-        return Clock(offset_s=(low + high) / 2, error_s=abs(high - low) / 2)
+        offset_s = roundest(low + (high - low) / 4, high - (high - low) / 4)
+        return Clock(offset_s=offset_s, error_s=max(abs(high - offset_s), abs(offset_s - low)))

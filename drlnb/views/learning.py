@@ -18,8 +18,9 @@ __all__ = ["Band", "band", "curves"]
 
 Floats = NDArray[np.float64]
 
-#: Pixel columns of a line: two points in each, so at most 800 points.
-N_COLUMNS = 400
+#: Pixel columns of a line: two points in each, so at most 800 points; many lines share twice as many, and each has
+#: the lesser number at least.
+N_COLUMNS, FEWEST_COLUMNS = 400, 100
 #: The metric that evaluations are drawn beside.
 _RETURN = "rollout/ep_rew_mean"
 
@@ -80,6 +81,8 @@ def curves(
     metric: str = _RETURN,
     groups: Mapping[str, str] | None = None,
     until_s: float | None = None,
+    *,
+    n_columns: int | None = None,
 ) -> View:
     """Return the curves of one recorded metric.
 
@@ -93,6 +96,8 @@ def curves(
         Task -> group (``run.json`` has it); tasks of one group become one curve with a band.  None: the fold's.
     until_s
         As it was so many seconds after the run's first event; None: now.
+    n_columns
+        Most pixel columns of a line, two points in each; None: 400, fewer where there are many lines.
 
     Raises
     ------
@@ -105,11 +110,13 @@ def curves(
         raise ValueError(f"no metric {metric!r} in this journal; it has {', '.join(known)}")
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
+    if n_columns is None:
+        n_columns = max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
     lines: list[dict[str, Any]] = []
     parts: list[dict[str, Floats]] = []
     for label, tasks in members.items():
         state = tuple((task.name, task.n_changes) for task in tasks)
-        one = fold.keep(("learning.curve", metric, label), state, partial(_thin_curve, tasks, metric))
+        one = fold.keep(("learning.curve", metric, label, n_columns), state, partial(_thin, tasks, metric, n_columns))
         _add(lines, parts, one, label=label, series=names.index(tasks[0].name))
     if metric == _RETURN:
         for task in (fold.tasks[name] for name in names if name in fold.tasks):
@@ -166,10 +173,10 @@ def _curve(tasks: Sequence[TaskFold], metric: str) -> Band:
     return Band(x=pairs[0][0], mean=pairs[0][1], low=nothing, high=nothing)
 
 
-def _thin_curve(tasks: Sequence[TaskFold], metric: str) -> Band:
+def _thin(tasks: Sequence[TaskFold], metric: str, n_columns: int) -> Band:
     """Return a curve with no more points than pixels need."""
     one = _curve(tasks, metric)
-    keep = decimate.min_max(one.x, one.mean, N_COLUMNS)
+    keep = decimate.min_max(one.x, one.mean, n_columns)
     return Band(x=one.x[keep], mean=one.mean[keep], low=one.low[keep], high=one.high[keep])
 
 

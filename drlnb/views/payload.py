@@ -2,7 +2,8 @@
 
 Times are float32 seconds relative to the float64 ``t0`` of their message; names are indices into ``header.names``;
 NaN and infinity are null in the header.  A delta says how many leading rows of each table to drop and to keep, and
-brings the rest: applied to the old tables it gives the new ones, whatever the picture is.
+brings the rest: applied to the old tables it gives the new ones, whatever the picture is.  Columns are named once: a
+delta names those of a table only if they are others than before, and says nothing of a table in which nothing changed.
 """
 
 import json
@@ -117,13 +118,25 @@ def encode(header: Mapping[str, Any], tables: Tables) -> tuple[dict[str, Any], l
     return plain({**header, "t0": t0, "layout": layout}), [data]
 
 
-def decode(header: Mapping[str, Any], buffers: list[bytes]) -> dict[str, dict[str, NDArray[Any]]]:
-    """Return the tables of :func:`encode`, as JavaScript reads them."""
+def decode(
+    header: Mapping[str, Any], buffers: list[bytes], known: dict[str, list[list[str]]] | None = None
+) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the tables of :func:`encode`, or what :func:`diff` brings, as JavaScript reads them.
+
+    Parameters
+    ----------
+    header, buffers
+        A message.
+    known
+        Table -> its columns, as messages so far have named them; is brought up to date.
+    """
     tables: dict[str, dict[str, NDArray[Any]]] = {}
+    named = {} if known is None else known
     at = 0
     for one in header["layout"]:
         columns = tables[one["table"]] = {}
-        for name, code in one["columns"]:
+        named[one["table"]] = one.get("columns") or named[one["table"]]
+        for name, code in named[one["table"]]:
             kind = np.dtype(_DTYPES[code])
             values = np.frombuffer(buffers[0], dtype=kind, count=one["n"], offset=at)
             at += -(-one["n"] * kind.itemsize // 4) * 4
@@ -197,23 +210,27 @@ def diff(
 ) -> tuple[dict[str, Any], list[bytes]] | None:
     """Return what turns one picture into another, None if nothing changed.
 
-    The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per table.
+    The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per changed
+    table.
     """
     header = _news(old[0], new[0])
     tails: dict[str, dict[str, NDArray[Any]]] = {}
     kept = {}
-    changed = bool(header)
     for table, columns in new[1].items():
         before = old[1].get(table, {})
         n_old = len(next(iter(before.values()), ()))
         drop, keep = kept[table] = _kept(before, columns)
-        tails[table] = {name: values[keep:] for name, values in columns.items()}
-        changed = changed or drop > 0 or keep < n_old or any(len(values) for values in tails[table].values())
-    if not changed:
+        tail = {name: values[keep:] for name, values in columns.items()}
+        if table not in old[1] or drop > 0 or keep < n_old or any(len(values) for values in tail.values()):
+            tails[table] = tail
+    if not header and not tails:
         return None
     t0, layout, data = pack(tails)
     for one in layout:
         one["drop"], one["keep"] = kept[one["table"]]
+        before = old[1].get(one["table"], {})
+        if before and one["columns"] == [[name, code_of(name, values)] for name, values in before.items()]:
+            del one["columns"]
     return {"header": header, "t0": t0, "layout": layout}, [data]
 
 

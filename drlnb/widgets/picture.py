@@ -13,7 +13,7 @@ __all__ = ["Drawn", "Picture", "Sheet"]
 _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
 #: Bytes per second that snapshots of one picture may take: a large one comes less often.  A page that opens meanwhile
 #: asks for the whole picture anyway, and the last one is always kept.
-_SNAPSHOT_BYTES_S = 4_000
+_SNAPSHOT_BYTES_S = 2_500
 #: Modules of words and numbers.
 _CALM = frozenset({"shell", "table"})
 
@@ -107,7 +107,8 @@ class Picture:
         if self._wire.seq != self._seq or self._seq < 1:
             self._seq = self._wire.seq
             self._traits = self._wire.traits(drawn)
-            self._pause_s = max(_SNAPSHOT_S, len(self._traits["_snapshot"]) / _SNAPSHOT_BYTES_S)
+            n_bytes = len(self._traits["_header"]) + len(self._traits["_snapshot"])
+            self._pause_s = max(_SNAPSHOT_S, n_bytes / _SNAPSHOT_BYTES_S)
 
     def send(self, content: Mapping[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send a message to every page that shows this; nothing happens if the model is gone."""

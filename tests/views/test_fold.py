@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from drlnb.records.journal import Journal, line_of, stream_of
 from drlnb.views import fleet, learning, leasing, rounds, warmup
+from drlnb.views.clocks import roundest
 from drlnb.views.fold import Fold, fold_of, rows_of
 from tests.views.journals import Run, runs, two_tasks
 
@@ -126,9 +127,29 @@ def test_clocks_by_hand():
         },
     ])
     clock = fold.clock_of()["task-a-a1"]
-    assert clock.offset_s == pytest.approx(-2.95)
-    assert clock.error_s == pytest.approx(0.05)
-    assert fold.clock_note() == ("clocks of the streams agree within 50 ms",)
+    # Between -3.0 and -2.9; the roundest number of its middle half is -2 15/16.
+    assert clock.offset_s == -2.9375
+    assert clock.error_s == pytest.approx(0.0625)
+    assert fold.clock_note() == ("clocks of the streams agree within 62 ms",)
+
+
+@settings(max_examples=200)
+@given(
+    st.floats(-1e6, 1e6), st.lists(st.floats(1e-6, 10.0), min_size=2, max_size=2), st.lists(st.floats(0, 1), min_size=2)
+)
+def test_a_clock_moves_only_if_it_must(middle, widths, shares):
+    """Whatever bounds close in: the number stays while it is between them, and is always between them."""
+    low, high = middle - widths[0], middle + widths[1]
+    before = roundest(low, high)
+    for share in shares:
+        width = high - low
+        low, high = low + share * width / 2, high - (1 - share) * width / 4
+        if not low < high:
+            break
+        now = roundest(low, high)
+        assert low <= now <= high
+        assert now == before or not low <= before <= high
+        before = now
 
 
 def test_clock_related_settles_it():

@@ -24,7 +24,7 @@ def apply(tables, layout, tails):
                 old.get(name, tails[one["table"]][name][:0])[one["drop"] : one["drop"] + one["keep"]],
                 tails[one["table"]][name],
             ])
-            for name, _ in one["columns"]
+            for name in tails[one["table"]]
         }
     return new
 
@@ -35,7 +35,7 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
     """Whatever was told in pieces is what a page that comes late is told at once."""
     rows, fold, wire, header, tables = list(rows_of(run.journal())), Fold(), Wire(), {}, {}
     for view_of in (lambda f: leasing.gantt(f, window_s), lambda f: fleet.tasks(f, live=True)):
-        fold, wire, header, tables = Fold(), Wire(), {}, {}
+        fold, wire, header, tables, known = Fold(), Wire(), {}, {}, {}
         for at in range(0, len(rows), step):
             fold.feed(rows[at : at + step])
             message = wire.delta(view_of(fold))
@@ -44,10 +44,10 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
             content, buffers = message
             assert content["seq"] == wire.seq
             if content["kind"] == "snapshot":
-                header, tables = content["header"], payload.decode(content["header"], buffers)
+                header, tables = content["header"], payload.decode(content["header"], buffers, known)
             else:
                 header = {**header, **content["header"]}
-                tables = apply(tables, content["layout"], payload.decode(content, buffers))
+                tables = apply(tables, content["layout"], payload.decode(content, buffers, known))
         whole, buffers = view_of(fold).payload()
         assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {
             k: v for k, v in header.items() if k not in {"t0", "layout"}
@@ -74,6 +74,19 @@ def test_a_delta_brings_the_new_rows_alone():
     bars = next(one for one in content["layout"] if one["table"] == "bars")
     assert (bars["drop"], bars["keep"], bars["n"]) == (0, 2, 1)
     assert "lanes" not in content["header"]
+
+
+def test_columns_are_named_once():
+    """A delta names those of a table that is new, or whose columns are others now; unchanged tables are left out."""
+    old = {"x": {"a": np.arange(6.0)}, "y": {"b": np.arange(6.0)}, "still": {"c": np.arange(6.0)}}
+    new = {
+        "x": {"a": np.arange(7.0)}, "y": {"b": np.arange(7, dtype=np.uint32)}, "still": old["still"],
+        "z": {"d": np.zeros(0)},
+    }  # fmt: skip
+    content, _ = payload.diff(({}, old), ({}, new))
+    assert {one["table"]: one.get("columns") for one in content["layout"]} == {
+        "x": None, "y": [["b", "u"]], "z": [["d", "f"]],
+    }  # fmt: skip
 
 
 def test_a_delta_brings_the_changed_keys_alone():

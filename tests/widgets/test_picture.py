@@ -41,8 +41,8 @@ def test_a_small_picture_is_in_the_traits_every_five_seconds(picture_of):
 
 
 def test_a_large_one_comes_less_often(picture_of):
-    """40,000 bytes at 4,000 bytes per second: every ten seconds."""
-    assert snapshots(picture_of(10_000), 31) == [0, 10, 20, 30]
+    """40,000 bytes and the header's 150 at 2,500 bytes per second: a little more than 16 seconds."""
+    assert snapshots(picture_of(10_000), 52) == [0, 17, 34, 51]
 
 
 def test_the_last_one_is_kept_at_once(picture_of):

@@ -60,6 +60,11 @@ function readTables(layout, t0, data) {
   }
   return tables;
 }
+// A delta names a table's columns only if they are others than before.
+function named(layout, known) {
+  for (const one of layout) known[one.table] = one.columns = one.columns || known[one.table];
+  return layout;
+}
 function patchTables(old, layout, tails) {
   const tables = { ...old };
   for (const { table, drop, keep, columns } of layout) {
@@ -74,11 +79,11 @@ function patchTables(old, layout, tails) {
 }
 // State of one picture: from the traits at once, then by messages; a gap in seq asks for a snapshot.
 function feed(model, changed, said = () => {}) {
-  const state = { header: {}, tables: {}, seq: 0, newsAt: 0, dataAt: 0 };
+  const state = { header: {}, tables: {}, columns: {}, seq: 0, newsAt: 0, dataAt: 0 };
   const hello = () => model.send({ kind: "hello", seq: state.seq });
   function whole(header, data) {
     state.header = header;
-    state.tables = readTables(header.layout || [], header.t0 || 0, data);
+    state.tables = readTables(named(header.layout || [], (state.columns = {})), header.t0 || 0, data);
     changed(state);
   }
   function traits() {
@@ -102,7 +107,8 @@ function feed(model, changed, said = () => {}) {
       state.seq = m.seq;
       state.dataAt = performance.now();
       Object.assign(state.header, m.header);
-      state.tables = patchTables(state.tables, m.layout, readTables(m.layout, m.t0, buffers && buffers[0]));
+      const layout = named(m.layout, state.columns);
+      state.tables = patchTables(state.tables, layout, readTables(layout, m.t0, buffers && buffers[0]));
       changed(state);
     } else if (m.kind === "beat" && m.seq > state.seq) hello();
     said(m, state);

@@ -63,6 +63,14 @@ test("a page says hello, and again after a gap", () => {
   state.stop();
   assert.equal(Object.values(model.heard).flat().length, 0);
 });
+test("columns are named once", () => {
+  const model = new Model(), seen = [], columns = [["lane", "h"]], bytes = (...lanes) => [new DataView(Uint16Array.of(...lanes, ...(lanes.length % 2 ? [0] : [])).buffer)];
+  common.feed(model, (s) => seen.push([...s.tables.bars.lane]));
+  model.fire("msg:custom", { kind: "snapshot", seq: 1, t0: 0, n: 2, header: { t0: 0, layout: [{ table: "bars", n: 2, columns }] } }, bytes(1, 2));
+  model.fire("msg:custom", { kind: "delta", seq: 2, t0: 0, n: 1, header: {}, layout: [{ table: "bars", n: 1, drop: 1, keep: 1 }] }, bytes(3));
+  model.fire("msg:custom", { kind: "delta", seq: 3, t0: 0, n: 0, header: { sentence: "x" }, layout: [] }, []);
+  assert.deepEqual(seen, [[1, 2], [2, 3], [2, 3]]);
+});
 test("an older synced snapshot does not undo what messages told", () => {
   const model = new Model({ _header: JSON.stringify({ seq: 1, sentence: "old", layout: [] }) }), seen = [];
   common.feed(model, (s) => seen.push(s.header.sentence));
