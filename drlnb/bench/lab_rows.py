@@ -127,9 +127,11 @@ def _button(sheet: Sheet, name: str) -> Any:
 
 def _steer(sheet: Sheet, name: str, timeout_s: float = 20.0) -> float:
     """Click Pause or Resume for all, wait until it is so; return the seconds until the button was pending."""
+    works = sheet.page.locator(":visible:not([aria-disabled=true])")
+    # While a page of 5 MB is drawn nothing is heard of the kernel, and buttons are off.
+    _button(sheet, name).and_(works).wait_for(timeout=timeout_s * 1e3)
     took_ms: float = _button(sheet, name).evaluate(CLICK)
     other = {"pause": "resume", "resume": "pause"}[name]
-    works = sheet.page.locator(":visible:not([aria-disabled=true])")
     _button(sheet, other).and_(works).wait_for(timeout=timeout_s * 1e3)
     # The answer to the click follows the new state.
     pending = _desk(sheet).get_by_test_id("buttons").locator("[data-state=pending]")
