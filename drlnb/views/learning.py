@@ -97,7 +97,7 @@ def curves(
     until_s
         As it was so many seconds after the run's first event; None: now.
     n_columns
-        Most pixel columns of a line, two points in each; None: 400, fewer where there are many lines.
+        Most pixel columns of a line; None: 400, fewer if there are many.
 
     Raises
     ------
@@ -110,18 +110,15 @@ def curves(
         raise ValueError(f"no metric {metric!r} in this journal; it has {', '.join(known)}")
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
-    if n_columns is None:
-        n_columns = max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
-    lines: list[dict[str, Any]] = []
-    parts: list[dict[str, Floats]] = []
+    width = n_columns or max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
+    lines, parts = list[dict[str, Any]](), list[dict[str, Floats]]()
     for label, tasks in members.items():
         state = tuple((task.name, task.n_changes) for task in tasks)
-        one = fold.keep(("learning.curve", metric, label, n_columns), state, partial(_thin, tasks, metric, n_columns))
+        one = fold.keep(("learning.curve", metric, label, width), state, partial(_thin, tasks, metric, width))
         _add(lines, parts, one, label=label, series=names.index(tasks[0].name))
     if metric == _RETURN:
         for task in (fold.tasks[name] for name in names if name in fold.tasks):
             _add_evaluations(lines, parts, task, names.index(task.name))
-    labels = [str(line["label"]) for line in lines]
     biggest = max((len(tasks) for tasks in members.values()), default=0)
     return View(
         name="learning.curves",
@@ -131,7 +128,7 @@ def curves(
         notes=_notes(biggest, lines),
         columns={"points": _points(parts)},
         table=TABLE,
-        names=tuple(labels),
+        names=tuple(str(line["label"]) for line in lines),
         facts={
             "x": {"label": "environment steps", "unit": "", "kind": "number"},
             "y": {"label": metric, "unit": "", "kind": "number"},

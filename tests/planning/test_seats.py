@@ -331,6 +331,22 @@ def test_a_seat_comes_back_if_fewer_do_less_in_training():
     assert again.n_seats == 1
 
 
+def test_a_seat_comes_back_once_no_other_device_is_probed():
+    """Fewer did less, but another device is being probed: it is judged again when that is over."""
+    node = Node(n_most=2, rates=(1.0, 1.2))
+    node.probe("ab")
+    node.follow(_train(node, "ab", _SLOW, 0.125, 6.0))
+    assert node.machine.seats == {"n0/gpu0": 1}
+    node.feed(SeatsOpened, device="n0/gpu1", node="n0", n_most=2, limit="at most 2 seats")
+    answers = [node.feed(ComputeMeasured, device="n0/gpu1", task=task, compute_s=1.0) for task in "cdcdc"]
+    begun = next(answer for answer in answers if answer)
+    assert begun[0] == ProbePlanned.match(device="n0/gpu1")
+    assert _train(node, "ab", 1.0, 0.2, 6.0) == []
+    node.follow(begun)
+    (back,) = node.follow(_train(node, "ab", 1.0, 0.2, 12.0))
+    assert back == SeatsPlanned.match(device="n0/gpu0", n_seats=2)
+
+
 def test_a_trial_ends_when_other_tasks_compute():
     """What a task more does is no measure of the seats."""
     node = Node(rates=(1.0, 1.2, 1.2, 1.2))
@@ -360,7 +376,8 @@ def test_rounds_as_in_the_probe_change_nothing():
     node = Node()
     node.probe()
     each = 2 / 1.9 * 1.1 * 1.49
-    assert all(node.compute(task, each, dt=0.01) == [] for task in "abababab" * 20)
+    assert all(node.compute(task, each, dt=0.1) == [] for task in "abababab" * 20)
+    assert node.feed(TaskLeft, task="of another device") == []
 
 
 def test_other_tasks_are_a_reason_to_probe_again_but_not_at_once():
