@@ -109,4 +109,4 @@ def test_resume_takes_a_run_to_its_end_on_a_new_cluster(tmp_path):
     journal = check_laws(tmp_path / "r")
     assert len(journal.streams) == 4
     (second,) = [one for name, one in journal.streams.items() if name == "task-CartPole-v1-a2"]
-    assert second.header.config["hold"] == "last", "what was changed while it ran is there again"
+    assert second.header.config["planners"]["hold"] == "last", "what was changed while it ran is there again"
