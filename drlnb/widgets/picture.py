@@ -93,12 +93,14 @@ class Picture:
         drawn = self.draw()
         hello, self._hello = self._hello, False
         message = self._wire.snapshot(drawn) if hello else self._wire.delta(drawn)
+        # Nothing moves: the traits shall have it soon, however large it is.
+        pause_s = _SNAPSHOT_S if message is None else self._pause_s
         if message is None and now_s - self._beat_t >= _BEAT_S:
             message = self._wire.beat()
         if message is not None:
             self._beat_t = now_s
             self.send(*message)
-        if hello or keep or now_s - self._snapshot_t >= self._pause_s:
+        if hello or keep or now_s - self._snapshot_t >= pause_s:
             self._snapshot_t = now_s
             self.note(drawn)
 

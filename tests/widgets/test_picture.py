@@ -45,6 +45,18 @@ def test_a_large_one_comes_less_often(picture_of):
     assert snapshots(picture_of(10_000), 52) == [0, 17, 34, 51]
 
 
+def test_a_large_one_at_rest_is_there_soon(picture_of):
+    """Once nothing moves any more, the traits have it after five seconds."""
+    picture = picture_of(100_000)
+    assert snapshots(picture, 8) == [0]
+    still = picture.draw()
+    picture.draw = lambda: still
+    picture.push(8.0)  # the last news
+    assert picture._traits is None
+    picture.push(9.0)
+    assert picture._traits is not None
+
+
 def test_the_last_one_is_kept_at_once(picture_of):
     """At a run's end the traits hold what the page shows, however large."""
     picture = picture_of(100_000)
