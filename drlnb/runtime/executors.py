@@ -67,6 +67,8 @@ class Executor:
         self.busy: tuple[int, int] | None = None
         #: What runs now is a person's own function, which can be interrupted.
         self._in_job = False
+        #: The child was told to interrupt the function that runs, or one that had ended when the word came.
+        self._signalled = self._stale = False
         #: Units of work done (minibatches), for renewals.
         self.n_progress = 0
         self._progress_t = 0.0
@@ -189,7 +191,7 @@ class Executor:
         self.busy, self._in_job = (fence.epoch, fence.token), header["op"] == "job"
         self.latest = fence if works else self.latest
         self._progress_t = time.monotonic()
-        asked = asyncio.ensure_future(child.channel.ask(header, *payloads))
+        asked = asyncio.ensure_future(child.channel.ask(self._said(header), *payloads))
         try:
             while True:
                 left_s = self._progress_t + timeout_s - time.monotonic()
@@ -211,7 +213,14 @@ class Executor:
             self.busy, self._in_job = None, False
         self.n_progress += 1
         self._n_deaths = 0
+        self._stale = self._signalled and not answer[0].get("interrupted")
         return answer
+
+    def _said(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a header; a person's function is told whether it was not meant by an interrupt that came too late."""
+        fresh = {"fresh": self._stale} if self._in_job else {}
+        self._signalled = self._stale = False
+        return {**header, **fresh}
 
     def _close(self, fence: Fence | None) -> None:
         """Take no more work under a fence, nor under one before it."""
@@ -228,6 +237,7 @@ class Executor:
         """Interrupt a person's function that runs under `fence`; false if none does."""
         if self.busy != fence or not self._in_job or self.child is None:
             return False
+        self._signalled = True
         signal_pid(self.child.pid, "SIGINT")
         return True
 

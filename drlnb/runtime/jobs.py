@@ -251,7 +251,8 @@ class Jobs:
         if self._slot is None:
             self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
         started = self._said_t = time.perf_counter()
-        self._interrupted = False
+        if header.get("fresh"):  # what interrupts us was meant for the one before, which had ended
+            self._interrupted = False
         with self._holders(), _printed() as said:
             _now.append(self._slot)
             try:
@@ -259,11 +260,14 @@ class Jobs:
             finally:
                 _now.pop()
         answer = {"op": "ran", "ok": ok, "interrupted": self._interrupted, "said": said.text}
+        self._interrupted = False
         return answer | {"elapsed_s": time.perf_counter() - started}, [data]
 
     def _call(self, payload: memoryview) -> tuple[bool, bytes]:
         try:
             self._running = True
+            if self._interrupted:  # before it began
+                raise KeyboardInterrupt
             fn, args, kwargs = _unpacked(payload)
             data = _packed(fn(*args, **kwargs))
             self._running = False

@@ -48,8 +48,8 @@ class Owner:
         while _WORDS:
             self.jobs.asked(Fence(epoch=1, token=_WORDS.pop(0)))
 
-    def ask(self, fn, *args, token=1, rank=0, n_slots=1):
-        header = {"slot": "n0/cpu0", "name": "mine", "rank": rank, "n_slots": n_slots}
+    def ask(self, fn, *args, token=1, rank=0, n_slots=1, fresh=False):
+        header = {"slot": "n0/cpu0", "name": "mine", "rank": rank, "n_slots": n_slots, "fresh": fresh}
         payload = memoryview(pack_call(fn, args, {}))
         return self.jobs.run(header, payload, Fence(epoch=1, token=token))
 
@@ -275,11 +275,15 @@ def test_progress_is_said_now_and_then(owner, monkeypatch):
 
 
 def test_a_signal_interrupts_a_function_and_nothing_else(owner):
-    """SIGINT ends a function with an error that shows where it was; between functions it does nothing."""
+    """SIGINT ends a function with an error that shows where it was, or before it began; too late it ends nothing."""
     before = signal.getsignal(signal.SIGINT)
     owner.jobs.begin()
     try:
         signal.raise_signal(signal.SIGINT)
+        assert owner.ask(lambda: 1, fresh=True)[0]["ok"], "it was meant for the one before"
+        signal.raise_signal(signal.SIGINT)
+        answer, _ = owner.ask(lambda: 1)
+        assert (answer["ok"], answer["interrupted"]) == (False, True), "it had not begun yet"
 
         def endless():
             signal.raise_signal(signal.SIGINT)
