@@ -15,8 +15,8 @@ __all__ = ["ENV", "GRADIENT_S", "LONG_GRADIENT_S", "STEP_S", "PaddedCartPole", "
 
 #: Seconds of one environment step, and of one gradient.
 STEP_S, GRADIENT_S = 0.03, 0.12
-#: Of one gradient of a large model: the start of a process fits into it.
-LONG_GRADIENT_S = 0.5
+#: Of one gradient of a large model: the start of a process, some 1.6 s with this module's imports, fits into it.
+LONG_GRADIENT_S = 3.0
 #: The environment's id, with this module in front.
 ENV = "drlnb.bench.padded:DrlnbPadded-v0"
 

@@ -57,7 +57,7 @@ def _task(n_rounds: int) -> Task:
 
 
 def _padded_task(n_rounds: int) -> Task:
-    """Return a round of .24 s of acting and .5 s of computing, both slept, by one collector."""
+    """Return a round of .24 s of acting and 3 s of computing, both slept, by one collector."""
     return Task(
         padded.ENV,
         algo="gpf",
