@@ -16,7 +16,7 @@ from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
-#: Rounds short enough that both tasks have many, long enough that a kill falls into one, and many enough that no task ends
+#: Rounds short enough that both tasks have many, long enough that a kill falls into one, and so many that no task ends
 #: while the other is looked at.
 SMALL = {"n_steps": 64, "n_envs": 8, "batch_size": 64, "n_epochs": 4}
 N_ROUNDS = 120
