@@ -99,8 +99,12 @@ def test_a_wake_answers_who_waits_ahead_too():
         ahead = asyncio.ensure_future(queue.ahead(who(1), 1, 2))
         woken = asyncio.ensure_future(queue.act(who(1), 1, 2))
         await turns()
+        assert not ahead.done()
+        assert not woken.done()
         queue.sent(first)
-        await asyncio.gather(ahead, woken)
+        _, (place, waited_s) = await asyncio.gather(ahead, woken)
+        assert place.acts
+        assert waited_s > 0
 
     asyncio.run(go())
 
@@ -184,8 +188,11 @@ def test_more_slots_let_the_queue_move_up():
         await queue.act(who(0), 1, 1)
         waits = asyncio.ensure_future(queue.act(who(1), 1, 1))
         await turns()
+        assert not waits.done()
         queue.resize(2)
-        await waits
+        place, _ = await waits
+        assert place.acts
+        assert queue.slots.n_held == 2
 
     asyncio.run(go())
 
