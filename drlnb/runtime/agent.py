@@ -91,6 +91,7 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
             await self.zygote.end()
         await asyncio.gather(*(executor.end() for executor in self.executors.values()))
         self.stores.close()
+        self.segments.close()
 
     def keep(self, coroutine: Any) -> "asyncio.Task[Any]":
         """Run something in the background until it is done or the agent ends."""
@@ -205,6 +206,5 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
         del payload
         await self.collectors.stop_task(run, task, below_attempt=attempt + 1)
         self.stores.drop(run, task, attempt)
-        for executor in self.executors.values():
-            executor.forget(f"{run}/{task}")
+        self.forget_model(f"{run}/{task}")
         return {"ok": True}

@@ -11,6 +11,7 @@ import socket
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.frames import FrameSocket, plain
 from drlnb.runtime.jobs import Jobs
 from drlnb.runtime.lifeline import become, watch
+from drlnb.runtime.segments import attached
 from drlnb.runtime.trials import Trials
 
 __all__ = ["ExecutorChild", "main"]
@@ -126,19 +128,20 @@ class ExecutorChild:
         started = time.perf_counter()
         tenant = self.tenants[header["task"]] = self._tenant(header)
         tenant.version = 1
-        return self._made(tenant, {}, started)
+        return self._made(tenant, {}, started, header)
 
     def _ready(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> _Tenant | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
-        task, version, n_state = header["task"], header["version"], header["n_state"]
+        task, version = header["task"], header["version"]
         tenant = self.tenants.get(task)
-        if n_state:
-            tenant = self.tenants[task] = tenant or self._tenant(header)
-            tenant.learner.restore(header["state"], np.frombuffer(payload[:n_state], dtype=np.uint8))
-            tenant.version, tenant.staging = version, None
-            tenant.parts.clear()
-        elif tenant is None or tenant.version != version:
-            return None
+        with _told(header, payload) as state:
+            if state is not None:
+                tenant = self.tenants[task] = tenant or self._tenant(header)
+                tenant.learner.restore(header["state"], state)
+                tenant.version, tenant.staging = version, None
+                tenant.parts.clear()
+            elif tenant is None or tenant.version != version:
+                return None
         if tenant.staging != (fence, header["round"]):
             for name, value in header["settings"].items():
                 tenant.learner.set(name, value)
@@ -158,7 +161,7 @@ class ExecutorChild:
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
         tenant.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
-        answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": n_state}
+        answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": _moved(header)}
         if not header.get("keep"):
             return answer, []
         part = pack_part(tenant.learner, header["collector"], fragment.header["env_indices"])
@@ -181,7 +184,8 @@ class ExecutorChild:
             return {"op": "need-parts"}, []
         for key in keys:
             take_part(tenant.learner, tenant.parts[key])
-        return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": at}, []
+        moved = at - header["n_state"] + _moved(header)
+        return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": moved}, []
 
     def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         started = time.perf_counter()
@@ -206,19 +210,55 @@ class ExecutorChild:
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         tenant.version = version + 1
         self.trials.finished(header["task"], tenant.learner.spec)
-        return self._made(tenant, metrics, started)
+        return self._made(tenant, metrics, started, header)
 
-    def _made(self, tenant: _Tenant, metrics: dict[str, Any], started: float) -> tuple[dict[str, Any], list[Any]]:
+    def _made(
+        self, tenant: _Tenant, metrics: dict[str, Any], started: float, header: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
         published = tenant.learner.published()
         meta, state = tenant.learner.state()
-        header = {
+        n_bytes = _put(header.get("into"), published, state)
+        answer = {
             "op": "made",
             "n_published": int(published.nbytes),
+            "n_shared": n_bytes,
             "state": plain(meta) | _module_layout(tenant.learner.layout),
             "metrics": plain(metrics),
             "elapsed_s": time.perf_counter() - started,
         }
-        return header, [published, state]
+        return answer, [] if n_bytes else [published, state]
+
+
+@contextlib.contextmanager
+def _told(header: dict[str, Any], payload: memoryview) -> Iterator[np.ndarray | None]:
+    """Show the training state that came with a frame, or that it says the place of; None if there is none."""
+    if "state_in" in header:
+        path, start, n_bytes = header["state_in"]
+        with attached(path, start + n_bytes) as shared:
+            yield shared[start:]
+    elif header["n_state"]:
+        yield np.frombuffer(payload[: header["n_state"]], dtype=np.uint8)
+    else:
+        yield None
+
+
+def _moved(header: dict[str, Any]) -> int:
+    """Return the bytes of training state that this frame brought here."""
+    return int(header["state_in"][2] if "state_in" in header else header["n_state"])
+
+
+def _put(into: Any, published: np.ndarray, state: np.ndarray) -> int:
+    """Put a result into the segment that is lent for it; return its bytes, 0 if it must travel in the frame."""
+    n_published, n_bytes = published.nbytes, published.nbytes + state.nbytes
+    if into is None or into[1] < n_bytes:
+        return 0
+    try:
+        with attached(into[0], n_bytes, write=True) as shared:
+            shared[:n_published] = published
+            shared[n_published:] = state
+    except OSError:
+        return 0
+    return n_bytes
 
 
 def _module_layout(layout: Any) -> dict[str, Any]:

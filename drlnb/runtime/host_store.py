@@ -11,10 +11,11 @@ A *word* is ``version << 8 | slot``, stored with one aligned 8-byte write.
 import contextlib
 import mmap
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
+
+from drlnb.runtime.segments import create
 
 __all__ = ["N_SLOTS", "HostStore", "StoreReader"]
 
@@ -45,15 +46,7 @@ class HostStore:
         self.version = 0
         self._slot = 0
         size = _PAGE + N_SLOTS * _stride(n_bytes)
-        self._file: str | None = None
-        if hasattr(os, "memfd_create"):
-            self.fd = os.memfd_create("drlnb-store", os.MFD_CLOEXEC)
-            self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
-        else:
-            self.fd, self._file = tempfile.mkstemp(prefix="drlnb-store-", dir=directory)
-            self.path = self._file
-        # ftruncate beyond a small file system succeeds and the write dies of SIGBUS; this one says ENOSPC.
-        os.posix_fallocate(self.fd, 0, size)
+        self.fd, self.path, self._file = create(size, directory, "store")
         self._map = mmap.mmap(self.fd, size)
         self._head = np.frombuffer(self._map, dtype=np.uint64, count=3)
         self._head[0], self._head[1] = _MAGIC, n_bytes

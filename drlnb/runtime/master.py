@@ -53,10 +53,10 @@ class Committed:
     """The newest version in host memory."""
 
     version: int = 0
-    published: bytes = b""
+    published: bytes | memoryview = b""
     #: Training state: plain facts and one flat buffer.
     facts: Mapping[str, Any] = field(default_factory=dict)
-    state: bytes = b""
+    state: bytes | memoryview = b""
 
 
 class Master:

@@ -9,6 +9,7 @@ from typing import Any
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.executors import Executor
+from drlnb.runtime.segments import LEAST_BYTES, Segments
 from drlnb.runtime.tenants import Tenants
 
 __all__ = ["NodeSlots"]
@@ -33,6 +34,9 @@ class NodeSlots:
         #: Slot -> its gate, which also outlives that the slot is closed and opened again.
         self._gates: dict[str, FenceGate] = {}
         self._telling = asyncio.Lock()
+        self.segments = Segments(self.directory)
+        #: Task -> bytes of its last result.
+        self._made_bytes: dict[str, int] = {}
 
     async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
         """Start the executors of the slots that the pool gave to this node."""
@@ -78,17 +82,52 @@ class NodeSlots:
                 await asyncio.sleep(_TELL_AGAIN_S)
 
     async def compute(
-        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b""
+        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b"", state: Any = None
     ) -> dict[str, Any]:
-        """Let an executor of this node compute."""
+        """Let an executor of this node compute.
+
+        Parameters
+        ----------
+        slot, header, watchdog_s, payload
+            Its slot, the frame, and after how many seconds without progress it is killed.
+        state
+            The task's training state, if the caller is of this node; else it is the payload's beginning.
+        """
         executor = self.executors.get(slot)
         if executor is None:
             return {"op": "died", "reason": f"no executor serves {slot} on {self.node}"}
+        work = self.keep(self._compute(executor, header, watchdog_s, payload, state))
+        # Whoever asked may go; what is lent to the executor stays so until it has answered.
+        return await asyncio.shield(work)
+
+    async def _compute(
+        self, executor: Executor | Tenants, header: Mapping[str, Any], watchdog_s: float, payload: Any, state: Any
+    ) -> dict[str, Any]:
+        task, more, payloads = header["task"], {}, [payload]
+        if state is not None and (where := self.segments.find(state)):
+            more = {"n_state": 0, "state_in": [*where, len(state)]}
+        elif state is not None:
+            payloads = [state, payload]
+        lent = None
+        if header["op"] == "finish" and self._made_bytes.get(task, 0) >= LEAST_BYTES:
+            lent = self.segments.lend(self._made_bytes[task])
+        if lent is not None:
+            more = {"into": [lent[0].path, len(lent[1])]}
         try:
-            answer, made = await executor.ask(header, payload, timeout_s=watchdog_s)
+            answer, made = await executor.ask({**header, **more}, *payloads, timeout_s=watchdog_s)
         except ConnectionError as error:
             return {"op": "died", "reason": str(error)}
+        if lent is not None and answer.get("n_shared"):
+            made = lent[1][: answer["n_shared"]]
+        if answer["op"] == "made":
+            self._made_bytes[task] = len(made)
         return {**answer, "payload": made}
+
+    def forget_model(self, task: str) -> None:
+        """Forget a task's model on every executor."""
+        self._made_bytes.pop(task, None)
+        for executor in self.executors.values():
+            executor.forget(task)
 
     async def interrupt(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
         """Interrupt a person's function that runs under a fence."""

@@ -68,9 +68,18 @@ class SlotEffects:
             self._returning.discard(returned)
         self.m.host.feed(words.LeaseClosed, fence=command.fence)
 
-    async def _compute(self, slot: str, fence: Fence, payload: Any = b"", **header: Any) -> dict[str, Any]:
-        """Let the slot's executor work; feed the event of a failure and return ``{}`` then."""
-        m = self.m
+    async def _compute(
+        self, slot: str, fence: Fence, payload: Any = b"", flat: Any = None, **header: Any
+    ) -> dict[str, Any]:
+        """Let the slot's executor work; feed the event of a failure and return ``{}`` then.
+
+        `flat` is the task's training state if the executor needs it, which the payload comes after.
+        """
+        m, more = self.m, {}
+        if flat is not None and m.slots.get(slot) == m.agent.worker.address:
+            more = {"state": flat}  # it need not be joined to what goes nowhere
+        elif flat is not None:
+            payload = b"".join((flat, payload))
         try:
             reply = await m.agent.call(
                 m.slots.get(slot, ""),
@@ -80,6 +89,7 @@ class SlotEffects:
                 slot=slot,
                 header={**header, "task": m.pool_name, "fence": _pair(fence)},
                 watchdog_s=m.leasing.compute_timeout_s,
+                **more,
             )
         except (OSError, ValueError) as error:
             reply = {"op": "died", "reason": f"its node does not answer: {error}"}
@@ -137,7 +147,7 @@ class SlotEffects:
         if reply.get("op") == "need-state":
             state = self.m.committed
             header |= {"n_state": len(state.state), "state": dict(state.facts), "spec": self.m.spec_plain}
-            reply = await self._compute(slot, fence, state.state + bytes(payload), **header)
+            reply = await self._compute(slot, fence, payload, state.state, **header)
         return reply
 
     def _keep(self, command: words.ComputeGradient, part: bytes) -> str:
@@ -191,7 +201,7 @@ class SlotEffects:
 
         m = self.m
         key = f"made/{round_}/{fence.token}"
-        n, payload = reply["n_published"], bytes(reply["payload"])
+        n, payload = reply["n_published"], memoryview(reply["payload"])
         m.made[key] = Committed(version=round_ + 1, published=payload[:n], state=payload[n:], facts=reply["state"])
         m.host.feed(
             words.ParametersReady,

@@ -87,7 +87,6 @@ class Stores:
             kept.store.close()
             kept.store = None
         if kept.store is None:
-            self._agent.directory.mkdir(parents=True, exist_ok=True)
             kept.store = HostStore(total, self._agent.directory)
         if whole and stop - start == total:
             kept.store.write(version, view)
