@@ -312,6 +312,8 @@ class GradientsRestored(Event):
     round: int
     fence: Fence
     elapsed_s: float
+    #: Bytes of training state and gradients that had to be brought to the slot.
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

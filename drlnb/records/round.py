@@ -145,6 +145,8 @@ class GradientComputed(Event):
     elapsed_s: float
     #: Its gradient lies at the master, too; empty if it does not.
     key: str = ""
+    #: Bytes of training state that had to be brought to the slot first; 0 if it held the version.
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

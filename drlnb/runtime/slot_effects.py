@@ -139,6 +139,7 @@ class SlotEffects:
                     fence=command.fence,
                     elapsed_s=reply["elapsed_s"],
                     key=self._keep(command, bytes(reply["payload"])),
+                    moved_bytes=reply["moved_bytes"],
                 )
 
     async def _with_state(self, slot: str, fence: Fence, header: dict[str, Any], payload: Any) -> dict[str, Any]:
@@ -188,6 +189,7 @@ class SlotEffects:
                     round=command.round,
                     fence=command.fence,
                     elapsed_s=reply["elapsed_s"],
+                    moved_bytes=reply["moved_bytes"],
                 )
 
     async def _finish_round(self, command: words.FinishRound) -> None:
