@@ -31,6 +31,11 @@ class Member:
     #: Losses since the last experience; decides the pause before the next start.
     n_losses: int = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its process ended after a round, and the start for another one has not made it ready yet."""
+        return self.status == "stopped" or (self.status == "starting" and self.awaits > 0)
+
 
 class Crew:
     """Collectors and hosts of one task; it changes by method calls of the round machine alone."""

@@ -107,10 +107,12 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
         if self.phase != "ended":
             if type(event) in _WARMUP_FIRST:
                 self._warm(event)
-            heard = type(event) in _WARMUP and self._is_ours(event)
+            heard = type(event) in _WARMUP and self._is_ours(event) and not self._rests_later(event)
             handler(event)
             if heard and self.phase != "ended":
                 self._warm(event)
+            if self.config["stops_warmup"]:
+                self._rest_warmup(event.t)
         elif isinstance(event, words.LeaseReceived):
             self._refuse_lease(event)
         self._story.extend(self._out)
@@ -147,6 +149,23 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
             self._ask_for_slot("initial parameters")
         elif event.n_timesteps >= self.config["total_timesteps"]:
             self.closing = ["evaluation"]
+
+    def _rests_later(self, event: Event) -> bool:
+        return isinstance(event, words.PauseAsked) and bool(self.config["stops_warmup"])
+
+    def _rest_warmup(self, t: float) -> None:
+        """Start nobody for the next round once a person has asked for a pause or a stop.
+
+        Not while somebody is to be started for the present round: it must be finished first.
+        """
+        if self.phase == "ended" or self.closing or not {"pause", "stop"} & self.asked.keys():
+            return
+        if any(i not in self.arrived and member.is_awaited for i, member in self.crew.members.items()):
+            return
+        if "stop" in self.asked and not self.warmup.ended:
+            self._warm(words.StopAsked(t=t, reason=self.asked["stop"]))
+        elif not self.warmup.resting and not self.warmup.ended:
+            self._warm(words.PauseAsked(t=t))
 
     def _is_ours(self, event: Event) -> bool:
         """Whether an event about a lease is about the one that is held, or asked for."""

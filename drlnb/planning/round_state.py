@@ -37,6 +37,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "plan_errors": False,  # a plan of starts tells its standard errors; older journals have none
     "starts_by_round": False,  # a slow start counts for its own round; in older journals for the newest one
     "ends_warmup": False,  # nobody rests after the last round; in older journals everybody does
+    "stops_warmup": False,  # a stop, or a pause, takes planned starts back once the present round needs none
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one

@@ -152,6 +152,7 @@ class Master:
             "plan_errors": True,
             "starts_by_round": True,
             "ends_warmup": True,
+            "stops_warmup": True,
             **self.settings,
         }
         if not (self.out / "run.json").is_file():

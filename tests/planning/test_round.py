@@ -326,6 +326,7 @@ def test_defaults():
         "plan_errors": False,
         "starts_by_round": False,
         "ends_warmup": False,
+        "stops_warmup": False,
         "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,

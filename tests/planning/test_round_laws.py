@@ -32,6 +32,8 @@ class Peer:
         self.machine = RoundMachine(
             round_config(
                 can_respawn=True,
+                stops_warmup=True,
+                ends_warmup=True,
                 warmup={
                     "collector_mode": self.rng.choice(COLLECTOR_MODES),
                     "planner": self.rng.choice(PLANNER_NAMES),
@@ -75,6 +77,7 @@ class Peer:
         self.fired = {}
         self.n_stops = 0
         self.version = 0
+        self.asked_to_stop = False
 
     # ------------------------------------------------------------------ the wire
     def send(self, kind, **values):
@@ -195,6 +198,8 @@ class Peer:
         if command.round and self.fired.get(command.collector) == command.round:
             return  # it has been started for this round: another time changes nothing
         assert command.round == 0 or command.collector in self.stopped, "never two processes"
+        if self.asked_to_stop:
+            assert command.round <= self.version, "O5: no start for a round that does not come"
         assert command.round == 0 or command.round == self.version + 1 or self.hosts.get(command.node) == command.round
         _, number = self.alive.get(command.collector, (None, 0))
         self.alive[command.collector] = (command.node, number + 1)
@@ -338,8 +343,8 @@ class Peer:
         self.end = command
 
     # ------------------------------------------------------------------ a life
-    def live(self, n_unkind):
-        """Open the task, be unkind for some steps, then kind until it ends."""
+    def live(self, n_unkind, *, stops=False):
+        """Open the task, be unkind for some steps, stop it if it is to be stopped, then be kind until it ends."""
         self.feed(
             words.TaskOpened, attempt=1, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
         )
@@ -349,7 +354,11 @@ class Peer:
                 self.fault()
             self.step()
         self.kind = True
-        self.send(words.ResumeAsked)
+        if stops:
+            self.feed(words.StopAsked, reason="enough")
+            self.asked_to_stop = True
+        elif self.rng.random() < 0.5:  # else a round that was begun must end without a person's help
+            self.send(words.ResumeAsked)
         for _ in range(5_000):
             if self.end and not self.wire:
                 return
@@ -382,9 +391,23 @@ def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n
     keep_the_laws(seed, n_unkind, hold, n_collectors)
 
 
+@settings(max_examples=80)
+@given(*LIVES)
+def test_a_task_that_is_stopped_finishes_its_round_and_starts_nobody_for_another(seed, n_unkind, hold, n_collectors):
+    """O5: wherever the stop comes, the round in hand ends, without a person's help, and no further one begins."""
+    keep_the_laws_of_stops(seed, n_unkind, hold, n_collectors)
+
+
+def keep_the_laws_of_stops(seed, n_unkind, hold, n_collectors):
+    peer = Peer(seed, hold=hold, n_collectors=n_collectors)
+    peer.live(n_unkind, stops=True)
+    assert peer.end.state in {"stopped", "done"}
+    assert not peer.live_fences, "every lease has come back"
+
+
 def test_processes_are_ended_between_rounds():
     """The laws of stops and starts are put to the test: processes do end, in kind lives and in unkind ones."""
-    assert sum(keep_the_laws(seed, n_unkind, "yield", 3).n_stops for seed in range(12) for n_unkind in (0, 150)) > 50
+    assert sum(keep_the_laws(seed, n_unkind, "yield", 3).n_stops for seed in range(20) for n_unkind in (0, 150)) > 50
 
 
 @pytest.mark.slow
@@ -393,3 +416,11 @@ def test_processes_are_ended_between_rounds():
 def test_a_task_keeps_its_laws_in_thousands_of_lives(seed, n_unkind, hold, n_collectors):
     """The same, longer."""
     keep_the_laws(seed, n_unkind, hold, n_collectors)
+
+
+@pytest.mark.slow
+@settings(max_examples=3_000)
+@given(*LIVES)
+def test_thousands_of_tasks_are_stopped(seed, n_unkind, hold, n_collectors):
+    """The same, longer."""
+    keep_the_laws_of_stops(seed, n_unkind, hold, n_collectors)

@@ -3,7 +3,7 @@
 import pytest
 from round_words import Master, kinds, of, only
 
-from drlnb.records.round import Evaluate, MetricsRecorded, PauseAsked, ResumeAsked
+from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked
 from drlnb.records.warmup import (
     CollectorReady,
     ParkCollector,
@@ -118,3 +118,72 @@ def test_an_older_journal_rests_after_its_last_round():
     master = Master(n_rounds=1, can_respawn=True, warmup={"collector_mode": "respawn"})
     master.at_version_1()
     assert kinds(of(StopCollector, master.arrived(0))) == ["StopCollector"]
+
+
+# ------------------------------------------------------------------ a stop, or a pause, while processes are ended
+def respawning(**config):
+    """Return a task whose collectors' processes end after they have sent, and are started ahead."""
+    warmup = {"collector_mode": "respawn", "planner": "quantile"}
+    master = Master(n_rounds=30, can_respawn=True, ends_warmup=True, warmup=warmup, **config)
+    master.at_version_1()
+    for _ in range(10):
+        a_round(master, **CROWDED)
+        for i in range(2):
+            started(master, i)
+    return master
+
+
+def started(master, i):
+    return master.feed(
+        CollectorReady, collector=i, node="n0", start_s=1.0, n_starting=1, start_mode="zygote", round=master.version
+    )
+
+
+def test_a_stop_takes_planned_starts_back_at_once():
+    """O5: the round in hand is the last one; nothing is started for the one after it while it is computed."""
+    master = respawning(stops_warmup=True)
+    assert of(StartCollector, [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)])
+    out = master.say(StopAsked, reason="enough")
+    assert [(one.collector, one.reason) for one in of(RevokeStart, out)] == [(0, "stop: enough"), (1, "stop: enough")]
+    master.granted(), master.computed(0), master.computed(1), master.made()
+    out = [*master.committed(), *master.written()]
+    assert not of(StartCollector, out)
+    assert out[-1] == EndTask(state="stopped", reason="enough")
+
+
+def test_in_an_older_journal_a_stop_takes_them_back_at_the_rounds_end():
+    """Without the key in its header a run is decided as it was then."""
+    master = respawning()
+    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
+    assert master.say(StopAsked, reason="enough") == ()
+    master.granted(), master.computed(0), master.computed(1), master.made()
+    assert len(of(RevokeStart, master.committed())) == 2
+
+
+@pytest.mark.parametrize("word", [PauseAsked, StopAsked])
+def test_a_round_whose_parameters_are_on_their_way_is_finished_first(word):
+    """Its collectors are started all the same: without them the round, and so the rest, would never come."""
+    master = respawning(stops_warmup=True)
+    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
+    master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
+    said = master.say(word, **({"reason": "enough"} if word is StopAsked else {}))
+    assert not of(RevokeStart, said)
+    master.completed()
+    woken = [record for i in range(2) for record in started(master, i)]
+    assert len(of(WakeCollector, woken)) == 2
+    asked = [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)]
+    asked += [*master.granted(), *master.computed(0), *master.computed(1), *master.made(), *master.committed()]
+    assert not of(StartCollector, asked)
+    master.completed(), master.written()
+    assert master.phase == ("paused" if word is PauseAsked else "ended")
+
+
+def test_in_an_older_journal_a_pause_counts_at_once():
+    """As it was: whoever was not started yet waits for the resume."""
+    master = respawning()
+    out = [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)]
+    assert of(StartCollector, out)
+    assert len(of(RevokeStart, master.say(PauseAsked))) == 2
+    master.granted(), master.computed(0), master.computed(1), master.made(), master.committed(), master.completed()
+    master.written()
+    assert len(of(StartCollector, master.say(ResumeAsked))) == 2

@@ -216,7 +216,7 @@ def disturbed(planner):
     config = {
         "task": "sim0", "n_envs": 4, "n_collectors": 4, "n_steps": 8, "total_timesteps": 60 * 32, "can_respawn": True,
         "planners": {"warmup": planner}, "warmup": {"collector_mode": "respawn", "min_rounds": 4},
-        "ends_warmup": True,
+        "ends_warmup": True, "stops_warmup": True,
     }  # fmt: skip
     task = Task(clock, pool, Workload(costs, seed=1, task=0, n_collectors=4), config=config, node="n0", validate=True)
     for t, call in (
