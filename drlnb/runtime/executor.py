@@ -6,6 +6,7 @@ else believes.  It imports torch, never Dask.
 
 import argparse
 import contextlib
+import math
 import os
 import socket
 import time
@@ -23,6 +24,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.frames import FrameSocket, plain
 from drlnb.runtime.jobs import Jobs
 from drlnb.runtime.lifeline import become, watch
+from drlnb.runtime.residency import MEMORY_FRAC, Model, Residency
 from drlnb.runtime.segments import attached
 from drlnb.runtime.trials import Trials
 
@@ -32,27 +34,28 @@ __all__ = ["ExecutorChild", "main"]
 _PROGRESS_S = 0.5
 
 
-class _Tenant:
-    """One task's model on this slot."""
-
-    def __init__(self, learner: Any) -> None:
-        self.learner = learner
-        #: Version of the parameters that the learner holds; -1 while a round is half done.
-        self.version = 0
-        #: (fence, round) of the batches staged so far.
-        self.staging: tuple[Fence, int] | None = None
-        #: Gradients of this round that the master keeps, too: key -> as they were packed.
-        self.parts: dict[str, bytes] = {}
+class _RevokedError(Exception):
+    """The lease of the round that is being computed was taken away."""
 
 
 class ExecutorChild:
-    """Answers the agent's frames, one at a time."""
+    """Answers the agent's frames, one at a time.
 
-    def __init__(self, channel: FrameSocket, device: str) -> None:
+    Parameters
+    ----------
+    channel, device
+        Its end of the pair; ``cpu`` or ``cuda``.
+    budget_bytes
+        What the models of all tasks may take together between leases.
+    """
+
+    def __init__(self, channel: FrameSocket, device: str, budget_bytes: float = math.inf) -> None:
         self.channel = channel
         self.device = device
         self.gate = FenceGate()
-        self.tenants: dict[str, _Tenant] = {}
+        self.models = Residency(budget_bytes)
+        #: Nothing of a lease up to this one is computed any more.
+        self._revoked: Fence | None = None
         self.jobs = Jobs(device, channel.send, self._look)
         #: Frames that came while a person's function ran.
         self._later: deque[tuple[dict[str, Any], memoryview]] = deque()
@@ -73,7 +76,7 @@ class ExecutorChild:
         with contextlib.suppress(EOFError):  # then the life line ends this process
             while self.channel.waiting:
                 header, payload = self.channel.receive()
-                if header["op"] == "asked":
+                if header["op"] in {"asked", "revoked"}:
                     self._at_any_time(header)
                 else:
                     self._later.append((header, payload))
@@ -81,7 +84,7 @@ class ExecutorChild:
     def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
-        if op in {"evict", "record", "asked", "own"}:
+        if op in {"evict", "record", "asked", "own", "revoked"}:
             return self._at_any_time(header)
         fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
         if op == "job-end":
@@ -101,7 +104,7 @@ class ExecutorChild:
         if op == "finish":
             return self._finish(header, fence)
         if op.startswith("trial-"):
-            learners = {task: tenant.learner for task, tenant in self.tenants.items() if tenant.version > 0}
+            learners = {task: model.learner for task, model in self.models if model.version > 0}
             return self.trials.answer(header, payload, learners)
         raise ValueError(f"unknown frame {op!r}")
 
@@ -115,114 +118,137 @@ class ExecutorChild:
         if header["op"] == "asked":
             self.jobs.asked(Fence(epoch=header["fence"][0], token=header["fence"][1]))
             return {"op": "noted"}, []
-        if self.tenants.pop(header["task"], None) is not None:
+        if header["op"] == "revoked":
+            fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
+            self._revoked = fence if self._revoked is None else max(self._revoked, fence)
+            return {"op": "noted"}, []
+        if self.models.drop(header["task"]):
             self.jobs.evicted()
         return {"op": "evicted"}, []
 
-    def _tenant(self, header: dict[str, Any]) -> _Tenant:
+    def _model(self, header: dict[str, Any]) -> Model:
         from drlnb.rl.learner import make_learner
 
-        return _Tenant(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
+        return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
+
+    def _sized(self, task: str, n_state: int) -> None:
+        """Make room for a task's model, if the budget asks for it."""
+        if self.models.sized(task, n_state):
+            self.jobs.evicted()
+            if self.device.startswith("cuda"):
+                import torch
+
+                torch.cuda.empty_cache()  # for the other executors of this device
 
     def _initialise(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         started = time.perf_counter()
-        tenant = self.tenants[header["task"]] = self._tenant(header)
-        tenant.version = 1
-        return self._made(tenant, {}, started, header)
+        model = self._model(header)
+        model.version = 1
+        self.models.put(header["task"], model)
+        return self._made(model, {}, started, header)
 
-    def _ready(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> _Tenant | None:
+    def _ready(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> Model | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
         task, version = header["task"], header["version"]
-        tenant = self.tenants.get(task)
+        model = self.models.use(task)
         with _told(header, payload) as state:
             if state is not None:
-                tenant = self.tenants[task] = tenant or self._tenant(header)
-                tenant.learner.restore(header["state"], state)
-                tenant.version, tenant.staging = version, None
-                tenant.parts.clear()
-            elif tenant is None or tenant.version != version:
+                model = model or self._model(header)
+                self.models.put(task, model)
+                self._sized(task, len(state))
+                model.learner.restore(header["state"], state)
+                model.version, model.staging = version, None
+                model.parts.clear()
+            elif model is None or model.version != version:
                 return None
-        if tenant.staging != (fence, header["round"]):
+        if model.staging != (fence, header["round"]):
             for name, value in header["settings"].items():
-                tenant.learner.set(name, value)
-            tenant.learner.begin(header["round"], header["n_timesteps"])
-            tenant.staging = (fence, header["round"])
-        return tenant
+                model.learner.set(name, value)
+            model.learner.begin(header["round"], header["n_timesteps"])
+            model.staging = (fence, header["round"])
+        return model
 
     def _stage(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         n_state = header["n_state"]
-        tenant = self._ready(header, payload, fence)
-        if tenant is None:
+        model = self._ready(header, payload, fence)
+        if model is None:
             return {"op": "need-state"}, []
         from drlnb.rl.fragments import Fragment
         from drlnb.rl.parts import pack_part
 
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
-        tenant.learner.stage(header["collector"], fragment)
+        model.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
         answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": _moved(header)}
         if not header.get("keep"):
             return answer, []
-        part = pack_part(tenant.learner, header["collector"], fragment.header["env_indices"])
-        tenant.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
+        part = pack_part(model.learner, header["collector"], fragment.header["env_indices"])
+        model.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
         return answer, [part]
 
     def _restore(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         """Take gradients of this round back in that were computed under former leases, here or elsewhere."""
         started = time.perf_counter()
-        tenant = self._ready(header, payload, fence)
-        if tenant is None:
+        model = self._ready(header, payload, fence)
+        if model is None:
             return {"op": "need-state"}, []
         from drlnb.rl.parts import take_part
 
         keys, at = header["keys"], header["n_state"]
         for key, size in zip(keys, header["sizes"], strict=False):
-            tenant.parts[key] = bytes(payload[at : at + size])
+            model.parts[key] = bytes(payload[at : at + size])
             at += size
-        if any(key not in tenant.parts for key in keys):
+        if any(key not in model.parts for key in keys):
             return {"op": "need-parts"}, []
         for key in keys:
-            take_part(tenant.learner, tenant.parts[key])
+            take_part(model.learner, model.parts[key])
         moved = at - header["n_state"] + _moved(header)
         return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": moved}, []
 
     def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
         started = time.perf_counter()
-        tenant = self.tenants.get(header["task"])
-        if tenant is None or tenant.staging != (fence, header["round"]):
+        model = self.models.use(header["task"])
+        if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        version, tenant.version, tenant.staging = tenant.version, -1, None
-        tenant.parts.clear()
+        version, model.version, model.staging = model.version, -1, None
+        model.parts.clear()
         said_t = started
 
         def on_minibatch(done: int, total: int) -> None:
             nonlocal said_t
+            self._look()
+            if self._revoked is not None and fence <= self._revoked:
+                raise _RevokedError
             now = time.perf_counter()
             if now - said_t >= _PROGRESS_S:
                 said_t = now
                 self.channel.send({"op": "progress", "task": header["task"], "n_done": done, "n_total": total})
 
         try:
-            metrics = tenant.learner.finish(on_minibatch)
+            metrics = model.learner.finish(on_minibatch)
         except NonFinite as error:
-            tenant.version = version
+            model.version = version
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
-        tenant.version = version + 1
-        self.trials.finished(header["task"], tenant.learner.spec)
-        return self._made(tenant, metrics, started, header)
+        except _RevokedError:  # the learner has undone the update
+            model.version = version
+            return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
+        model.version = version + 1
+        self.trials.finished(header["task"], model.learner.spec)
+        return self._made(model, metrics, started, header)
 
     def _made(
-        self, tenant: _Tenant, metrics: dict[str, Any], started: float, header: dict[str, Any]
+        self, model: Model, metrics: dict[str, Any], started: float, header: dict[str, Any]
     ) -> tuple[dict[str, Any], list[Any]]:
-        published = tenant.learner.published()
-        meta, state = tenant.learner.state()
+        published = model.learner.published()
+        meta, state = model.learner.state()
+        self._sized(header["task"], state.nbytes)
         n_bytes = _put(header.get("into"), published, state)
         answer = {
             "op": "made",
             "n_published": int(published.nbytes),
             "n_shared": n_bytes,
-            "state": plain(meta) | _module_layout(tenant.learner.layout),
+            "state": plain(meta) | _module_layout(model.learner.layout),
             "metrics": plain(metrics),
             "elapsed_s": time.perf_counter() - started,
         }
@@ -271,7 +297,17 @@ def _module_layout(layout: Any) -> dict[str, Any]:
     return {LAYOUT: describe_layout(layout)}
 
 
-def _serve(sock: socket.socket, slot: str, device: str) -> None:
+def _budget_bytes(device: str, memory_bytes: int, n_sharing: int) -> float:
+    """Return what the models of one of `n_sharing` executors of a device may take; `memory_bytes` is the machine's."""
+    total = memory_bytes
+    if device.startswith("cuda"):
+        import torch
+
+        total = torch.cuda.mem_get_info()[1]
+    return MEMORY_FRAC * total / n_sharing
+
+
+def _serve(sock: socket.socket, slot: str, device: str, memory_bytes: int, n_sharing: int) -> None:
     import torch
 
     torch.set_num_threads(1)
@@ -279,7 +315,7 @@ def _serve(sock: socket.socket, slot: str, device: str) -> None:
 
     channel = FrameSocket(sock)
     watch(sock)
-    child = ExecutorChild(channel, device)
+    child = ExecutorChild(channel, device, _budget_bytes(device, memory_bytes, n_sharing))
     child.jobs.begin()
     name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
@@ -290,7 +326,7 @@ def _serve(sock: socket.socket, slot: str, device: str) -> None:
             return
         try:
             answer, payloads = child.answer(header, payload)
-        except Exception as error:  # noqa: BLE001 - a tenant's fault travels to its master; other tenants live on
+        except Exception as error:  # noqa: BLE001 - a task's fault travels to its master; the others live on
             detail = traceback.format_exc()[-8192:]
             answer = {"op": "error", "kind": type(error).__name__, "message": str(error), "detail": detail}
             payloads = []
@@ -298,14 +334,17 @@ def _serve(sock: socket.socket, slot: str, device: str) -> None:
 
 
 def main() -> None:
-    """Run as ``python -m drlnb.runtime.executor --fd N --slot NAME --device cpu|cuda``."""
+    """Run as ``python -m drlnb.runtime.executor --fd N --slot NAME --device cpu|cuda --memory BYTES --sharing N``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--slot", required=True)
     parser.add_argument("--device", required=True)
+    parser.add_argument("--memory", type=int, required=True)
+    parser.add_argument("--sharing", type=int, required=True)
     arguments = parser.parse_args()
     become(f"drlnb executor {arguments.slot}")
-    _serve(socket.socket(fileno=arguments.fd), arguments.slot, arguments.device)
+    sock = socket.socket(fileno=arguments.fd)
+    _serve(sock, arguments.slot, arguments.device, arguments.memory, arguments.sharing)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from distributed.system import MEMORY_LIMIT
+
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.start_modes import ChildProcess, child_environment, signal_pid, tail
@@ -34,6 +36,8 @@ class Executor:
         Called with this executor and the reason each time a process has ended that nobody asked to end.
     gate
         The slot's gate if it had an executor before; None: a new one.
+    n_sharing
+        Executors of the node on the same device, this one included: its models may take that part of a budget.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Executor:
         on_up: Callable[["Executor"], None],
         on_down: Callable[["Executor", str], None],
         gate: FenceGate | None = None,
+        n_sharing: int = 1,
     ) -> None:
+        self.n_sharing = n_sharing
         self.slot, self.device, self.log = slot, device, log
         self._on_up, self.on_down = on_up, on_down
         self.epoch = 0
@@ -128,6 +134,10 @@ class Executor:
                 self.slot,
                 "--device",
                 kind,
+                "--memory",
+                str(int(MEMORY_LIMIT)),
+                "--sharing",
+                str(self.n_sharing),
                 log=self.log,
                 environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
             )
@@ -250,6 +260,7 @@ class Executor:
         self._close(Fence(epoch=fence[0], token=fence[1]))  # the pool took it away
         deadline = time.monotonic() + grace_s
         self.interrupt(fence)
+        self.tell({"op": "revoked", "fence": fence})  # an update ends at its next minibatch, and is undone
         while self.busy == fence:
             if time.monotonic() > deadline:
                 if self.child is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,18 +42,20 @@ class NodeSlots:
     async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
         """Start the executors of the slots that the pool gave to this node."""
         del payload
+        sharing = Counter(row["device"] for row in slots)
         for row in slots:
             if row["slot"] not in self.executors:
-                self.executors[row["slot"]] = self._made(row["slot"], row["device"], row.get("isolation", "shared"))
-                self.executors[row["slot"]].start()
+                made = self._made(row["slot"], row["device"], row.get("isolation", "shared"), sharing[row["device"]])
+                self.executors[row["slot"]] = made
+                made.start()
         return {"ok": True}
 
-    def _made(self, slot: str, device: str, isolation: str) -> Executor | Tenants:
+    def _made(self, slot: str, device: str, isolation: str, n_sharing: int) -> Executor | Tenants:
         log = self.directory / f"executor-{slot.replace('/', '-')}.log"
         gate = self._gates.setdefault(slot, FenceGate())
         if isolation == "process":
             return Tenants(slot, device, log, self._executor_up, self._tenant_lost, gate)
-        return Executor(slot, device, log, self._executor_up, self._executor_down, gate)
+        return Executor(slot, device, log, self._executor_up, self._executor_down, gate, n_sharing)
 
     def _tenant_lost(self, tenants: Tenants, task: str, fence: Fence | None, reason: str) -> None:
         pair = None if fence is None else (fence.epoch, fence.token)

@@ -12,6 +12,9 @@ FENCE = (1, 5)
 class Channel:
     """Takes what the child says by itself."""
 
+    #: Nothing ever comes in by itself.
+    waiting = False
+
     def __init__(self):
         self.said = []
 
@@ -36,7 +39,7 @@ class LearningChild:
 
     @property
     def learner(self):
-        return self.child.tenants["r/a"].learner
+        return self.child.models["r/a"].learner
 
     def frames(self, number):
         """Collect a round; return the frames that stage it."""

@@ -1,0 +1,84 @@
+"""Which tasks' models stay on a slot between their leases?  As many as a byte budget holds, the latest used ones."""
+
+from typing import Any
+
+from drlnb.records.ids import Fence
+
+__all__ = ["MEMORY_FRAC", "Model", "Residency"]
+
+#: Share of a device's memory that models may take between leases (leasing, 4.2); the rest is for what is computed.
+MEMORY_FRAC = 0.6
+
+
+class Model:
+    """One task's model on a slot."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner = learner
+        #: Version of the parameters that the learner holds; -1 while a round is half done.
+        self.version = 0
+        #: (fence, round) of the batches staged so far.
+        self.staging: tuple[Fence, int] | None = None
+        #: Gradients of this round that the master keeps, too: key -> as they were packed.
+        self.parts: dict[str, bytes] = {}
+        #: Parameters, moments and a gradient.
+        self.n_bytes = 0
+
+
+class Residency:
+    """The models of one slot, by task; who was used longest ago is first.
+
+    What is dropped is nowhere lost: a version is committed to host memory under the lease that made it, and so are the
+    gradients of a lease that was given away, so the next lease brings the state along.
+
+    Parameters
+    ----------
+    budget_bytes
+        What all models may take together.  The one in use stays, however large it is.
+    """
+
+    def __init__(self, budget_bytes: float) -> None:
+        self.budget_bytes = budget_bytes
+        self._models: dict[str, Model] = {}
+
+    def __iter__(self) -> Any:
+        return iter(tuple(self._models.items()))
+
+    def __getitem__(self, task: str) -> Model:
+        return self._models[task]
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._models
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all models."""
+        return sum(model.n_bytes for model in self._models.values())
+
+    def use(self, task: str) -> Model | None:
+        """Return a task's model, as the latest used one; None if it is not here."""
+        model = self._models.pop(task, None)
+        if model is not None:
+            self._models[task] = model
+        return model
+
+    def put(self, task: str, model: Model) -> None:
+        """Put a task's model here, in place of one that it may have had."""
+        self._models.pop(task, None)
+        self._models[task] = model
+
+    def drop(self, task: str) -> bool:
+        """Drop a task's model; false if it is not here."""
+        return self._models.pop(task, None) is not None
+
+    def sized(self, task: str, n_state: int) -> tuple[str, ...]:
+        """Note the bytes of a task's training state; return whose models were dropped to make room for it."""
+        self._models[task].n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
+        dropped = []
+        for other in tuple(self._models):
+            if self.n_bytes <= self.budget_bytes:
+                break
+            if other != task:
+                del self._models[other]
+                dropped.append(other)
+        return tuple(dropped)
