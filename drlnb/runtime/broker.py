@@ -51,9 +51,11 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.pool = PoolMachine(settings, self.epoch)
         self.runs = Runs(self)
         self.nodes = Nodes(self)
-        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self._hear_refusal])
+        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self._hear_ends])
         self.host.on_defect = self.runs.defect
         self._grants: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        #: Fence of a lease -> its request: the answer is kept as long as the lease, for whoever asks once more.
+        self._granted: dict[Fence, str] = {}
         self._placements: dict[tuple[str, int], asyncio.Future[dict[str, Any]]] = {}
         self._lag = asyncio.get_running_loop().create_task(self._watch_lag(settings))
         for name, handler in self._handlers().items():
@@ -226,6 +228,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         future = self._grants.get(command.request_id)
         if future is None or future.done():
             future = self._grants[command.request_id] = asyncio.get_running_loop().create_future()
+        self._granted[command.fence] = command.request_id
         future.set_result({
             "fence": (command.fence.epoch, command.fence.token),
             "slots": [self.nodes.slot_row(slot) for slot in command.slots],
@@ -237,12 +240,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "settings": asdict(self.pool.settings),
         })
 
-    def _hear_refusal(self, record: Record) -> None:
-        """Answer who waits for a request that the pool has ended."""
+    def _hear_ends(self, record: Record) -> None:
+        """Answer who waits for a request that the pool has ended; forget what was said of a lease that is over."""
         if isinstance(record, leasing.RequestRefused):
             future = self._grants.pop(record.subject, None)
             if future is not None and not future.done():
                 future.set_result({"refused": record.reason})
+        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
+            self._grants.pop(self._granted.pop(record.fence, ""), None)
 
     async def _ask_yield(self, command: leasing.AskYield) -> None:
         """Tell a holder that somebody waits; one that is not reached keeps its slot for the round."""
@@ -252,8 +257,10 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease; say when its slot is idle (no timer ever frees a slot)."""
         fence = (command.fence.epoch, command.fence.token)
-        await self.nodes.tell_masters("drlnb_lease_lost", fence=fence, reason=command.reason)
-        quiet = await self.nodes.revoke(command.slot, fence, self.pool.settings.kill_grace_s)
+        _, quiet = await asyncio.gather(
+            self.nodes.tell_masters("drlnb_lease_lost", fence=fence, reason=command.reason),
+            self.nodes.revoke(command.slot, fence, self.pool.settings.kill_grace_s),
+        )
         if quiet:
             self.host.feed(leasing.ExecutorIdled, slot=command.slot, fence=command.fence)
         # else: the executor was killed, its successor says ExecutorStarted; or its node is gone and so is the slot.

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_VIRTUAL_SLOTS", "Nodes"]
 
+#: Pause before a node that did not answer is asked once more to free a slot, in seconds.
+_REVOKE_AGAIN_S = 1.0
+
 #: Virtual slots where nobody asked for a number and no CUDA device was found.
 DEFAULT_VIRTUAL_SLOTS = 2
 
@@ -101,7 +104,7 @@ class Nodes:
             if left_s <= 0:
                 return False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._changed.wait()), left_s)
+                await asyncio.wait_for(self._changed.wait(), left_s)
         return True
 
     def _note_change(self) -> None:
@@ -144,12 +147,20 @@ class Nodes:
         await asyncio.gather(*(self.broker.ask_node(node, op, 5.0, **message) for node in list(self.rows)))
 
     async def revoke(self, slot: str, fence: tuple[int, int], grace_s: float) -> bool:
-        """Make the executor of a slot stop the work of a fence; true if it is idle and lives."""
+        """Make the executor of a slot stop the work of a fence; true if it is idle and lives.
+
+        A node that does not answer is asked again for as long as it is one of ours: its loop may only stand still, and
+        no other word than its own frees the slot.
+        """
         node = self.slot_row(slot)["node"]
-        reply = await self.broker.ask_node(
-            node, "drlnb_revoke", grace_s + 15.0, slot=slot, fence=fence, grace_s=grace_s
-        )
-        return bool(reply and reply.get("idle"))
+        while node in self.rows:
+            reply = await self.broker.ask_node(
+                node, "drlnb_revoke", grace_s + 15.0, slot=slot, fence=fence, grace_s=grace_s
+            )
+            if reply is not None:
+                return bool(reply["idle"])
+            await asyncio.sleep(_REVOKE_AGAIN_S)
+        return False
 
     # ------------------------------------------------------------------ for clients
     async def nodes(self, at_least: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
@@ -160,7 +171,7 @@ class Nodes:
             if left_s <= 0:
                 break
             try:
-                await asyncio.wait_for(asyncio.shield(self._changed.wait()), left_s)
+                await asyncio.wait_for(self._changed.wait(), left_s)
             except TimeoutError:
                 break
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]

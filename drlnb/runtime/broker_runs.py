@@ -231,7 +231,7 @@ class Runs:
             return refused("unknown", f"no run {run} on this cluster")
         if live.n_rows <= since and live.state == "running":
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(live.changed.wait()), min(wait_s, 20.0))
+                await asyncio.wait_for(live.changed.wait(), min(wait_s, 20.0))
         first = live.n_rows - len(live.ring)
         skip = max(0, since - first)
         page = list(live.ring)[skip : skip + 2000]

@@ -125,23 +125,16 @@ class Executor:
 
     async def _keep(self) -> None:
         while not self._stopping:
-            self._down.clear()
-            visible = self.device.removeprefix("cuda:") if self.device.startswith("cuda") else ""
-            kind = "cuda" if visible else "cpu"
-            self.child = ChildProcess.start(
-                "drlnb.runtime.executor",
-                "--slot",
-                self.slot,
-                "--device",
-                kind,
-                "--memory",
-                str(int(MEMORY_LIMIT)),
-                "--sharing",
-                str(self.n_sharing),
-                log=self.log,
-                environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
-            )
-            await self.child.open(self._frame, self._down.set)
+            try:
+                await self._start_child()
+            except (OSError, ValueError) as error:  # too many processes or files, a log that cannot be written
+                reason = f"could not be started: {error}"
+                self.on_down(self, reason)
+                if not self.again:
+                    self._fail(reason)
+                    return
+                await self._rest()
+                continue
             await self._down.wait()
             was_up, self._up = self._up, asyncio.get_running_loop().create_future()
             if not self.again:
@@ -157,8 +150,30 @@ class Executor:
             if not self.again:
                 return
             if not self._stopping:
-                await asyncio.sleep(min(_RESTART_MAX_S, _RESTART_S * 2.0**self._n_deaths))
-                self._n_deaths += 1
+                await self._rest()
+
+    async def _start_child(self) -> None:
+        self._down.clear()
+        visible = self.device.removeprefix("cuda:") if self.device.startswith("cuda") else ""
+        arguments = {
+            "--slot": self.slot,
+            "--device": "cuda" if visible else "cpu",
+            "--memory": str(int(MEMORY_LIMIT)),
+            "--sharing": str(self.n_sharing),
+        }
+        self.child = ChildProcess.start(
+            "drlnb.runtime.executor",
+            *(word for pair in arguments.items() for word in pair),
+            log=self.log,
+            environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
+        )
+        await self.child.open(self._frame, self._down.set)
+
+    async def _rest(self) -> None:
+        """Wait before the next start, longer with each death in a row."""
+        pause_s = min(_RESTART_MAX_S, _RESTART_S * 2.0 ** min(self._n_deaths, 10))
+        self._n_deaths += 1
+        await asyncio.sleep(pause_s)
 
     def _fail(self, why: str) -> None:
         """Let nobody wait for a child that will not come."""

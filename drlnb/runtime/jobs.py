@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,7 +124,7 @@ class _Ambient:
             grad=torch.is_grad_enabled(),
             threads=torch.get_num_threads(),
             deterministic=torch.are_deterministic_algorithms_enabled(),
-            directory=os.getcwd(),  # noqa: PTH109 - no path is made of it
+            directory=_directory(),
         )
 
     def put_back(self) -> None:
@@ -139,7 +140,15 @@ class _Ambient:
         torch.set_num_threads(self.threads)
         if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # this one costs seconds the first time
             torch.use_deterministic_algorithms(self.deterministic)
-        os.chdir(self.directory)
+        with contextlib.suppress(FileNotFoundError):  # removed since
+            os.chdir(self.directory)
+
+
+def _directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # a function has removed the one that it was in
+        return str(Path.home())
 
 
 def _fresh_seeds() -> None:
@@ -287,8 +296,10 @@ class Jobs:
         try:
             yield
         finally:
-            self._ambient = _Ambient.now()
-            ours.put_back()
+            try:
+                self._ambient = _Ambient.now()
+            finally:
+                ours.put_back()
 
     def asked(self, fence: Fence) -> None:
         """Hear that somebody waits for what the holder of `fence` has."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -55,6 +55,8 @@ class LeaseClient:
         self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
         #: Fence -> when its last good renewal was sent, and how long it may be silent after that, in seconds.
         self._good: dict[tuple[int, int], tuple[float, float]] = {}
+        #: Fence -> who waits for its loss.
+        self._watched: dict[tuple[int, int], asyncio.Future[None]] = {}
 
     async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> dict[str, Any]:
         """Wait for a slot, for as long as it takes; then keep the lease alive.
@@ -159,12 +161,37 @@ class LeaseClient:
         if fence not in self._renewals or not self._is_silent(fence):
             return ""
         self._renewals.pop(fence).cancel()
+        self._watched.pop(fence, None)
         return f"no renewal for {self._good.pop(fence)[1]:g} s: this process stood still, or the pool does not answer"
 
     def _lose(self, fence: tuple[int, int], reason: str) -> None:
         if self._renewals.pop(fence, None) is not None:
             self._good.pop(fence, None)
             self._on_lost(fence, reason)
+        watched = self._watched.pop(fence, None)
+        if watched is not None and not watched.done():
+            watched.set_result(None)
+
+    async def unless_lost(self, fence: tuple[int, int], work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Wait for work under a lease of ours; give it up once the lease is lost.
+
+        Raises
+        ------
+        ConnectionError
+            If it is lost first: whoever works may be on a node that never answers.
+        """
+        if not self.holds(fence):
+            work.close()
+            raise ConnectionError("the lease was lost")
+        lost = self._watched.setdefault(fence, asyncio.get_running_loop().create_future())
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({working, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ConnectionError("the lease was lost")
+            return await working
+        finally:
+            working.cancel()
 
     def lost(self, fence: tuple[int, int], reason: str) -> None:
         """Hear that the pool took a lease away."""
@@ -181,6 +208,7 @@ class LeaseClient:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         renewal = self._renewals.pop(fence, None)
         self._good.pop(fence, None)
+        self._watched.pop(fence, None)
         if renewal is not None:
             renewal.cancel()
         deadline = time.monotonic() + self.settings.ttl_s

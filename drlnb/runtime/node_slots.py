@@ -129,6 +129,8 @@ class NodeSlots:
     def forget_model(self, task: str) -> None:
         """Forget a task's model on every executor."""
         self._made_bytes.pop(task, None)
+        if not self._made_bytes:
+            self.segments.trim()
         for executor in self.executors.values():
             executor.forget(task)
 

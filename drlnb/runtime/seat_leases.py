@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drlnb.records import leasing
+from drlnb.records import leasing, placement
 from drlnb.records.base import Record
 from drlnb.records.ids import Fence
 
@@ -31,8 +31,8 @@ class SeatLeases:
     def __init__(self, broker: "BrokerPlugin") -> None:
         self._broker = broker
         self._n = 0
-        #: Request -> its grant.
-        self._asked: dict[str, asyncio.Future[Fence | None]] = {}
+        #: Request -> its slot and its grant.
+        self._asked: dict[str, tuple[str, asyncio.Future[Fence | None]]] = {}
         #: Slot -> fence of the lease that holds it for us; request of a fence.
         self._held: dict[str, Fence] = {}
         self._renewals: dict[str, asyncio.Task[None]] = {}
@@ -50,7 +50,13 @@ class SeatLeases:
         return {slot: (fence.epoch, fence.token) for slot in slots if (fence := self._held.get(slot)) is not None}
 
     async def take(self, device: str, slots: Sequence[str]) -> None:
-        """Wait until we hold some slots of a device, for as long as their holders take."""
+        """Wait until we hold some slots of a device, for as long as their holders take.
+
+        Raises
+        ------
+        ConnectionError
+            If the device's node is gone.
+        """
         missing = [slot for slot in slots if slot not in self._held]
         await asyncio.gather(*(self._take(device, slot) for slot in missing))
 
@@ -59,7 +65,8 @@ class SeatLeases:
         while fence is None:
             self._n += 1
             request = f"{_OWN}{device}/{self._n}"
-            future = self._asked[request] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[Fence | None] = asyncio.get_running_loop().create_future()
+            self._asked[request] = slot, future
             self._broker.host.feed(
                 leasing.SlotRequested,
                 request_id=request,
@@ -82,6 +89,9 @@ class SeatLeases:
                     return await asyncio.wait_for(asyncio.shield(future), self._broker.pool.settings.poll_s)
                 except TimeoutError:
                     self._broker.host.feed(leasing.RequestPolled, request_id=request)
+        except ConnectionError:
+            self._broker.host.feed(leasing.RequestCancelled, request_id=request, reason="its node is gone")
+            raise
         finally:
             self._asked.pop(request, None)
             self._broker.forget_grant(request)
@@ -97,9 +107,13 @@ class SeatLeases:
             for slot in record.slots:
                 if self._held.get(slot) == record.fence:
                     del self._held[slot]
+        elif isinstance(record, placement.NodeLost):
+            for slot, future in self._asked.values():
+                if slot.partition("/")[0] == record.node and not future.done():
+                    future.set_exception(ConnectionError(f"node {record.node} is gone"))
 
     def _answer(self, request: str, fence: Fence | None) -> None:
-        future = self._asked.get(request)
+        _, future = self._asked.get(request, ("", None))
         if future is not None and not future.done():
             future.set_result(fence)
 

@@ -128,11 +128,15 @@ class Segments:
         start = np.frombuffer(view, dtype=np.uint8).ctypes.data - exporter.ctypes.data
         return segment.path, start
 
+    def trim(self) -> None:
+        """Give back what nobody looks at."""
+        while self._free:
+            self._free.popleft().close()
+
     def close(self) -> None:
         """Give back what nobody looks at, and the rest once nobody does."""
         self._closed = True
-        while self._free:
-            self._free.popleft().close()
+        self.trim()
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ class SlotEffects:
         elif flat is not None:
             payload = b"".join((flat, payload))
         try:
-            reply = await m.agent.call(
+            call = m.agent.call(
                 m.slots.get(slot, ""),
                 "drlnb_compute",
                 timeout_s=None,
@@ -91,6 +91,7 @@ class SlotEffects:
                 watchdog_s=m.leasing.compute_timeout_s,
                 **more,
             )
+            reply = await m.leases.unless_lost(_pair(fence), call)
         except (OSError, ValueError) as error:
             reply = {"op": "died", "reason": f"its node does not answer: {error}"}
         m.n_progress += 1

@@ -198,6 +198,7 @@ class Zygote:
             if not future.done():
                 future.set_result(message["code"])
         elif message.get("request") in self._requests:
+            self._exits.pop(message.get("pid", 0), None)  # of a former process with this number
             self._requests[message["request"]].set_result(message)
 
     async def end(self) -> None:

@@ -30,6 +30,8 @@ class Stores:
     def __init__(self, agent: "AgentPlugin") -> None:
         self._agent = agent
         self._kept: dict[tuple[str, str], _Kept] = {}
+        #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
+        self._over: dict[tuple[str, str], int] = {}
 
     def path(self, run: str, task: str) -> str:
         """Return where readers find a task's store, empty if there is none yet."""
@@ -60,13 +62,15 @@ class Stores:
         payload: Any = b"",
     ) -> dict[str, Any]:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
-        self.heard(run, task, master)
-        kept = self._kept[run, task]
+        if attempt <= self._over.get((run, task), 0):
+            return {"refused": f"attempt {attempt} of {run}/{task} is over"}
+        kept = self._kept.setdefault((run, task), _Kept())
         taken = kept.assembly.take(
             Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children)
         )
         if taken.refused:
             return {"refused": taken.refused}
+        self.heard(run, task, master)
         view = memoryview(payload).cast("B")
         if view.nbytes != stop - start:
             return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
@@ -99,6 +103,8 @@ class Stores:
 
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:
         """Forget a task, unless a later attempt than `attempt` has written here."""
+        if attempt is not None:
+            self._over[run, task] = max(attempt, self._over.get((run, task), 0))
         kept = self._kept.get((run, task))
         if kept is None or (attempt is not None and kept.assembly.newest[0] > attempt):
             return

@@ -12,7 +12,7 @@ from drlnb.records import leasing
 from drlnb.records import round as words
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
-from drlnb.runtime import lease_client
+from drlnb.runtime import broker_nodes, lease_client
 from drlnb.runtime.agent import AgentPlugin
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.broker_runs import LiveRun, Runs
@@ -178,6 +178,72 @@ def test_a_holder_that_stood_still_commits_nothing():
     assert asyncio.run(go(0.05)) == ([words.LeaseLost], None)
 
 
+def test_the_pool_forgets_what_it_said_of_leases_that_are_over():
+    """However many rounds a task trains, its scheduler keeps the answer of the lease that it holds, and no other."""
+
+    async def go():
+        async with Cluster() as cluster:
+            client = cluster.client("a")
+            for number in range(5):
+                held = await client.acquire(f"w{number}", number)
+                assert len(cluster.broker._grants) == len(cluster.broker._granted) == 1
+                await client.release(held["fence"], clean=True, computed_s=0.0)
+            return cluster.broker._grants, cluster.broker._granted
+
+    assert asyncio.run(go()) == ({}, {})
+
+
+def test_who_lost_the_lease_waits_for_no_answer():
+    """The slot's node never answers; with its lease lost, the task goes on to the next one."""
+
+    async def go():
+        async with Cluster() as cluster:
+            client = cluster.client("a")
+            fence = (await client.acquire("w", 1))["fence"]
+            never = asyncio.get_running_loop().create_future()
+
+            async def work():
+                await never
+
+            waiting = cluster.keep(client.unless_lost(fence, work()))
+            await asyncio.sleep(0)
+            client.lost(fence, "expired")
+            with pytest.raises(ConnectionError, match="the lease was lost"):
+                await asyncio.wait_for(waiting, 1.0)
+            with pytest.raises(ConnectionError, match="the lease was lost"):
+                await client.unless_lost(fence, work())
+            assert never.cancelled()
+
+    asyncio.run(go())
+
+
+def test_a_node_that_stands_still_is_asked_again_for_its_slot(monkeypatch):
+    """The slot of an expired lease drains until its executor says that it is idle, however late that answer is."""
+    monkeypatch.setattr(broker_nodes, "_REVOKE_AGAIN_S", 0.0)
+
+    async def go():
+        async with Cluster() as cluster:
+            broker, asked = cluster.broker, []
+            broker.nodes.rows["n"] = {"host": "h", "address": "a"}
+            broker.nodes.given["n"] = {"n/cpu0": {"slot": "n/cpu0", "device": "cpu", "up": True}}
+
+            async def ask_node(node, op, timeout_s, /, **message):
+                asked.append(op)
+                return {"idle": True} if asked.count("drlnb_revoke") == 3 else None
+
+            broker.ask_node = ask_node
+            broker.host.feed(
+                leasing.SlotRequested, request_id="q", task="r/a", attempt=1, round=1, node="n", yields=False
+            )
+            while not cluster.of(leasing.ExecutorIdled):
+                await asyncio.sleep(0.001)
+            return asked.count("drlnb_revoke"), cluster.of(leasing.SlotDrained)
+
+    n_asked, drained = asyncio.run(asyncio.wait_for(go(), 5.0))
+    assert n_asked == 3
+    assert len(drained) == 1
+
+
 # ------------------------------------------------------------------ a second master of one task
 def _two_attempts(folder):
     """Return a register of runs in which task a of run r has been attached twice."""
@@ -240,6 +306,23 @@ def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
         return there, still, bool(stores.path("r", "a"))
 
     assert asyncio.run(go()) == (True, True, False)
+
+
+def test_parameters_that_arrive_after_the_end_are_not_kept(tmp_path):
+    """A chunk was under way when the task ended: it makes no store that nobody would drop; a later attempt's does."""
+
+    async def go():
+        stores = Stores(SimpleNamespace(directory=tmp_path))
+        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}, "payload": b"four"}
+        stores.drop("r", "a", 2)
+        late = await stores.chunk("r", "a", attempt=2, master="old", **sent)
+        kept = stores.path("r", "a"), stores.master_of("r", "a")
+        await stores.chunk("r", "a", attempt=3, master="new", **sent)
+        found = late["refused"], kept, bool(stores.path("r", "a")), stores.master_of("r", "a")
+        stores.close()
+        return found
+
+    assert asyncio.run(go()) == ("attempt 2 of r/a is over", ("", ""), True, "new")
 
 
 # ------------------------------------------------------------------ ended before it has begun

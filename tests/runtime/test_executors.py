@@ -67,6 +67,32 @@ def test_a_stale_fence_is_refused_by_the_successor_of_the_process_that_saw_a_hig
     assert act(work) == ([1, 2], ["killed by signal 9"])
 
 
+def test_a_child_that_cannot_be_started_is_tried_again(act, monkeypatch):
+    """The machine was short of processes for a while: it is told, and the slot comes back by itself."""
+    refusals = [OSError(11, "Resource temporarily unavailable"), OSError(24, "Too many open files")]
+
+    class Scarce(Child):
+        @classmethod
+        def start(cls, module, *arguments, log, environment):
+            if Child.made and refusals:
+                raise refusals.pop(0)
+            return super().start(module, *arguments, log=log, environment=environment)
+
+    monkeypatch.setattr(executors, "ChildProcess", Scarce)
+
+    async def work(executor):
+        await _killed(executor)
+        assert await _ask(executor, (1, 5)) == {"op": "done"}
+
+    ups, downs = act(work)
+    assert ups == [1, 2]
+    assert downs == [
+        "killed by signal 9",
+        "could not be started: [Errno 11] Resource temporarily unavailable",
+        "could not be started: [Errno 24] Too many open files",
+    ]
+
+
 def test_a_lease_ends_with_the_process_that_it_worked_in(act):
     """What was staged under a fence died with its process: another frame under it is told so, and not computed."""
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,6 +162,26 @@ def test_random_numbers_and_modes_of_others_stay_as_they_were(owner):
     wanted.rand()
     assert second[1] == wanted.rand(), "the second function goes on where the first one stopped"
     assert first[1] != second[1]
+
+
+def test_a_directory_that_a_function_removes_costs_nobody_else_anything(owner, tmp_path):
+    """Others find modes and directory as they were, and the next function of the same holder runs, too."""
+
+    def stay(folder):
+        os.chdir(folder)
+        return os.getcwd()  # noqa: PTH109
+
+    def leave(folder):
+        torch.set_grad_enabled(False)
+        os.rmdir(folder)  # noqa: PTH106
+
+    before, folder = os.getcwd(), tmp_path / "gone"  # noqa: PTH109
+    folder.mkdir()
+    assert owner.run(stay, str(folder)) == str(folder)
+    owner.run(leave, str(folder))
+    assert os.getcwd() == before  # noqa: PTH109
+    assert torch.is_grad_enabled()
+    assert owner.run(os.getcwd) == str(Path.home())
 
 
 def test_two_leases_draw_different_numbers(owner):

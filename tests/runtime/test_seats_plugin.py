@@ -297,6 +297,30 @@ def test_a_probe_whose_lease_was_taken_away_counts_nothing(tmp_path):
     assert world.said(seats.SeatsMeasured) == []
 
 
+def test_a_device_that_is_lost_while_the_probe_waits_for_it_ends_the_probe(tmp_path):
+    """Nobody will ever return that slot: the probe fails, and other devices can be probed."""
+
+    async def story(world):
+        def taken(message):
+            request = {"request_id": "x", "task": "r/a", "attempt": 1, "round": 99, "node": "0"}
+            world.host.feed(leasing.SlotRequested, **request)
+            return {"tasks": ["r/a", "r/b"]}
+
+        world.failing["drlnb_seats_record"] = taken
+        await world.rounds("ab")
+        while not world.plugin.leases._asked:
+            await asyncio.sleep(0)
+        world.host.feed(placement.NodeLost, node="0", reason="gone")
+        await world.settled(1)
+        assert not world.plugin.leases._asked
+
+    world = _play(story, tmp_path)
+    assert (
+        world.said(seats.SeatsPlanned)[0]["reason"] == "as before: the probe failed (ConnectionError: node 0 is gone)"
+    )
+    assert [one.request_id for one in world.records if isinstance(one, leasing.RequestCancelled)] == ["seats/0/cpu0/1"]
+
+
 def test_peoples_own_loops_are_no_measure(tmp_path):
     """What a loop of somebody's own computes is not counted, whatever it takes."""
 
