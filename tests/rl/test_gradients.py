@@ -38,7 +38,7 @@ def samples(learner: PpoLearner, n: int) -> Batch:
 @pytest.mark.parametrize("sizes", [(384,), (256, 128), (256, 96, 32, 7, 1)], ids=["1", "2", "5"])
 @pytest.mark.parametrize("by_hand", [True, False])
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_serial_parts_equal_the_concatenated_batch(env, by_hand, sizes, make_spec):
+def test_s5_serial_parts_equal_the_concatenated_batch(env, by_hand, sizes, make_spec):
     """Gradients of 1, 2 or 5 unequal workers, summed by samples, equal the joined batch's to 1e-6, statistics too."""
     spec = make_spec(env, ent_coef=0.01, clip_range_vf=0.5)
     learner = PpoLearner(spec, by_hand=by_hand)

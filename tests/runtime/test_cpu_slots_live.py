@@ -66,7 +66,7 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     bench.install.control(bench.client, "r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
-    assert [event.value for event in journal.of(SettingChanged)] == [1, 4] or [4]
+    assert [event.value for event in journal.of(SettingChanged)] == [4], "the first change was before the run"
     parked = journal.of(warmup.ParkCollector)
     measured = journal.of(warmup.WarmupMeasured)
     assert parked, "with fewer slots than collectors they are parked"

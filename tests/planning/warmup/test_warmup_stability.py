@@ -9,7 +9,7 @@ from drlnb.planning.warmup import stable_window
 durations = st.lists(st.floats(0.05, 100.0), min_size=5, max_size=40)
 
 
-def test_the_worked_example():
+def test_s9_the_worked_example():
     """2.0 2.1 2.0 1.9 2.0 2.1 2.0 9.0: median 2, MAD .05, width .0741; 9.0 is dropped, 7 kept are too few."""
     verdict = stable_window([2.0, 2.1, 2.0, 1.9, 2.0, 2.1, 2.0, 9.0])
     assert (verdict.stable, verdict.reason) == (False, "7 kept, 8 needed")
