@@ -22,7 +22,12 @@ def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
         help="list (default), stop, pause, resume, set",
     )
     parser.add_argument("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on")
-    parser.add_argument("key", nargs="?", metavar="KEY", help="set: leasing.NAME, task.priority, warmup.NAME, rl.NAME")
+    parser.add_argument(
+        "key",
+        nargs="?",
+        metavar="KEY",
+        help="set: leasing.NAME, slot.drain, slot.undrain, task.priority, warmup.NAME, rl.NAME",
+    )
     parser.add_argument("value", nargs="?", metavar="VALUE", help="set: a number, a word, none, lin_NUMBER or JSON")
     parser.add_argument("--task", metavar="NAME", help="this task only (default: all tasks of the run)")
     parser.add_argument(
@@ -107,10 +112,12 @@ def _steer(args: argparse.Namespace) -> int:
 def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
     """Tell the cluster; return in words what it was told."""
     if args.action == "set":
+        from drlnb.planning.live_settings import owner, takes_effect
         from drlnb.rl.settings import parse_text
 
         link.set(run_id, args.key, parse_text(args.value), task=args.task)
-        return f"{args.key} = {args.value} from the next round on"
+        whose = " (of the pool: for all who share it)" if owner(args.key) == "pool" else ""
+        return f"{args.key} = {args.value} {takes_effect(args.key)}{whose}"
     link.control(run_id, args.action, task=args.task, reason="asked for from the command line")
     return f"asked to {args.action} at the next round boundary"
 

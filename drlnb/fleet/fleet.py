@@ -13,13 +13,15 @@ from drlnb.fleet.cluster import check_pool, close_at_exit, current_client, start
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
 from drlnb.fleet.lease import Lending
 from drlnb.fleet.link import connect
+from drlnb.fleet.live_settings import plain
 from drlnb.fleet.notice import note, say
 from drlnb.fleet.planners import planner_names
 from drlnb.fleet.pooled import Pooled
 from drlnb.fleet.task import Task, task_specs
 from drlnb.fleet.training import Training
-from drlnb.planning.live_settings import owner, setting_problem
+from drlnb.planning.live_settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError
+from drlnb.rl.live import PREFIX
 from drlnb.rl.sinks import sinks_of
 from drlnb.runtime.rundir import RunDir
 
@@ -274,9 +276,10 @@ class Fleet(Pooled, Lending):
         Parameters
         ----------
         key
-            ``leasing.NAME`` of the pool (such as ``leasing.ttl_s``), or a key of :meth:`Training.set`.
+            ``leasing.NAME`` of the pool (such as ``leasing.ttl_s``), ``slot.drain`` and ``slot.undrain``, or a key of
+            :meth:`Training.set`.
         value
-            Its new value.
+            Its new value, judged beside what is in force now; of a slot its name.
         task
             Only tasks of this name, in whichever run of this fleet; None: all.
 
@@ -288,10 +291,10 @@ class Fleet(Pooled, Lending):
         if owner(key) == "pool":
             if task is not None:
                 raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
-            if problem := setting_problem(key, value):
-                raise ConfigError(problem)
-            self._link.set_pool(key, value)
+            self._link.set_pool(key, plain(key, value))
             return
+        if not owner(key) and not key.startswith(PREFIX):
+            raise ConfigError(unknown_setting(key))
         meant = [one for one in self.trainings if not one.ended and (task is None or task in one.specs)]
         if not meant:
             whose = "task trains" if task is None else f"task {task!r} trains"

@@ -10,7 +10,7 @@ from typing import Any
 from drlnb.fleet.existing import check, prepare
 from drlnb.fleet.link import Link
 from drlnb.fleet.training import Training
-from drlnb.planning.live_settings import owner, setting_problem
+from drlnb.planning.live_settings import begun_with, owner, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.checks import POSITIVE
@@ -54,7 +54,8 @@ def run_spec(
     Raises
     ------
     ConfigError
-        If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong.
+        If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong beside the
+        others that are given.
     """
     if env_timeout_s is not None and POSITIVE(env_timeout_s):
         raise ConfigError(f"env_timeout_s {POSITIVE(env_timeout_s)} or None, got {env_timeout_s!r}")
@@ -73,6 +74,8 @@ def run_spec(
 def _scheduling(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted keys of scheduling as the round machine's configuration."""
     problems = [text for key, value in settings.items() if (text := _not_at_first(key, value))]
+    ours = {key: value for key, value in settings.items() if not _not_at_first(key, value)}
+    problems += settings_problems(ours, can_snapshot=True)  # each task's environment is asked once it has been tried
     if problems:
         raise ConfigError(problems)
     warmup = {key.removeprefix("warmup."): value for key, value in settings.items() if key.startswith("warmup.")}
@@ -88,7 +91,7 @@ def _not_at_first(key: str, value: Any) -> str:
         return f"task.priority is a task's own: Task(..., priority={value!r})"
     if owner(key) == "pool":
         return f"{key} belongs to the pool: fleet.set({key!r}, {value!r})"
-    return setting_problem(key, value, can_snapshot=True)  # each task's environment is asked once it has been tried
+    return ""
 
 
 def launch(
@@ -130,6 +133,7 @@ def launch(
         "settings": {**spec.get("settings", {}), **asked}
     }
     scheduling = _changed(run, spec.get("settings", {}), asked) if run.resumed else {}
+    _refuse_changed(message, scheduling)
     more = {"resume": run.resumed or bool(begun), "attempts": attempts, "scheduling": scheduling}
     try:
         link.create_run({**message, **more, "out": str(run.path)})
@@ -152,6 +156,19 @@ def _changed(run: RunDir, begun: Mapping[str, Any], asked: Mapping[str, Any]) ->
         task: {key: value for key, value in changes.items() if key not in anew}
         for task, changes in run.scheduling().items()
     }
+
+
+def _refuse_changed(spec: Mapping[str, Any], scheduling: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse to go on with what was changed where it does not fit to what the caller asks for anew."""
+    begun = begun_with(spec["planners"], spec["settings"])
+    able = {task["name"]: bool(task.get("can_snapshot")) for task in spec["tasks"]}
+    problems = []
+    for task, changes in scheduling.items():
+        for text in settings_problems(changes, in_force=begun, can_snapshot=able.get(task, False)):
+            again = f"give {text.partition(':')[0]} again in settings"
+            problems.append(f"task {task}: {text} (changed while it trained; {again})")
+    if problems:
+        raise ConfigError(problems)
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,9 @@ class Link(Protocol):
     def set(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""
 
+    def check(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
+        """Raise what :meth:`set` would, and change nothing."""
+
     def set_pool(self, key: str, value: Any) -> None:
         """Change a setting of the pool."""
 
@@ -157,6 +160,11 @@ class ClientLink:
         """Change a setting of a run's tasks."""
         with self._connected():
             self._install.control(self.client, run_id, "set", task=task, key=key, value=value)
+
+    def check(self, run_id: str, key: str, value: Any, *, task: str | None = None) -> None:
+        """Raise what :meth:`set` would, and change nothing."""
+        with self._connected():
+            self._install.control(self.client, run_id, "check", task=task, key=key, value=value)
 
     def set_pool(self, key: str, value: Any) -> None:
         """Change a setting of the pool."""

@@ -1,19 +1,37 @@
 """What can a person change while tasks train, and is the wish good for each of them?  Asked before anything is sent."""
 
-import difflib
+import json
 from collections.abc import Iterable
 from typing import Any
 
-from drlnb.planning.live_settings import SCHEDULING_KEYS, owner, setting_problem
+from drlnb.planning.live_settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.live import PREFIX, live_keys, live_value
 
-__all__ = ["sendable"]
+__all__ = ["plain", "sendable"]
+
+
+def plain(key: str, value: Any) -> Any:
+    """Return a value of scheduling if it can be written into a journal; whether it is good the cluster says.
+
+    Raises
+    ------
+    ConfigError
+        If it is no plain data.
+    """
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} must be a number, a word, true or false, got {value!r}") from None
+    return value
 
 
 def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
-    """Check a change of a setting for every task that it is meant for; return its value as plain data.
+    """Return a new value as plain data, checked as far as it can be without asking the cluster.
+
+    A setting of the algorithm is checked for every task; one of scheduling is judged by the cluster, beside what is in
+    force there.
 
     Parameters
     ----------
@@ -28,7 +46,7 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     Raises
     ------
     ConfigError
-        If the key is unknown, a task's algorithm cannot change it, or the value is wrong.
+        If the key is unknown, a task's algorithm cannot change it, or its value is wrong.
 
     Examples
     --------
@@ -38,18 +56,8 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     """
     tasks = tuple(specs)
     if owner(key):
-        for spec in tasks:
-            if problem := setting_problem(key, value, can_snapshot=bool(spec.can_snapshot)):
-                raise ConfigError(problem)
-        return value
+        return plain(key, value)
     if not key.startswith(PREFIX):
-        of_algorithms = sorted({one for spec in tasks for one in live_keys(spec)})
-        known = [*SCHEDULING_KEYS, *of_algorithms]
-        near = difflib.get_close_matches(key, known, n=1) or [one for one in known if one == PREFIX + key]
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(
-            f"{key!r} cannot be changed while tasks run{hint}; what can: leasing.NAME, task.priority, warmup.NAME, "
-            f"{', '.join(of_algorithms)}"
-        )
+        raise ConfigError(unknown_setting(key, sorted({one for spec in tasks for one in live_keys(spec)})))
     values = [live_value(spec, key, value) for spec in tasks]  # every one, before any is told
     return values[0]

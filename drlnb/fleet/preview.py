@@ -19,6 +19,7 @@ from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
 from drlnb.records.units import said_s
 from drlnb.sim.recorded import Load, load_of, newest_attempts, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded_settings import changes_of, leasing_settings_of
 from drlnb.sim.recorded_starts import PlannedRound, RecordedStarts
 
 __all__ = ["PREVIEWED", "LoadPreview", "Preview", "StartsPreview", "preview"]
@@ -250,7 +251,7 @@ def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, 
         raise ConfigError("the journal of the pool is missing: nothing can be tried out")
     now: dict[str, Any] = {
         "n_slots": slots_of(pools[-1]),
-        "settings": dict(pools[-1].header.config["settings"]),
+        "settings": leasing_settings_of(pools[-1]),
         "planners": {},
     }
     change = _CHANGES.get(key, _pool_setting)
@@ -280,9 +281,11 @@ def _preview_starts(journal: Journal, key: str, value: Any, task: str | None, me
     try:
         for name, stream in newest_attempts(journal, meant).items():
             able = bool(stream.header.config.get("can_respawn"))
-            if problem := setting_problem(key, value, can_snapshot=able):
-                raise ConfigError(problem)
             starts = RecordedStarts(stream)
+            began = {**stream.header.config.get("warmup", {}), **changes_of(stream, "warmup")}
+            in_force = {f"warmup.{name}": now for name, now in began.items()}
+            if problem := setting_problem(key, value, in_force=in_force, can_snapshot=able):
+                raise ConfigError(problem)
             now[name], then[name] = starts.decided(), starts.decided(key, value)
             if not now[name]:
                 raise ValueError(f"no round of {name} has been sent yet: let it train on")

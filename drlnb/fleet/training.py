@@ -159,7 +159,7 @@ class Training(Run):
         self._control("checkpoint", task)
 
     def set(self, key: str, value: Any, task: str | None = None) -> None:
-        """Change a setting of the running tasks; it counts from the next round on.
+        """Change a setting of the running tasks; from when on it counts is in docs/reference/settings.md.
 
         It outlives a move of the task to another executor or node, and is in its next checkpoint.
 
@@ -169,9 +169,9 @@ class Training(Run):
             ``leasing.hold``: which planner says how long a slot is kept; ``task.priority``: who comes first;
             ``warmup.planner``, ``warmup.collector_mode``, ``warmup.rho`` ...: what becomes of collectors between two
             rounds; ``rl.NAME``: a setting of the algorithm, such as ``rl.learning_rate``; ``leasing.NAME``: a setting
-            of the pool, for all who share it (an unknown key is answered with those that can change).
+            of the pool, for all who share it; ``slot.drain``, ``slot.undrain``: a slot is lent no more, or again.
         value
-            Its new value, as at the start.
+            Its new value, judged beside what is in force now; of a slot its name.
         task
             None: all that still train.
 
@@ -181,10 +181,14 @@ class Training(Run):
             If the key or the task is unknown, a task's algorithm cannot change the setting while it trains, the value
             is wrong, or nothing that is meant trains any more.  Nothing has been changed then.
         """
-        self._link.set(self.run_id, key, self.check(key, value, task=task), task=task)
+        self._link.set(self.run_id, key, self._sendable(key, value, task), task=task)
 
-    def check(self, key: str, value: Any, task: str | None = None) -> Any:
-        """Return a value as plain data if it can be set; raises what :meth:`set` raises, and changes nothing."""
+    def check(self, key: str, value: Any, task: str | None = None) -> None:
+        """Raise what :meth:`set` would, and change nothing."""
+        self._link.check(self.run_id, key, self._sendable(key, value, task), task=task)
+
+    def _sendable(self, key: str, value: Any, task: str | None) -> Any:
+        """Return a value as plain data, and see that somebody is meant by it."""
         if task is not None:
             self._known(task)
             if owner(key) == "pool":

@@ -111,6 +111,11 @@ class PoolMachine:
         return bool(self._table.live_slots)
 
     @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of all slots, those that have failed or are drained too, sorted."""
+        return self._table.slots
+
+    @property
     def n_slots(self) -> int:
         """Live slots."""
         return len(self._table.live_slots)

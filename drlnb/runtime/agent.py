@@ -63,6 +63,7 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
         self.handlers = {
             **self.begin_collectors(),
             "drlnb_slots": self.slots,
+            "drlnb_slot_hurry": self.hurry,
             "drlnb_revoke": self.revoke,
             "drlnb_yield": self.ask_yield,
             "drlnb_lease_lost": self.lease_lost,
@@ -177,7 +178,8 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
         del payload
         master = self.masters.get((run, task))
         if master is not None:
-            await master.control(action, **how)
+            problem = await master.control(action, **how)
+            return {"refused": problem} if problem else {"ok": True}
         return {"ok": True}
 
     async def lease_lost(self, fence: Any, reason: str, payload: Any = b"") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.live_settings import SLOT_KEYS, setting_problem
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records import leasing, placement
@@ -57,7 +58,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         #: Fence of a lease -> its request: the answer is kept as long as the lease, for whoever asks once more.
         self._granted: dict[Fence, str] = {}
         self._placements: dict[tuple[str, int], asyncio.Future[dict[str, Any]]] = {}
-        self._lag = asyncio.get_running_loop().create_task(self._watch_lag(settings))
+        self._lag: asyncio.Task[None] | None = None
+        self._begin_watch()
         for name, handler in self._handlers().items():
             scheduler.handlers[name] = handler
 
@@ -75,7 +77,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     async def close(self) -> None:
         """End with the scheduler."""
-        self._lag.cancel()
+        if self._lag is not None:
+            self._lag.cancel()
         await self.host.close()
         self.runs.close()
 
@@ -135,8 +138,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
         """Keep a lease alive; ``lost`` if it is not the holder's any more."""
-        refusals = self._feed_for(
-            leasing.LeaseRenewed, leasing.RequestRefused, fence=_fence(fence), n_progress=n_progress
+        refusals = self.host.feed_for(
+            leasing.RequestRefused, leasing.LeaseRenewed, fence=_fence(fence), n_progress=n_progress
         )
         return {"lost": refusals[0].reason} if refusals else {"ok": True}
 
@@ -144,9 +147,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self, fence: tuple[int, int], clean: bool, computed_s: float, yielded: bool = False
     ) -> dict[str, Any]:
         """Take a lease back."""
-        refusals = self._feed_for(
-            leasing.LeaseReturned,
+        refusals = self.host.feed_for(
             leasing.RequestRefused,
+            leasing.LeaseReturned,
             fence=_fence(fence),
             clean=clean,
             computed_s=computed_s,
@@ -171,28 +174,26 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Forget the answer that is kept for whoever asks as tasks do: this request was answered by another door."""
         self._grants.pop(request_id, None)
 
-    def _feed_for(self, kind: Any, wanted: type[Record], **fields: Any) -> list[Any]:
-        """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
-        heard: list[Any] = []
-
-        def listen(record: Record) -> None:
-            if isinstance(record, wanted):
-                heard.append(record)
-
-        self.host.sinks.append(listen)
-        try:
-            self.host.feed(kind, **fields)
-        finally:
-            self.host.sinks.remove(listen)
-        return heard
+    def pool_problem(self, key: str, value: Any) -> str:
+        """Return why the pool cannot change a setting so, beside those in force; empty if it can."""
+        in_force = {f"leasing.{name}": now for name, now in asdict(self.pool.settings).items()}
+        if problem := setting_problem(key, value, in_force=in_force, slots=self.nodes.slot_names):
+            return problem
+        return self.nodes.drain_problem(key, value) if key in SLOT_KEYS else ""
 
     async def set_pool(self, key: str, value: Any, task: str | None = None) -> dict[str, Any]:
-        """Change a setting of the pool, or of a task in it."""
-        problems = self._feed_for(SettingChanged, leasing.RequestRefused, key=key, value=value, task=task)
+        """Change a setting of the pool, or of a task in it; nothing is journalled of one that cannot be changed so."""
+        if problem := self.pool_problem(key, value):
+            return refused("ConfigError", problem)
+        problems = self.host.feed_for(leasing.RequestRefused, SettingChanged, key=key, value=value, task=task)
         if problems:
             return refused("ConfigError", problems[0].reason)
         if key == CPU_SLOTS_KEY:
             await self.nodes.cpus.tell(list(self.nodes.rows))
+        elif key == "slot.undrain":
+            await self.nodes.undrained(value)
+        elif key == "leasing.reap_s":
+            self._begin_watch()
         return {"ok": True}
 
     def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
@@ -265,14 +266,20 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             self.host.feed(leasing.ExecutorIdled, slot=command.slot, fence=command.fence)
         # else: the executor was killed, its successor says ExecutorStarted; or its node is gone and so is the slot.
 
-    async def _watch_lag(self, settings: LeasingSettings) -> None:
+    def _begin_watch(self) -> None:
+        """Watch this loop from now on; a look that was due later, by another setting, is not waited for."""
+        if self._lag is not None:
+            self._lag.cancel()
+        self._lag = asyncio.get_running_loop().create_task(self._watch_lag())
+
+    async def _watch_lag(self) -> None:
         """Notice when this loop stood still: silence during that time is nobody's fault."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + settings.reap_s
-            await asyncio.sleep(settings.reap_s)
+            due = loop.time() + self.pool.settings.reap_s
+            await asyncio.sleep(self.pool.settings.reap_s)
             lag_s = loop.time() - due
-            if lag_s > settings.lag_threshold_s:
+            if lag_s > self.pool.settings.lag_threshold_s:
                 self.host.feed(LoopLagged, lag_s=lag_s)
 
     def tasks_of(self, run: str) -> list[str]:

@@ -64,6 +64,30 @@ class Nodes:
         """Node -> address of its worker."""
         return {node: row["address"] for node, row in self.rows.items()}
 
+    @property
+    def slot_names(self) -> list[str]:
+        """Names of the slots that are given to nodes."""
+        return [slot for slots in self.given.values() for slot in slots]
+
+    def drain_problem(self, key: str, slot: str) -> str:
+        """Return why a slot of ours cannot be drained, or taken back, by hand; empty if it can."""
+        if slot not in self.broker.pool.slots:
+            return f"{key}: the executor of {slot} is not up yet; try again in a moment"
+        if self.seats != "auto" or key != "slot.drain":
+            return ""
+        device = slot.rpartition("/")[0]
+        return (
+            f"slot.drain: how many seats {device} has is found out while tasks train (seats='auto'), and that needs "
+            "all of them; a fleet with a number of seats can drain each"
+        )
+
+    async def undrained(self, slot: str) -> None:
+        """Let who waits for any slot look again, and have an executor that rests after deaths started now."""
+        self._note_change()
+        node = self.slot_row(slot)["node"]
+        if not self.given[node][slot]["up"]:
+            await self.broker.ask_node(node, "drlnb_slot_hurry", 5.0, slot=slot)
+
     def slot_row(self, slot: str) -> dict[str, Any]:
         """Return where a slot is."""
         for node, slots in self.given.items():

@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.live_settings import owner, setting_problem
+from drlnb.planning.live_settings import owner
 from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
-from drlnb.records.spec import TaskSpec
-from drlnb.rl.live import live_value
+from drlnb.runtime.broker_settings import OVER, forget, note, unfit, with_changes
 from drlnb.runtime.host import JournalWriter
 from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
 
@@ -29,8 +28,6 @@ __all__ = ["LiveRun", "Runs"]
 _RING = 20_000
 #: Least time between two writes of status.json, in seconds.
 _STATUS_S = 1.0
-#: States in which nothing runs any more.
-_OVER = ("done", "failed", "stopped")
 #: Longest time from a task's last row in the journal to its master's own word, in seconds.
 _SETTLE_S = 3.0
 
@@ -109,51 +106,8 @@ def _free_stream(folder: Path, name: str) -> str:
 async def _settle(row: Mapping[str, Any]) -> None:
     """Wait a moment for a task to end here, too: its journal may have told a person of it before its master told us."""
     deadline = time.monotonic() + _SETTLE_S
-    while row["state"] not in _OVER and time.monotonic() < deadline:
+    while row["state"] not in OVER and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
-
-
-def _unfit(live: LiveRun, task: str | None, key: str, value: Any) -> str:
-    """Return why a setting cannot be changed so; empty if it can.  Nothing is sent to any task then."""
-    meant = [plain for plain in live.spec["tasks"] if task in (None, plain["name"])]
-    training = [plain for plain in meant if live.tasks[plain["name"]]["state"] not in _OVER]
-    if not training:
-        whose, state = (f"task {task}", live.tasks[task]["state"]) if task else (f"run {live.run}", live.state)
-        return f"{whose} is {state}: nothing is left to change"
-    try:
-        for plain in training:
-            if not owner(key):
-                live_value(TaskSpec.from_plain(plain), key, value)
-            elif problem := setting_problem(key, value, can_snapshot=bool(plain.get("can_snapshot"))):
-                return problem
-    except ValueError as error:  # ConfigError is one
-        return str(error)
-    return ""
-
-
-def _note(row: dict[str, Any], action: str, key: str, value: Any) -> None:
-    """Remember what a task's next attempt must know of a person's wish."""
-    if action == "set" and owner(key):
-        row["scheduling"][key] = value
-    elif action == "set":
-        row["live"][key] = value
-    elif action in ("stop", "kill", "pause"):
-        row["wanted"] = action
-    elif action == "resume":
-        row["wanted"] = ""
-
-
-def _with_changes(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return planners and settings of a task's next attempt, with what a person has changed since the run began."""
-    planners, settings = dict(spec.get("planners", {})), dict(spec.get("settings", {}))
-    warmup = {name.removeprefix("warmup."): v for name, v in changes.items() if name.startswith("warmup.")}
-    if "leasing.hold" in changes:
-        planners["hold"] = changes["leasing.hold"]
-    if "leasing.switch_limit_frac" in changes:
-        settings["switch_limit_frac"] = changes["leasing.switch_limit_frac"]
-    if warmup:
-        settings["warmup"] = {**settings.get("warmup", {}), **warmup}
-    return {"planners": planners, "settings": settings}
 
 
 class Runs:
@@ -311,25 +265,36 @@ class Runs:
             return refused("unknown", f"no run {run} on this cluster")
         if task is not None and task not in live.tasks:
             return refused("unknown", f"run {run} has no task {task!r}; it has {', '.join(live.tasks)}")
-        problem = _unfit(live, task, key, value) if action == "set" else ""
-        if problem:
-            return refused("ConfigError", problem)
+        if action in ("check", "set"):
+            problem = unfit(live, task, key, value)
+            if not problem and owner(key) == "pool":
+                problem = self.broker.pool_problem(key, value)
+            if problem or action == "check":
+                return refused("ConfigError", problem) if problem else {"ok": True}
         if action == "set" and owner(key) == "pool":
             return await self.broker.set_pool(key, value)
-        for name, row in live.tasks.items():
-            if task not in (None, name) or row["state"] in _OVER:
-                continue
-            _note(row, action, key, value)
-            if (action, key) == ("set", "task.priority"):
-                await self.broker.set_pool(key, value, pool_task(run, name))
-                continue
-            message = {"run": run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
-            if row["node"]:
-                await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message)
-            elif action in ("stop", "kill") and row["state"] == "starting":
-                self._ended(live, name, "stopped", reason or "stopped before it began")
+        wish = {"action": action, "key": key, "value": value, "reason": reason}
+        meant = [name for name, row in live.tasks.items() if task in (None, name) and row["state"] not in OVER]
+        problems = [f"task {name}: {text}" for name in meant if (text := await self._tell(live, name, **wish))]
         live.write_status(force=action == "set")  # a resumed run must know of what was set
-        return {"ok": True}
+        return refused("ConfigError", "; ".join(problems)) if problems else {"ok": True}
+
+    async def _tell(self, live: LiveRun, name: str, *, action: str, key: str, value: Any, reason: str) -> str:
+        """Tell one task of a wish, and remember it; return why its master refuses, empty if it does not."""
+        row = live.tasks[name]
+        former = note(row, action, key, value)
+        if (action, key) == ("set", "task.priority"):
+            reply = await self.broker.set_pool(key, value, pool_task(live.run, name))
+            problem = str(reply.get("message", ""))
+        else:
+            message = {"run": live.run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
+            told = await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message) if row["node"] else None
+            problem = str((told or {}).get("refused", ""))
+            if not row["node"] and action in ("stop", "kill") and row["state"] == "starting":
+                self._ended(live, name, "stopped", reason or "stopped before it began")
+        if problem:
+            forget(row, key, value, former)
+        return problem
 
     # ------------------------------------------------------------------ masters
     async def attach(self, run: str, task: str, node: str) -> dict[str, Any]:
@@ -338,7 +303,7 @@ class Runs:
         if live is None or task not in live.tasks:
             return refused("unknown", f"no task {run}/{task}")
         row = live.tasks[task]
-        if row["state"] in _OVER:
+        if row["state"] in OVER:
             return refused("over", f"task {task} is {row['state']}")
         row.update(state="running", attempt=row["attempt"] + 1, node=node)
         live.write_status(force=True)
@@ -349,7 +314,7 @@ class Runs:
             "attempt": row["attempt"],
             "spec": spec,
             "out": str(live.out),
-            **_with_changes(live.spec, row["scheduling"]),
+            **with_changes(live.spec, row["scheduling"]),
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],
             "live": row["live"],

@@ -1,6 +1,7 @@
 """Which executors live on this node?  One child per slot, started again when it dies, watched while it computes."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,6 +62,7 @@ class Executor:
         self._down = asyncio.Event()
         self._stopping = False
         self._n_deaths = 0
+        self._hurry = asyncio.Event()
         #: The slot's gate: it outlives the child, whose own one is empty when it starts.
         self.gate = FenceGate() if gate is None else gate
         #: Fence of the latest work.
@@ -173,7 +175,14 @@ class Executor:
         """Wait before the next start, longer with each death in a row."""
         pause_s = min(_RESTART_MAX_S, _RESTART_S * 2.0 ** min(self._n_deaths, 10))
         self._n_deaths += 1
-        await asyncio.sleep(pause_s)
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), pause_s)
+
+    def hurry(self) -> None:
+        """Start the next child now, and forget how often former ones died."""
+        self._n_deaths = 0
+        self._hurry.set()
 
     def _fail(self, why: str) -> None:
         """Let nobody wait for a child that will not come."""

@@ -149,6 +149,21 @@ class MachineHost:
         finally:
             self._feeding = False
 
+    def feed_for(self, wanted: type[Record], kind: type[Event], /, **fields: Any) -> list[Any]:
+        """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
+        heard: list[Any] = []
+
+        def listen(record: Record) -> None:
+            if isinstance(record, wanted):
+                heard.append(record)
+
+        self.sinks.append(listen)
+        try:
+            self.feed(kind, **fields)
+        finally:
+            self.sinks.remove(listen)
+        return heard
+
     def _one(self, kind: type[Event], fields: dict[str, Any]) -> None:
         self._last_t = max(self._last_t, self.now)
         event = kind(t=self._last_t, **fields)

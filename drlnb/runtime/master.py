@@ -19,7 +19,7 @@ from drlnb.records import leasing, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.records.common import SettingChanged
-from drlnb.records.errors import CheckpointError
+from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
@@ -162,7 +162,10 @@ class Master:
             restored = await asyncio.to_thread(self._restore)
         except (CheckpointError, SupersededError) as error:
             return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
-        machine = RoundMachine(config)
+        try:
+            machine = RoundMachine(config)
+        except ConfigError as error:  # settings that an earlier version took one by one
+            return await self._give_up(f"its settings cannot be used together: {error}")
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
         self.host.on_defect = self._defect
@@ -300,17 +303,19 @@ class Master:
         self.experience.clear()
 
     # ------------------------------------------------------------------ what is heard
-    async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> None:
-        """Take a person's wish."""
+    async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> str:
+        """Take a person's wish; return why a setting cannot be changed so, empty if all is well."""
         if action == "kill":
             await self.finish("stopped", reason or "stopped at once")
         elif action == "stop":
             self.host.feed(words.StopAsked, reason=reason or "asked for")
         elif action == "set":
-            self.host.feed(SettingChanged, key=key, value=value, task=self.task)
+            refusals = self.host.feed_for(leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task)
+            return "; ".join(one.reason for one in refusals)
         else:
             kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}
             self.host.feed(kinds[action])
+        return ""
 
     def collector_lost(self, *, collector: int, node: str, reason: str, detail: str) -> None:
         """Hear that a collector's process is gone, or that of the replay ring."""

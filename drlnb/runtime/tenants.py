@@ -89,6 +89,11 @@ class Tenants:
         self._spare = self._made(self._spare_up, lambda spare, why: None)
         self._spare.start()
 
+    def hurry(self) -> None:
+        """Start a first process now if it rests because it died again and again."""
+        if self._spare is not None:
+            self._spare.hurry()
+
     def _made(self, on_up: Callable[[Executor], None], on_down: Callable[[Executor, str], None]) -> Executor:
         self._n_started += 1
         log = self.log.with_name(f"{self.log.stem}-{self._n_started}{self.log.suffix}")

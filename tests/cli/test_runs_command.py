@@ -85,6 +85,12 @@ def cluster(monkeypatch):
          "r1: rl.tau1 = [0.5, 0.1] from the next round on"),
         (["set", "r1", "leasing.hold", "last"], ("set", "r1", "leasing.hold", "last", None),
          "r1: leasing.hold = last from the next round on"),
+        (["set", "r1", "task.priority", "2", "--task", "a"], ("set", "r1", "task.priority", 2, "a"),
+         "r1, task a: task.priority = 2 at once"),
+        (["set", "r1", "leasing.ttl_s", "30"], ("set", "r1", "leasing.ttl_s", 30, None),
+         "r1: leasing.ttl_s = 30 from the next grant on (of the pool: for all who share it)"),
+        (["set", "r1", "slot.drain", "0/cpu0"], ("set", "r1", "slot.drain", "0/cpu0", None),
+         "r1: slot.drain = 0/cpu0 at once (of the pool: for all who share it)"),
         (["pause", "r1", "--task", "a"], ("pause", "r1", "a"), "r1, task a: asked to pause at the next round boundary"),
     ],
 )  # fmt: skip

@@ -122,6 +122,8 @@ def test_what_is_no_cluster_is_refused_at_once(client, message):
         ({"leasing.ttl_s": 3}, "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)"),
         ({"warmup.rhoo": 3}, "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"),
         ({"warmup.rho": 0, "warmup.window": 1.5}, "rho must be a finite number > 0, got 0"),
+        ({"warmup.min_rounds": 20, "warmup.window": 16}, "min_rounds must be <= window and filter_window (16), got 20"),
+        ({"slot.drain": "0/cpu0"}, "slot.drain belongs to the pool: fleet.set('slot.drain', '0/cpu0')"),
     ],
 )
 def test_settings_that_a_run_cannot_begin_with(settings, said):
@@ -130,6 +132,13 @@ def test_settings_that_a_run_cannot_begin_with(settings, said):
         run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
     assert said in str(error.value)
     assert all(key.rpartition(".")[2] in str(error.value) for key in settings)
+
+
+def test_settings_that_fit_together_are_taken_together():
+    """None of them would be good beside the defaults of the others."""
+    settings = {"warmup.min_rounds": 40, "warmup.filter_window": 40}
+    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
+    assert spec["settings"]["warmup"] == {"min_rounds": 40, "filter_window": 40}
 
 
 def test_settings_reach_the_masters(link, tmp_path):
@@ -170,3 +179,25 @@ def test_what_was_changed_while_it_ran_is_there_again(link, start, tmp_path):
     asked = {**spec, "settings": {"warmup": {"rho": 5.0}}}
     launch(link, asked, tmp_path / "run", "resume").close()
     assert link.created[2]["scheduling"] == {"CartPole-v1": {"leasing.hold": "last", "task.priority": 3}}
+
+
+def test_a_run_does_not_go_on_with_settings_that_do_not_fit_together(link, tmp_path):
+    """What was changed while it trained is beside what is asked for anew; the way out is told, and it works."""
+    spec = run_spec(task_specs(["CartPole-v1"]), planner_names())
+    launch(link, spec, tmp_path / "run").close()
+    run = RunDir(tmp_path / "run")
+    changes = {"warmup.min_rounds": 20, "warmup.rho": 2.0}
+    run.write_status({"tasks": {"CartPole-v1": {"state": "stopped", "scheduling": changes}}})
+    run.remove_lock(link.lock("r").epoch)
+    asked = {**spec, "settings": {"warmup": {"window": 16}}}
+    with pytest.raises(ConfigError) as error:
+        launch(link, asked, tmp_path / "run", "resume")
+    (problem,) = error.value.problems
+    assert problem.startswith(
+        "task CartPole-v1: warmup.min_rounds: min_rounds must be <= window and filter_window (16)"
+    )
+    assert problem.endswith("(changed while it trained; give warmup.min_rounds again in settings)")
+    assert len(link.created) == 1
+    asked = {**spec, "settings": {"warmup": {"window": 16, "min_rounds": 9}}}
+    launch(link, asked, tmp_path / "run", "resume").close()
+    assert link.created[1]["scheduling"] == {"CartPole-v1": {"warmup.rho": 2.0}}

@@ -1,11 +1,24 @@
 """Which settings of scheduling can change while tasks train, and what is said of a wrong one."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from drlnb.planning.live_settings import POOL_KEYS, SCHEDULING_KEYS, TASK_KEYS, owner, setting_problem
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.live_settings import (
+    POOL_KEYS,
+    SCHEDULING_KEYS,
+    TASK_KEYS,
+    begun_with,
+    owner,
+    setting_problem,
+    settings_problems,
+    takes_effect,
+    unknown_setting,
+)
+from drlnb.planning.warmup import WarmupSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -16,6 +29,15 @@ def test_each_key_has_one_owner():
     assert {owner(key) for key in TASK_KEYS} == {"task"}
     assert {owner(key) for key in POOL_KEYS} == {"pool"}
     assert owner("rl.gamma") == owner("leasing") == owner("") == ""
+
+
+def test_every_setting_of_the_rooms_can_be_changed():
+    """A field that is new there is a key here, with its owner and its time."""
+    rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
+    rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
+    others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
+    assert set(SCHEDULING_KEYS) == rooms | others
+    assert len(SCHEDULING_KEYS) == len(set(SCHEDULING_KEYS))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +63,105 @@ def test_wrong_values_are_one_clear_line(key, value, said):
     assert said in setting_problem(key, value)
 
 
+LEASE = {"leasing.renew_s": 1.0, "leasing.holder_ttl_s": 3.0, "leasing.ttl_s": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "in_force", "said"),
+    [
+        ("leasing.ttl_s", 5.0, LEASE, ""),
+        ("leasing.ttl_s", 3.0, LEASE, "must hold, got 1 s, 3 s, 3 s"),
+        ("leasing.renew_s", 8.0, {"leasing.holder_ttl_s": 20.0, "leasing.ttl_s": 30.0}, ""),
+        ("warmup.min_rounds", 40, {"warmup.filter_window": 50}, ""),
+        ("warmup.window", 16, {"warmup.min_rounds": 20}, "min_rounds must be <= window and filter_window (16), got 20"),
+        # What holds elsewhere, or is no setting, says nothing here.
+        ("warmup.rho", 2.0, {**LEASE, "warmup.min_rounds": 20, "rl.gamma": 0.9, "task.priority": 3}, ""),
+    ],
+)
+def test_a_value_is_judged_beside_what_is_in_force(key, value, in_force, said):
+    """Not beside the defaults: 8 s of `holder_ttl_s`, 32 of `filter_window`."""
+    problem = setting_problem(key, value, in_force=in_force)
+    assert said in problem if said else problem == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"warmup.min_rounds": 40, "warmup.filter_window": 40}, []),
+        (
+            {"warmup.window": 16, "warmup.min_rounds": 20},
+            ["warmup.min_rounds: min_rounds must be <= window and filter_window (16), got 20: nothing would ever be p"],
+        ),
+        (
+            {"warmup.rho": 0, "warmup.lead": 3, "leasing.switch_limit_frac": -1},
+            [
+                "unknown setting 'warmup.lead'",
+                "leasing.switch_limit_frac: switch_limit_frac must",
+                "warmup.rho: rho must",
+            ],
+        ),
+        (
+            {"leasing.renew_s": 9, "leasing.holder_ttl_s": 5},
+            ["leasing.renew_s: renew_s < holder_ttl_s < ttl_s must hold, got 9 s, 5 s, 10 s"],
+        ),
+        (
+            {"leasing.holder_ttl_s": 5, "leasing.ttl_s": 5},
+            ["leasing.holder_ttl_s, leasing.ttl_s: renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 5 s, 5 s"],
+        ),
+    ],
+)
+def test_what_is_given_together_is_judged_together(changes, said):
+    """Each complaint names the setting that it begins with, or all that were given of its room."""
+    problems = settings_problems(changes)
+    assert len(problems) == len(said)
+    assert all(problem.startswith(begin) for problem, begin in zip(problems, said, strict=True))
+
+
+def test_what_a_run_begins_with_has_the_names_of_its_settings():
+    """Its planners too; what is no setting of scheduling is left out."""
+    planners = {"hold": "last", "warmup": "keep", "batching": "equal"}
+    settings = {"env_timeout_s": 60.0, "switch_limit_frac": 0.5, "warmup": {"rho": 2.0}, "priority": 1}
+    assert begun_with(planners, settings) == {
+        "leasing.hold": "last",
+        "warmup.planner": "keep",
+        "leasing.switch_limit_frac": 0.5,
+        "warmup.rho": 2.0,
+    }
+    assert begun_with({}, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("warmup.lead", "did you mean 'warmup.planner' or 'warmup.kappa' or 'warmup.window'?"),
+        ("ttl_s", "did you mean 'leasing.ttl_s'?"),
+        ("warmup.ttl_s", "did you mean 'leasing.ttl_s'?"),
+        ("learning_rate", "did you mean 'rl.learning_rate'?"),
+        ("slot.dran", "did you mean 'slot.drain' or 'slot.undrain'?"),
+        ("qqq", "; known are leasing.NAME, slot.NAME, task.priority, warmup.NAME, rl.NAME"),
+    ],
+)
+def test_an_unknown_setting_is_told_with_the_nearest(key, said):
+    """Alike in letters, or the same name in another room."""
+    problem = unknown_setting(key, ["rl.learning_rate"])
+    assert problem.startswith(f"unknown setting {key!r}")
+    assert problem.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("value", "slots", "said"),
+    [
+        ("n0/gpu0", ["n0/gpu1", "n0/gpu0"], ""),
+        ("n0/gpu7", ["n0/gpu1", "n0/gpu0"], "slot.drain: the pool has no slot 'n0/gpu7'; it has n0/gpu0, n0/gpu1"),
+        ({"n0/gpu0"}, ["n0/gpu0"], "slot.drain: the pool has no slot {'n0/gpu0'}; it has n0/gpu0"),
+        ("n0/gpu0", [], "slot.drain: the pool has no slot 'n0/gpu0'; it has none yet"),
+    ],
+)
+def test_a_slot_is_one_of_the_pool(value, slots, said):
+    """Those that there are are named."""
+    assert setting_problem("slot.drain", value, slots=slots) == said
+
+
 def test_collectors_are_ended_only_where_environments_go_on():
     """The same value, judged by what the probe has found."""
     assert "frozen and thawed exactly" in setting_problem("warmup.collector_mode", "respawn")
@@ -48,8 +169,19 @@ def test_collectors_are_ended_only_where_environments_go_on():
     assert setting_problem("warmup.collector_mode", "keep") == ""
 
 
-def test_every_setting_is_on_its_page():
-    """Each key as code, alone or as `.name` after the first of its group."""
-    words = set(re.findall(r"`([^`]+)`", PAGE.read_text(encoding="utf-8")))
-    missing = [key for key in SCHEDULING_KEYS if key not in words and f".{key.partition('.')[2]}" not in words]
-    assert not missing
+def told_by_the_page():
+    """Return key -> from when on it counts, as the page's tables have it."""
+    found = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        codes = re.findall(r"`([^`]+)`", cells[0])
+        if not line.startswith("| `") or cells[-1] not in {takes_effect(key) for key in SCHEDULING_KEYS}:
+            continue
+        room = codes[0].partition(".")[0]
+        found |= {code if not code.startswith(".") else room + code: cells[-1] for code in codes}
+    return found
+
+
+def test_the_page_says_of_every_setting_when_it_counts():
+    """In the last column of its row, in the words that a terminal says, too."""
+    assert told_by_the_page() == {key: takes_effect(key) for key in (*SCHEDULING_KEYS, "rl.NAME")}

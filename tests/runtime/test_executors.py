@@ -138,6 +138,27 @@ def test_a_stale_frame_does_not_wait_for_a_new_process(act, monkeypatch):
     act(work)
 
 
+def test_an_executor_that_rests_after_deaths_can_be_started_now(act, monkeypatch):
+    """Told to hurry, it does not wait for the end of its pause, and counts its deaths anew."""
+
+    async def work(executor):
+        monkeypatch.setattr(executors, "_RESTART_S", 60.0)
+        executor.child.kill()
+        while not executor._n_deaths:
+            await asyncio.sleep(0)
+        executor.hurry()
+        await executor.wait_up(1.0)
+        assert (executor.epoch, executor._n_deaths) == (2, 0)
+        executor.hurry()  # of one that is up: the next death has its pause nevertheless
+        executor.child.kill()
+        while not executor._n_deaths:
+            await asyncio.sleep(0)
+        with pytest.raises(ConnectionError, match=r"not up after 0.05 s"):
+            await executor.wait_up(0.05)
+
+    act(work)
+
+
 @pytest.mark.cluster
 def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
     """The same with real processes: after a SIGKILL the slot's next process computes for later leases only."""

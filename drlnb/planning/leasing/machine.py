@@ -70,6 +70,11 @@ class LeaseTable(SlotRules):
         """Names of the slots that have not failed, sorted."""
         return tuple(sorted(name for name, slot in self._ledger.slots.items() if slot.state != "failed"))
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of all slots, the failed ones too, sorted."""
+        return tuple(sorted(self._ledger.slots))
+
     @staticmethod
     def takes(event: Event) -> bool:
         """Return whether this machine knows this kind of event."""
