@@ -270,3 +270,10 @@ def test_a_pool_has_slots_while_one_of_them_lives(pool):
     assert pool.has_slots
     pool.handle(slot_failed("n1/cpu0", t=2.0))
     assert not pool.has_slots
+
+
+def test_a_pool_names_the_slots_that_are_out_of_it_too(pool):
+    """One is drained, one has failed: both may be asked for by name."""
+    pool.handle(SettingChanged(t=1.0, key="slot.drain", value="n0/cpu0", task=None))
+    pool.handle(slot_failed("n1/cpu0", t=2.0))
+    assert (pool.n_slots, pool.slots) == (0, ("n0/cpu0", "n1/cpu0"))
