@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from drlnb.records import leasing
+from drlnb.records import leasing, placement
 from drlnb.records.base import Event, Record
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
@@ -32,6 +32,9 @@ _PAGE = 2_000
 _UNMET_S = 15.0
 #: Ends of leases that are remembered, for holders that ask late.
 _ENDS = 256
+#: Seconds without a lease or a request after which a loop counts as ended, and how many of its own longest pauses it
+#: may rest, if that is longer: nobody says of a loop that it ends, and one between two leases is still there.
+_AWAY_S, _PAUSES = 30.0, 3.0
 
 
 class PoolTape:
@@ -105,6 +108,23 @@ class _Held:
         self.word.set()
 
 
+@dataclass(slots=True, kw_only=True)
+class _Loop:
+    """A loop, as far as the pool's side knows it."""
+
+    #: Grows each time that it comes back after it counted as ended.
+    attempt: int = 1
+    #: Its requests and leases that have not ended.
+    open: set[str] = field(default_factory=set)
+    #: Since when it has none, on the event loop's clock; None: it has one, or never had.
+    rests_t: float | None = None
+    #: Longest pause between two leases so far, in seconds.
+    pause_s: float = 0.0
+    #: Passes when it counts as ended.
+    timer: asyncio.TimerHandle | None = None
+    ended: bool = False
+
+
 class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
     """Requests and leases of people's own loops; needs the broker on the same scheduler."""
 
@@ -117,6 +137,9 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.broker = scheduler.plugins[BROKER]
         self.tape = PoolTape(self.broker.epoch)
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        #: Name in the pool -> the loop; request -> its loop's name.
+        self._loops: dict[str, _Loop] = {}
+        self._owners: dict[str, str] = {}
         #: Loops' leases that are held.
         self._held: dict[Fence, _Held] = {}
         #: Fence -> why a loop's lease ended.
@@ -133,6 +156,12 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         for name, handler in handlers.items():
             scheduler.handlers[name] = handler
 
+    async def close(self) -> None:
+        """End with the scheduler."""
+        for loop in self._loops.values():
+            if loop.timer is not None:
+                loop.timer.cancel()
+
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Veto the closing of workers while a loop holds a slot or waits for one."""
         del scheduler
@@ -147,6 +176,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if n_slots > n_known:
             return refused("ConfigError", f"n_slots = {n_slots}, but the pool has {n_known}")
         self._open_tape()
+        loop = self._comes(task, request_id)
         future = self._answers.get(request_id)
         if future is None:
             future = self._answers[request_id] = asyncio.get_running_loop().create_future()
@@ -156,7 +186,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
                 leasing.SlotRequested,
                 request_id=request_id,
                 task=task,
-                attempt=1,
+                attempt=loop.attempt,
                 round=round,
                 node="",
                 yields=True,
@@ -180,6 +210,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.broker.host.feed(leasing.RequestCancelled, request_id=request_id, reason=reason)
         self._answers.pop(request_id, None)
         self.broker.forget_grant(request_id)
+        self._goes(request_id)
         return {"ok": True}
 
     async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
@@ -207,6 +238,38 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         after, page = self.tape.rows(since)
         return {"next": after, "rows": page}
 
+    # ------------------------------------------------------------------ loops that come and go
+    def _comes(self, task: str, request_id: str) -> _Loop:
+        """Note a request of a loop; one that counted as ended is there again, as another attempt."""
+        loop = self._loops.setdefault(task, _Loop())
+        if loop.timer is not None:
+            loop.timer.cancel()
+        if loop.rests_t is not None:
+            loop.pause_s = max(loop.pause_s, asyncio.get_running_loop().time() - loop.rests_t)
+        if loop.ended:
+            loop.attempt, loop.ended = loop.attempt + 1, False
+        loop.timer = loop.rests_t = None
+        loop.open.add(request_id)
+        self._owners[request_id] = task
+        return loop
+
+    def _goes(self, request_id: str) -> None:
+        """Note the end of a request or lease: a loop that has no other one rests, and counts as ended after a time."""
+        task = self._owners.pop(request_id, None)
+        if task is None:
+            return
+        loop = self._loops[task]
+        loop.open.discard(request_id)
+        if not loop.open:
+            clock = asyncio.get_running_loop()
+            loop.rests_t = clock.time()
+            loop.timer = clock.call_later(max(_AWAY_S, _PAUSES * loop.pause_s), self._away, task, loop)
+
+    def _away(self, task: str, loop: _Loop) -> None:
+        """Tell the pool that a loop is not there any more: what is expected of the load counts it no longer."""
+        loop.timer, loop.ended = None, True
+        self.broker.host.feed(placement.TaskStopped, task=task, attempt=loop.attempt, reason="rests for long")
+
     # ------------------------------------------------------------------ the pool's records
     def _open_tape(self) -> None:
         if not self.tape.running:
@@ -224,6 +287,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         elif isinstance(record, leasing.RequestRefused) and record.subject in self._answers:
             self._answer(record.subject, {"refused": record.reason})
             del self._answers[record.subject]
+            self._goes(record.subject)
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
             self._ended(record.fence, getattr(record, "reason", ""))
 
@@ -261,6 +325,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if held is not None:
             self._answers.pop(held.request_id, None)
             held.word.set()
+            self._goes(held.request_id)
         if held is not None or (fence in self._ends and not self._ends[fence]):
             self._ends[fence] = reason
             while len(self._ends) > _ENDS:

@@ -14,7 +14,7 @@ import pytest
 import drlnb
 from drlnb.fleet.lease import Leases
 from drlnb.planning.replay import replay
-from drlnb.records import leasing
+from drlnb.records import leasing, placement
 from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
 from drlnb.runtime.loop_client import LoopLease
@@ -349,6 +349,38 @@ def test_without_a_run_the_pool_keeps_its_journal():
     assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
     assert [replay(stream).difference for stream in journal.streams.values()] == [None]
     assert gantt(journal).value("busy") == 0
+
+
+@pytest.mark.cluster
+def test_a_loop_that_has_ended_is_not_expected_any_more(quick):
+    """The pool hears that a loop rests for long, and the loop is served as before when it comes back."""
+
+    def soon():
+        from drlnb.runtime import loops
+
+        loops._AWAY_S = loops._PAUSES = 0.0
+
+    def turns(n):
+        for _ in range(n):
+            with fleet.lease(name="mine") as lease:
+                assert lease.run(abs, -1) == 1
+
+    def stops():
+        return [record.attempt for record in fleet.journal().of(placement.TaskStopped)]
+
+    fleet = quick()
+    turns(3)
+    assert stops() == []
+    fleet._link.client.run_on_scheduler(soon)
+    turns(1)
+    wait_until(lambda: stops()[:1] == [1], "the loop counts as ended")
+    turns(2)
+    wait_until(lambda: len(stops()) > 1, "it has come back and ended again")
+    assert stops() == sorted(set(stops()))
+    journal = fleet.journal()
+    assert len(journal.of(leasing.LeaseGranted)) == 6
+    assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
+    assert [replay(stream).difference for stream in journal.streams.values()] == [None]
 
 
 def _several_slots(fleet):

@@ -9,6 +9,7 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import replay
 from drlnb.records.base import Event
 from drlnb.records.leasing import LeaseGranted, LeaseReturned, SlotAdded, SlotRequested
+from drlnb.records.placement import TaskStopped
 from drlnb.runtime import loops
 from drlnb.runtime.host import MachineHost
 from drlnb.runtime.loops import LoopsPlugin, PoolTape
@@ -179,5 +180,66 @@ def test_who_is_granted_while_others_wait_is_asked_at_once():
         assert await pool.loops.asked(grant["fence"]) == {"asked": True}
         assert pool.told == [("n0", "drlnb_asked", "n0/cpu0", first["fence"])]
         await waiting[1]
+
+    _play(work)
+
+
+async def _turns(pool, *rounds):
+    """Take and return leases of one loop, one after the other, with some work under each."""
+    for n in rounds:
+        grant = await pool.loops.acquire(f"own-1/a/{n}", "own-1/a", n)
+        assert "fence" in grant, grant
+        pool.host.feed(LeaseReturned, fence=loops._fence(grant["fence"]), clean=True, computed_s=1e-9)
+
+
+def _duties(pool):
+    """Return who counts in what queueing theory expects."""
+    return set(pool.pool.snapshot()["table"]["load"]["duty"])
+
+
+def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):
+    """Between two leases it is there; after a long pause the pool hears that it stopped, until it comes back."""
+
+    async def work(pool):
+        stopped = asyncio.get_running_loop().create_future()
+
+        def hear(record):
+            if isinstance(record, TaskStopped):
+                stopped.set_result(record)
+
+        pool.host.sinks.append(hear)
+        await _turns(pool, 1, 2, 3)
+        assert _duties(pool) == {"own-1/a"}
+        assert not stopped.done(), "it may come back any moment"
+        monkeypatch.setattr(loops, "_AWAY_S", 0.0)
+        monkeypatch.setattr(loops, "_PAUSES", 0.0)
+        await _turns(pool, 4)
+        assert (await stopped).task == "own-1/a"
+        assert _duties(pool) == set()
+        monkeypatch.undo()
+        await _turns(pool, 5, 6)
+        assert _duties(pool) == {"own-1/a"}
+        assert pool.loops._loops["own-1/a"].attempt == 2
+        assert pool.loops._loops["own-1/a"].pause_s > 0.0
+        await pool.loops.close()
+
+    _play(work)
+
+
+def test_a_loop_that_waits_or_holds_is_there(monkeypatch):
+    """No timer runs while it holds a lease or wants one; who gives up waiting rests, too."""
+    monkeypatch.setattr(loops, "_AWAY_S", 0.0)
+
+    async def work(pool):
+        grant = await pool.lease("a")
+        assert "pending" in await pool.lease("b")
+        assert {name: one.timer for name, one in pool.loops._loops.items()} == {"own-1/a": None, "own-1/b": None}
+        await pool.loops.cancel("own-1/b/1", "given up")
+        assert pool.loops._loops["own-1/b"].timer is not None
+        assert (await pool.loops.acquire("own-1/b/1", "own-1/b", 1))["refused"] == "is over"
+        pool.release(grant["fence"])
+        assert pool.loops._loops["own-1/a"].timer is not None
+        await pool.loops.close()
+        assert all(one.timer.cancelled() for one in pool.loops._loops.values())
 
     _play(work)
