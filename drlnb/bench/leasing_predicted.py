@@ -16,10 +16,11 @@ from drlnb.bench.report import Row
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.task import Task
-from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records import round as words
 from drlnb.records.journal import Journal
-from drlnb.sim.recorded import Load, RecordedTask, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded import Load, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded_task import RecordedTask
+from drlnb.sim.rules import Rules, pool_settings
 
 __all__ = ["Foretold", "Share", "foretell", "predicted", "predicted_rows", "shares"]
 
@@ -59,11 +60,11 @@ def foretell(journal: Journal, tasks: Sequence[str]) -> Foretold:
     pools = pools_of(journal)
     n_slots = slots_of(pools[-1])
     first, second = (load_of(pools, tasks, n_slots, part=part) for part in ((0.0, 0.5), (0.5, 1.0)))
-    settings = LeasingSettings.from_mapping(dict(pools[-1].header.config["settings"]))
+    settings = pool_settings(pools[-1])
     until_s = max(second.window_s, _ROUNDS / first.rounds_per_s)
 
     def played(tasks: Sequence[RecordedTask], n: int) -> Load:
-        return simulate_recorded(tasks, n_slots=n, settings=settings, planners={}, until_s=until_s)
+        return simulate_recorded(tasks, Rules(n_slots=n, settings=settings), until_s=until_s)
 
     def lone_s(tasks: Sequence[RecordedTask]) -> dict[str, float]:
         """Return round times without sharing: those of the same half, for processors may have been faster in it."""

@@ -4,43 +4,27 @@ Leasing in a closed loop: every later wait depends on every earlier one, so whol
 Warm-up in an open loop: the events of the run are decided again, and starts are held against the recorded gaps.
 """
 
-import difflib
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from drlnb.fleet.planners import planner_names
-from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.fleet.previewed import OF_STARTS, changed, refuse_unknown, refuse_value, rules_now, why_unfelt
 from drlnb.planning.live_settings import setting_problem
-from drlnb.planning.warmup import WarmupSettings
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
 from drlnb.records.units import said_s
 from drlnb.sim.recorded import Load, load_of, newest_attempts, pools_of, recorded_tasks, simulate_recorded, slots_of
-from drlnb.sim.recorded_settings import changes_of, leasing_settings_of
 from drlnb.sim.recorded_starts import PlannedRound, RecordedStarts
+from drlnb.sim.recorded_task import FEWEST
 
-__all__ = ["PREVIEWED", "LoadPreview", "Preview", "StartsPreview", "preview"]
+__all__ = ["LoadPreview", "Preview", "StartsPreview", "preview"]
 
 #: Rounds of all tasks that one simulation plays at most: about a second of this machine's time.
 _ROUNDS = 600
 #: Rounds of the slowest task that it plays at least.
 _FEWEST = 8
-#: Keys of warm-up: each task's own.
-_OF_STARTS = tuple(f"warmup.{field.name}" for field in fields(WarmupSettings))
-#: Keys whose change is tried out.
-PREVIEWED = (
-    "leasing.hold",
-    "slots",
-    *(f"leasing.{field.name}" for field in fields(LeasingSettings) if field.name != "hold"),
-    *_OF_STARTS,
-)
-#: (what holds now, key, value, tasks that are meant) -> what holds then.
-_Change = Callable[[Mapping[str, Any], str, Any, Collection[str]], dict[str, Any]]
-#: Most slots that are tried out.
-_MOST_SLOTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +49,9 @@ class Preview:
 class LoadPreview(Preview):
     """What a change of leasing would come to.
 
-    `now` and `then` are simulated with the durations that the journal holds, before and after the change, so their
-    ratio is what the change does; :attr:`calibration_frac` tells how far simulation and record differ as things are.
+    `now` and `then` are simulated with the durations that the journal holds, under the settings at its end and after
+    the change, so their ratio is what the change does; :attr:`calibration_frac` tells how far simulation and record
+    differ as things are (and so also what was changed in the time that was recorded).
     """
 
     recorded: Load
@@ -140,6 +125,8 @@ class StartsPreview(Preview):
     #: Task -> its rounds.
     now: Mapping[str, tuple[PlannedRound, ...]]
     then: Mapping[str, tuple[PlannedRound, ...]]
+    #: The same with what a person changed in the run counting from when it was changed.
+    as_was: Mapping[str, tuple[PlannedRound, ...]]
     #: Task -> round -> wait and idle time that were measured.
     recorded: Mapping[str, Mapping[int, tuple[float, float]]]
 
@@ -155,7 +142,7 @@ class StartsPreview(Preview):
 
     @property
     def calibration_s(self) -> Mapping[str, tuple[float, float]]:
-        """By how many seconds wait and idle time, decided again as things are, miss what was measured; by task.
+        """By how many seconds wait and idle time, decided again as things were, miss what was measured; by task.
 
         NaN where nothing was measured, because nothing was started between rounds.
         """
@@ -164,7 +151,7 @@ class StartsPreview(Preview):
             measured = self.recorded[name]
             misses = [
                 getattr(one, what) - measured[one.round][place]
-                for one in self.now[name]
+                for one in self.as_was[name]
                 if one.round in measured and one.wait_s is not None
             ]
             return fmean(misses) if misses else math.nan
@@ -192,7 +179,7 @@ class StartsPreview(Preview):
         for name in sorted(self.now):
             (wait, wait_then), (idle, idle_then) = self.wait_s[name], self.idle_s[name]
             miss = self.calibration_s[name][0]
-            as_is = "" if math.isnan(miss) else f"; as things are, waits come out {said_s(miss, 2)} off"
+            as_is = "" if math.isnan(miss) else f"; as things were, waits come out {said_s(miss, 2)} off"
             lines.append(
                 f"  {name}: rounds wait {said_s(wait)} -> {said_s(wait_then)} for their last collector, collectors "
                 f"idle {said_s(idle)} -> {said_s(idle_then)}{as_is}"
@@ -218,7 +205,9 @@ def _choice(planned: PlannedRound) -> str:
     return f"{planned.action} {said_s(planned.start_after_s)} after sending"
 
 
-def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, tasks: Collection[str]) -> Preview:
+def preview(
+    journal: Journal, key: str, value: Any, task: str | None = None, *, tasks: Collection[str], run: str = ""
+) -> Preview:
     """Try a change out on the durations of a run.
 
     Parameters
@@ -226,67 +215,69 @@ def preview(journal: Journal, key: str, value: Any, task: str | None = None, *, 
     journal
         The run's journal so far.
     key, value
-        The setting, one of :data:`PREVIEWED`, and its new value.
+        The setting, one of :data:`~drlnb.fleet.previewed.PREVIEWED`, and its new value.
     task
         Whose; None: of all.  A setting of the pool has none.
     tasks
         The tasks that share the pool, at least one.
+    run
+        Id of the run, which its tasks' names in the pool begin with; empty: they are their own.
 
     Returns
     -------
     Preview
-        A :class:`LoadPreview`, or for ``warmup.NAME`` a :class:`StartsPreview`.
+        A :class:`LoadPreview`, or for ``warmup.NAME`` a :class:`StartsPreview`; what it says of now is what the
+        settings that are in force at the end of the journal give.
 
     Raises
     ------
     ConfigError
-        If the key is unknown, the value wrong, or too little has been recorded yet: rounds, or starts of the kind that
-        the change asks for.
+        If the key is unknown or cannot be felt where nothing fails, the value wrong, or too little has been recorded
+        yet: rounds, or starts of the kind that the change asks for.
     """
-    _refuse_unknown(key, task, tasks)
-    if key in _OF_STARTS:
+    refuse_unknown(key, task, tasks)
+    if key in OF_STARTS:
         return _preview_starts(journal, key, value, task, [task] if task else sorted(tasks))
     pools = pools_of(journal)
     if not pools:
         raise ConfigError("the journal of the pool is missing: nothing can be tried out")
-    now: dict[str, Any] = {
-        "n_slots": slots_of(pools[-1]),
-        "settings": leasing_settings_of(pools[-1]),
-        "planners": {},
-    }
-    change = _CHANGES.get(key, _pool_setting)
-    then = now | change(now, key, value, [task] if task else list(tasks))
+    meant = [task] if task else sorted(tasks)
+    refuse_value(key, value)
     try:
-        recorded = load_of(pools, tasks, max(1, now["n_slots"]))
+        recorded = load_of(pools, tasks, max(1, slots_of(pools[-1])))
         played = recorded_tasks(journal, recorded.rounds)
+        now = rules_now(journal, pools[-1], {f"{run}/{name}" if run else name: name for name in tasks})
+        then = changed(now, key, value, meant)
+        if reason := why_unfelt(key, now, played, meant):
+            raise ConfigError(f"{key} cannot be tried out: {reason}")
         until_s = min(recorded.window_s, _ROUNDS / recorded.rounds_per_s)
         until_s = max(until_s, _FEWEST * max(recorded.round_s.values()))
-        before, after = (
-            simulate_recorded(
-                played,
-                n_slots=one["n_slots"],
-                settings=LeasingSettings.from_mapping(one["settings"]),
-                planners=one["planners"],
-                until_s=until_s,
-            )
-            for one in (now, then)
-        )
+        before = simulate_recorded(played, now, until_s=until_s)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"{key} cannot be tried out: {error}") from None
+    try:
+        after = simulate_recorded(played, then, until_s=until_s)
+    except ValueError:
+        raise ConfigError(
+            f"{key} cannot be tried out: with {value!r} a task would end fewer than {FEWEST} rounds in {until_s:.3g} s"
+        ) from None
     return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
 
 
 def _preview_starts(journal: Journal, key: str, value: Any, task: str | None, meant: Collection[str]) -> StartsPreview:
-    now, then, recorded = {}, {}, {}
+    now, then, as_was, recorded = {}, {}, {}, {}
     try:
         for name, stream in newest_attempts(journal, meant).items():
             able = bool(stream.header.config.get("can_respawn"))
             starts = RecordedStarts(stream)
-            began = {**stream.header.config.get("warmup", {}), **changes_of(stream, "warmup")}
-            in_force = {f"warmup.{name}": now for name, now in began.items()}
+            in_force = {f"warmup.{name}": was for name, was in stream.header.config.get("warmup", {}).items()}
+            in_force |= {event.key: event.value for event in starts.changes}
             if problem := setting_problem(key, value, in_force=in_force, can_snapshot=able):
                 raise ConfigError(problem)
-            now[name], then[name] = starts.decided(), starts.decided(key, value)
+            as_was[name], then[name] = starts.decided(), starts.decided(key, value, settled=True)
+            now[name] = starts.decided(settled=True) if starts.changes else as_was[name]
             if not now[name]:
                 raise ValueError(f"no round of {name} has been sent yet: let it train on")
             recorded[name] = {k: (one.wait_s, one.idle_s) for k, one in starts.measured.items()}
@@ -294,38 +285,4 @@ def _preview_starts(journal: Journal, key: str, value: Any, task: str | None, me
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{key} cannot be tried out: {str(error).splitlines()[0]}") from None
-    return StartsPreview(key=key, value=value, task=task, now=now, then=then, recorded=recorded)
-
-
-def _refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
-    if key not in PREVIEWED:
-        near = difflib.get_close_matches(key, PREVIEWED, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{key!r} cannot be tried out{hint}; what can: {', '.join(PREVIEWED)}")
-    if task is not None and task not in tasks:
-        raise ConfigError(f"no task {task!r} in this run; its tasks are {', '.join(sorted(tasks))}")
-    if task is not None and key != "leasing.hold" and key not in _OF_STARTS:
-        raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
-
-
-def _hold(now: Mapping[str, Any], key: str, value: Any, meant: Collection[str]) -> dict[str, Any]:
-    del now, key
-    planner_names({"hold": value})
-    return {"planners": {name: {"hold": str(value)} for name in meant}}
-
-
-def _slots(now: Mapping[str, Any], key: str, value: Any, meant: Collection[str]) -> dict[str, Any]:
-    del now, meant
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_SLOTS:
-        raise ConfigError(f"{key} must be a whole number from 1 to {_MOST_SLOTS}, got {value!r}")
-    return {"n_slots": value}
-
-
-def _pool_setting(now: Mapping[str, Any], key: str, value: Any, meant: Collection[str]) -> dict[str, Any]:
-    del meant
-    settings = {**now["settings"], key.removeprefix("leasing."): value}
-    LeasingSettings.from_mapping(settings)
-    return {"settings": settings}
-
-
-_CHANGES: Mapping[str, _Change] = {"leasing.hold": _hold, "slots": _slots}
+    return StartsPreview(key=key, value=value, task=task, now=now, then=then, as_was=as_was, recorded=recorded)

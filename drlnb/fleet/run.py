@@ -235,7 +235,7 @@ class Run(RunFaces):
         return frame_of(table_rows(self.journal(), table))
 
     def preview(self, key: str, value: Any, task: str | None = None) -> Preview:
-        """Say what would come of a change, without making it.
+        """Say what would come of a change, without making it; it starts from the settings that are in force now.
 
         For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
         For warm-up, its events are decided again: what would have been planned in each round, and what those starts
@@ -244,7 +244,7 @@ class Run(RunFaces):
         Parameters
         ----------
         key
-            ``leasing.hold``, another setting of leasing, ``slots``, or ``warmup.NAME``.
+            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, or ``warmup.NAME``.
         value
             Its new value.
         task
@@ -261,11 +261,11 @@ class Run(RunFaces):
         Raises
         ------
         ConfigError
-            If the key or task is unknown, the value wrong, fewer than 5 rounds of a task are recorded, or no start of
-            the kind that is asked for.
+            If the key or task is unknown, the value wrong, fewer than 5 rounds of a task are recorded, no start of
+            the kind that is asked for, or the setting cannot matter where nothing fails.
         """
         training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
-        return preview(self.journal(), key, value, task, tasks=training)
+        return preview(self.journal(), key, value, task, tasks=training, run=self.run_id)
 
     def tap(self) -> Tap:
         """Return a queue of this run's journal rows, from the beginning on; for panels."""

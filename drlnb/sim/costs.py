@@ -81,6 +81,8 @@ class RoundCosts:
     finish_s: float
     publish_s: float
     rpc_s: float
+    #: What the gradients themselves take of `stage_s`; shape ``(n_collectors,)``, empty: all of it.
+    compute_s: tuple[float, ...] = ()
 
 
 class Durations(Protocol):

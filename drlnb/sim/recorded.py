@@ -1,25 +1,22 @@
 """What would this run do under another rule?  Its own durations, taken from its journal, on the virtual clock."""
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records import round as words
+from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal, Stream
-from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased, SlotAdded, SlotFailed
+from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased, SlotAdded, SlotClosed, SlotFailed
 from drlnb.records.placement import NodeLost
-from drlnb.records.warmup import CollectorReady, WakeCollector
-from drlnb.sim.costs import Costs, RoundCosts
 from drlnb.sim.driver import Clock
 from drlnb.sim.pool import Pool
+from drlnb.sim.recorded_task import FEWEST, RecordedTask, switched_fences
+from drlnb.sim.rules import Rules
 from drlnb.sim.task import Task
 
 __all__ = [
     "Load",
-    "RecordedTask",
     "load_of",
     "newest_attempts",
     "pools_of",
@@ -28,12 +25,8 @@ __all__ = [
     "slots_of",
 ]
 
-#: Fewest finished rounds of a task that can stand for the others.
-_FEWEST = 5
 #: Environment steps that no simulation reaches.
 _ENDLESS = 10**15
-#: Newest requests whose way to the pool and back is looked at.
-_RPCS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,146 +50,6 @@ class Load:
         return sum(1.0 / mean for mean in self.round_s.values())
 
 
-class RecordedTask:
-    """The durations of some of a task's finished rounds, given again in their order and then from the start.
-
-    Parameters
-    ----------
-    stream
-        The journal of one attempt.
-    rounds
-        First and last round that are taken; None: all.
-
-    Raises
-    ------
-    ValueError
-        If fewer than 5 of them are finished.
-    """
-
-    def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None) -> None:
-        self.config: Mapping[str, Any] = stream.header.config
-        self.name = str(self.config["task"])
-        reading = _Reading(int(self.config["n_collectors"]))
-        for event, answer in stream.answers():
-            reading.take(event.t, event, *answer)
-        first, last = rounds or (0, max(reading.rounds, default=0))
-        self._rounds = [costs for k, costs in reading.rounds.items() if first <= k <= last]
-        self._first = reading.first
-        if len(self._rounds) < _FEWEST:
-            raise ValueError(
-                f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {_FEWEST} are "
-                "needed: let it train on"
-            )
-        self._start_s = median(reading.starts) if reading.starts else Costs().start_s
-        self.costs: Costs = replace(Costs(start_s=self._start_s), **_saving(stream))
-
-    def round(self, k: int) -> RoundCosts:
-        """Return the durations of round `k`; 0 makes the initial parameters."""
-        return self._rounds[(k - 1) % len(self._rounds)] if k else self._first
-
-    def start_s(self) -> float:
-        """Return the median start of a collector, in seconds."""
-        return self._start_s
-
-
-class _Reading:
-    """Reads a task's stream and keeps what its rounds took.
-
-    On a slot a batch takes from the later of its command and the end of the one before it until its answer: the way to
-    the executor and back is part of it, since the slot is held meanwhile.
-    """
-
-    def __init__(self, n_collectors: int) -> None:
-        self.n = n_collectors
-        nothing = (0.0,) * n_collectors
-        self.first = RoundCosts(collect_s=nothing, stage_s=nothing, finish_s=0.0, publish_s=0.0, rpc_s=0.0)
-        self.rounds: dict[int, RoundCosts] = {}
-        self.starts: list[float] = []
-        #: Collector or request -> when it was woken, sent to the slot, asked for.
-        self._woken: dict[int, float] = {}
-        self._sent: dict[int, float] = {}
-        self._asked: dict[str, float] = {}
-        self._collect: dict[int, float] = {}
-        self._stage: dict[int, float] = {}
-        self._rpc: list[float] = []
-        self._free_t = -math.inf
-        self._finish_t: float | None = None
-        self._finish_s = 0.0
-        self._handlers: dict[type, Callable[[float, Any], None]] = {
-            WakeCollector: lambda t, one: self._woken.update({one.collector: t}),
-            words.ComputeGradient: lambda t, one: self._sent.update({one.collector: t}),
-            words.RequestSlot: lambda t, one: self._asked.update({one.request_id: t}),
-            words.ExperienceArrived: self._arrived,
-            words.GradientComputed: self._computed,
-            words.FinishRound: self._finishes,
-            words.ParametersReady: self._made,
-            words.LeaseReceived: self._leased,
-            words.MetricsRecorded: self._ended,
-            CollectorReady: lambda t, one: self.starts.append(one.start_s),
-        }
-
-    def take(self, t: float, *records: Any) -> None:
-        """Take an event at `t`, and what was answered."""
-        for record in records:
-            handler = self._handlers.get(type(record))
-            if handler is not None:
-                handler(t, record)
-
-    def _arrived(self, t: float, event: words.ExperienceArrived) -> None:
-        if event.collector in self._woken:
-            self._collect[event.collector] = t - self._woken.pop(event.collector)
-
-    def _computed(self, t: float, event: words.GradientComputed) -> None:
-        self._stage[event.collector] = t - max(self._sent.get(event.collector, t), self._free_t)
-        self._free_t = t
-
-    def _finishes(self, t: float, command: words.FinishRound) -> None:
-        del command
-        self._finish_t = t
-
-    def _made(self, t: float, event: words.ParametersReady) -> None:
-        if event.round:
-            self._finish_s = event.elapsed_s if self._finish_t is None else t - self._finish_t
-        else:
-            nothing = (0.0,) * self.n
-            self.first = RoundCosts(
-                collect_s=nothing, stage_s=nothing, finish_s=event.elapsed_s, publish_s=0.0, rpc_s=0.0
-            )
-
-    def _leased(self, t: float, event: words.LeaseReceived) -> None:
-        asked_t = self._asked.pop(event.request_id, None)
-        if asked_t is not None:
-            self._rpc.append(max(0.0, t - asked_t - event.waited_s) / 2)
-
-    def _ended(self, t: float, record: words.MetricsRecorded) -> None:
-        del t
-        if len(self._collect) == len(self._stage) == self.n:
-            rpc_s = median(self._rpc[-_RPCS:]) if self._rpc else 0.0
-            self.rounds[record.round] = RoundCosts(
-                collect_s=tuple(self._collect[c] for c in range(self.n)),
-                stage_s=tuple(self._stage[c] for c in range(self.n)),
-                finish_s=self._finish_s,
-                publish_s=float(record.metrics["round/push_s"]),
-                rpc_s=rpc_s,
-            )
-        self._collect.clear()
-        self._stage.clear()
-        self._sent.clear()
-        self._free_t, self._finish_t = -math.inf, None
-
-
-def _saving(stream: Stream) -> dict[str, Any]:
-    """Return what copying and writing of a checkpoint took, in seconds, where there was one."""
-    copied: list[float] = []
-    begun: dict[int, float] = {}
-    for event, answer in stream.answers():
-        if isinstance(event, words.CheckpointGathered) and event.version in begun:
-            copied.append(event.t - begun[event.version])
-        begun.update({r.version: event.t for r in answer if isinstance(r, words.WriteCheckpoint)})
-    written = [record.elapsed_s for record in stream.of(words.CheckpointWritten)]
-    return ({"gather_s": median(copied)} if copied else {}) | ({"write_s": median(written)} if written else {})
-
-
 def pools_of(journal: Journal) -> list[Stream]:
     """Return the journals of the run's pool, in the order in which they were opened."""
     pools = [stream for stream in journal.streams.values() if stream.header.machine == "pool"]
@@ -207,8 +60,9 @@ def pools_of(journal: Journal) -> list[Stream]:
 
 def slots_of(pool: Stream) -> int:
     """Return how many slots of a pool could be lent when its journal ended."""
-    table = (pool.header.snapshot or {}).get("table", {})
-    node_of = {str(slot["name"]): str(slot["node"]) for slot in table.get("slots", ()) if slot["state"] != "failed"}
+    slots = (pool.header.snapshot or {}).get("table", {}).get("slots", ())
+    node_of = {str(slot["name"]): str(slot["node"]) for slot in slots if slot["state"] != "failed"}
+    closed = {str(slot["name"]) for slot in slots if slot.get("closed")}
     for record in pool.records:
         if isinstance(record, SlotAdded):
             node_of[record.slot] = record.node
@@ -216,7 +70,11 @@ def slots_of(pool: Stream) -> int:
             node_of.pop(record.slot, None)
         elif isinstance(record, NodeLost):
             node_of = {slot: node for slot, node in node_of.items() if node != record.node}
-    return len(node_of)
+        elif isinstance(record, SlotClosed):
+            closed.add(record.slot)
+        elif isinstance(record, SettingChanged) and record.key == "slot.undrain":
+            closed.discard(str(record.value))
+    return len(node_of.keys() - closed)
 
 
 def load_of(
@@ -279,9 +137,9 @@ def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int, part: tuple[floa
     last_t = min(mine[-1].ended_t for mine in leases.values())
     begin_t, end_t = (first_t + share * (last_t - first_t) for share in part)
     seen = {name: [one for one in mine if begin_t < one.ended_t <= end_t] for name, mine in leases.items()}
-    short = sorted(name for name, mine in seen.items() if len({one.round for one in mine}) < _FEWEST)
+    short = sorted(name for name, mine in seen.items() if len({one.round for one in mine}) < FEWEST)
     if short:
-        raise ValueError(f"{', '.join(short)}: fewer than {_FEWEST} rounds while all tasks trained: let them train on")
+        raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
     n_rounds = {name: len({one.round for one in mine}) for name, mine in seen.items()}
     held_s = sum(
@@ -315,7 +173,8 @@ def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> t
     rings = sorted(name for name in rounds if newest[name].header.config.get("replay"))
     if rings:
         raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
-    return tuple(RecordedTask(newest[name], rounds[name]) for name in sorted(rounds))
+    switched = switched_fences(pools_of(journal))
+    return tuple(RecordedTask(newest[name], rounds[name], switched) for name in sorted(rounds))
 
 
 def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Stream]:
@@ -340,26 +199,15 @@ def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Strea
     return {name: newest[name][1] for name in tasks}
 
 
-def simulate_recorded(
-    tasks: Sequence[RecordedTask],
-    *,
-    n_slots: int,
-    settings: LeasingSettings,
-    planners: Mapping[str, Mapping[str, str]],
-    until_s: float,
-) -> Load:
+def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: float) -> Load:
     """Run tasks on the virtual clock with the durations that were recorded of them; none of them ends.
 
     Parameters
     ----------
     tasks
         What was recorded.
-    n_slots
-        Slots of the pool, at least 1.
-    settings
-        Settings of leasing.
-    planners
-        Task -> planners that differ from the recorded ones, as ``{"hold": "last"}``.
+    rules
+        Slots, settings, priorities, and what differs in the tasks from their recorded configurations.
     until_s
         Seconds that are simulated, above 0.
 
@@ -369,20 +217,20 @@ def simulate_recorded(
         If the time is too short for 5 rounds of each task.
     """
     clock = Clock()
-    slots = {f"n0/slot{k}": "n0" for k in range(n_slots)}
-    pool = Pool(clock, slots=slots, nodes=("n0",), settings=settings)
+    slots = {f"n0/slot{k}": "n0" for k in range(rules.n_slots)}
+    pool = Pool(clock, slots=slots, nodes=("n0",), settings=rules.settings)
+    for name, priority in rules.priorities.items():
+        pool.host.feed(SettingChanged, key="task.priority", value=priority, task=name)
     for task in tasks:
-        Task(clock, pool, task, config=_config(task, planners.get(task.name, {})), node="n0").open()
+        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0").open()
     clock.run(until_s)
-    return load_of([pool.host.stream], [task.name for task in tasks], n_slots)
+    return load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
 
 
-def _config(task: RecordedTask, planners: Mapping[str, str]) -> dict[str, Any]:
+def _config(task: RecordedTask, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the round machine's configuration, without an end and without evaluations."""
-    return {
-        **task.config,
-        "planners": {**task.config.get("planners", {}), "placement": "first", **planners},
-        "total_timesteps": _ENDLESS,
-        "eval_freq": 0,
-        "replay": False,
+    nested = {
+        name: {**task.config.get(name, {}), **more, **changes.get(name, {})}
+        for name, more in (("planners", {"placement": "first"}), ("warmup", {}))
     }
+    return {**task.config, **changes, **nested, "total_timesteps": _ENDLESS, "eval_freq": 0, "replay": False}

@@ -138,7 +138,12 @@ class RecordedStarts:
             machine.handle(event)
         self._heard = hearing.heard
 
-    def decided(self, key: str = "", value: Any = None) -> tuple[PlannedRound, ...]:
+    @property
+    def changes(self) -> tuple[SettingChanged, ...]:
+        """What a person changed about warm-up in the run, in its order."""
+        return tuple(what for _, what in self._heard if isinstance(what, SettingChanged) and _is_ours(what.key))
+
+    def decided(self, key: str = "", value: Any = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
         """Decide again, with one setting as it is given; what a person changed about it in the run is passed over.
 
         Parameters
@@ -147,6 +152,8 @@ class RecordedStarts:
             ``warmup.NAME``; empty: as it was.
         value
             Its value, from the first round on.
+        settled
+            Whatever a person changed in the run counts from the first round on, too: what is in force at its end.
 
         Raises
         ------
@@ -156,17 +163,28 @@ class RecordedStarts:
         machine = WarmupMachine({**self._config, "plan_errors": True})
         if self._snapshot is not None:
             machine.restore(self._snapshot)
-        others = [what for _, what in self._heard if isinstance(what, SettingChanged) and what.key == key]
+        passed = [what for what in self.changes if settled or what.key == key]
+        early = [(what.key, what.value) for what in passed if settled]
         # A start of the mode that holds anyway is what the run had there, however that names it.
-        as_it_was = not others and getattr(machine.settings, key.partition(".")[2], None) == value
-        again = _Again(machine, self._durations, strict=key in _MODES and not as_it_was)
-        if key and self._heard:
-            first = next((what.t for name, what in self._heard if name == "handle"), 0.0)
-            again.change(SettingChanged(t=first, key=key, value=value, task=self.task))
+        others = {what.key for what in passed}
+        wanted = [*early, (key, value)] if key else early
+        strict = any(
+            name in _MODES and (name in others or getattr(machine.settings, name.partition(".")[2], None) != mode)
+            for name, mode in wanted
+        )
+        again = _Again(machine, self._durations, strict=strict)
+        first = next((what.t for name, what in self._heard if name == "handle"), 0.0)
+        for k, (name, changed) in enumerate(wanted if self._heard else ()):
+            change = SettingChanged(t=first, key=name, value=changed, task=self.task)
+            again.change(change, refused_again=k < len(early))
         for name, what in self._heard:
-            if what not in others:
+            if what not in passed:
                 again.tell(name, what)
         return again.end()
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith("warmup.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,8 +213,8 @@ class _Again:
         self._trace: RoundTrace | None = None
         self._former: RoundTrace | None = None
 
-    def change(self, event: SettingChanged) -> None:
-        """Change a setting before anything else happens.
+    def change(self, event: SettingChanged, *, refused_again: bool = False) -> None:
+        """Change a setting before anything else happens; with `refused_again`, what is refused was so in the run.
 
         Raises
         ------
@@ -204,7 +222,7 @@ class _Again:
             If the machine refuses it.
         """
         for record in self.machine.handle(event):
-            if isinstance(record, RequestRefused):
+            if isinstance(record, RequestRefused) and not refused_again:
                 raise ValueError(record.reason)
 
     def tell(self, name: str, what: Any) -> None:

@@ -230,7 +230,8 @@ class Task:
     def _compute(self, command: words.ComputeGradient) -> None:
         # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
         self._store.learn(command.fence, self.attempt)
-        stage_s = self._workload.round(command.round).stage_s[command.collector]
+        costs = self._workload.round(command.round)
+        stage_s = costs.stage_s[command.collector]
 
         def done() -> None:
             self.host.feed(
@@ -238,7 +239,7 @@ class Task:
                 collector=command.collector,
                 round=command.round,
                 fence=command.fence,
-                elapsed_s=stage_s,
+                elapsed_s=costs.compute_s[command.collector] if costs.compute_s else stage_s,
                 key=f"g/{command.key}" if command.keep else "",
             )
 

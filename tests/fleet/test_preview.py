@@ -1,7 +1,6 @@
 """What a change would come to: told before it is made, with the error of the telling beside it."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -9,9 +8,7 @@ from drlnb.fleet.preview import preview
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal, Stream
-from drlnb.records.leasing import RequestRefused
-from drlnb.sim.recorded import pools_of
-from drlnb.sim.recorded_settings import changes_of, leasing_settings_of
+from drlnb.records.round import ExperienceArrived
 from tests.sim.test_recorded import journal_of
 from tests.sim.test_recorded_starts import trained
 
@@ -54,12 +51,13 @@ def test_a_change_for_one_task_is_for_that_task(journal):
     ("key", "value", "task", "said"),
     [
         ("leasing.hald", "last", None, "'leasing.hald' cannot be tried out; did you mean 'leasing.hold'?"),
-        ("leasing.hold", "lest", None, "hold planner must be one of"),
+        ("leasing.hold", "lest", None, "leasing.hold: hold must be one of round, yield, last, got 'lest'"),
         ("leasing.hold", "last", "nobody", "no task 'nobody' in this run; its tasks are sim0, sim1, sim2"),
         ("slots", 0, None, "slots must be a whole number from 1 to 1000, got 0"),
         ("slots", True, None, "slots must be a whole number from 1 to 1000, got True"),
         ("slots", 2, "sim0", "slots belongs to the pool, not to a task: leave task out"),
-        ("leasing.ttl_s", -1, None, "ttl_s must be a finite number > 0 s, got -1"),
+        ("leasing.queue", "drr", "sim0", "leasing.queue belongs to the pool, not to a task: leave task out"),
+        ("leasing.max_hold_s", -1, None, "max_hold_s must be a finite number > 0 s, got -1"),
     ],
 )
 def test_wrong_wishes_are_one_clear_line(journal, key, value, task, said):
@@ -67,39 +65,6 @@ def test_wrong_wishes_are_one_clear_line(journal, key, value, task, said):
     with pytest.raises(ConfigError) as error:
         preview(journal, key, value, task, tasks=TASKS)
     assert said in str(error.value)
-
-
-def changed(stream, *changes):
-    """Return a stream at whose end a person changed settings; a change that is marked was refused."""
-    at = max(record.t for record in stream.records if hasattr(record, "t"))
-    more = []
-    for key, value, refused in changes:
-        more.append(SettingChanged(t=at, key=key, value=value, task=None))
-        more += [RequestRefused(subject=key, reason="no")] if refused else []
-    return Stream(header=stream.header, records=(*stream.records, *more), torn=False, source=stream.source)
-
-
-def test_a_change_is_tried_out_beside_what_is_in_force(journal):
-    """Leases may be shorter where their holders give up sooner already; what was refused is not in force."""
-    (pool,) = pools_of(journal)
-    now = changed(
-        pool, ("leasing.holder_ttl_s", 4.0, False), ("leasing.renew_s", 3.5, True), ("task.priority", 1, False)
-    )
-    assert changes_of(now, "leasing") == {"holder_ttl_s": 4.0}
-    assert leasing_settings_of(now)["ttl_s"] == 10.0
-    names = {name: now if stream is pool else stream for name, stream in journal.streams.items()}
-    assert preview(Journal(streams=names), "leasing.ttl_s", 5.0, tasks=TASKS).speedup == 1.0
-    with pytest.raises(ConfigError, match=r"renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 4 s, 4 s"):
-        preview(Journal(streams=names), "leasing.ttl_s", 4.0, tasks=TASKS)
-
-
-def test_a_pool_that_was_open_before_tells_its_settings_as_they_were_then(journal):
-    """A run on a pool that others had changed: its stream begins with what is in force, not with the pool's start."""
-    (pool,) = pools_of(journal)
-    began = {**pool.header.config["settings"], "ttl_s": 30.0}
-    header = replace(pool.header, snapshot={"t": 0.0, "table": {"settings": began}})
-    settings = leasing_settings_of(Stream(header=header, records=(), torn=False, source="pool"))
-    assert (settings["ttl_s"], pool.header.config["settings"]["ttl_s"]) == (30.0, 10.0)
 
 
 def test_too_little_recorded_is_said():
@@ -172,9 +137,18 @@ def test_every_key_of_warm_up_can_be_tried_out(ended, key, value, said):
     assert str(error.value).startswith(said)
 
 
+def changed(stream, key, value):
+    """Return a stream in which a person changed a setting before the first experience came."""
+    i = next(i for i, record in enumerate(stream.records) if isinstance(record, ExperienceArrived))
+    more = SettingChanged(t=stream.records[i].t, key=key, value=value, task=None)
+    return Stream(
+        header=stream.header, records=(*stream.records[:i], more, *stream.records[i:]), torn=False, source=stream.source
+    )
+
+
 def test_a_windows_end_is_tried_out_beside_what_was_changed_since(ended):
     """A person asked for 20 rounds: 16 are too few for that."""
-    stream = changed(ended.streams["task-sim0-a1"], ("warmup.min_rounds", 20, False))
+    stream = changed(ended.streams["task-sim0-a1"], "warmup.min_rounds", 20)
     with pytest.raises(
         ConfigError, match=r"warmup.window: min_rounds must be <= window and filter_window \(16\), got 20"
     ):

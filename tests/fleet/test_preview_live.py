@@ -1,4 +1,4 @@
-"""What a change of warm-up would come to, told of a real run."""
+"""What a change would come to, told of real runs."""
 
 import pytest
 
@@ -42,3 +42,41 @@ def test_a_real_runs_starts_are_decided_again(tmp_path):
     assert idle_miss_s == 0.0, "nobody is started ahead"
     assert {row["action then"] for row in saa.rows()[:8]} == {"cold"}, "eight rounds are needed before a plan"
     assert all(row["reason then"] for row in saa.rows())
+
+
+def test_what_was_set_while_it_trained_is_where_a_preview_starts(tmp_path):
+    """Queue, hold rule, switch limit and priority of a real run, each changed once, are in force at its end."""
+    tasks = [
+        drlnb.Task(
+            "CartPole-v1",
+            algo="gpf",
+            name=name,
+            n_envs=2,
+            n_collectors=2,
+            n_steps=32,
+            total_timesteps=40 * 64,
+            n_epochs=1,
+            batch_size=64,
+        )
+        for name in ("a", "b")
+    ]
+    with drlnb.Fleet(slots=1) as fleet:
+        run = fleet.train(tasks, out=tmp_path / "r", planners={"hold": "round"})
+        fleet.set("leasing.queue", "drr")
+        run.set("leasing.hold", "last", task="a")
+        run.set("task.priority", 3, task="b")
+        run.wait(timeout_s=120)
+        assert {one.state for one in run.tasks.values()} == {"done"}
+        same = [
+            run.preview("leasing.queue", "drr"),
+            run.preview("leasing.hold", "last", "a"),
+            run.preview("leasing.hold", "round", "b"),
+            run.preview("task.priority", 3, "b"),
+        ]
+        with pytest.raises(ConfigError, match="the queue 'drr' does not age"):
+            run.preview("leasing.age_quantum_s", 5.0)
+        with pytest.raises(ConfigError, match="ttl_s cannot be tried out: it is about holders that fall silent"):
+            run.preview("leasing.ttl_s", 20.0)
+        other = run.preview("leasing.hold", "round", "a")
+    assert all(one.now == one.then == other.now for one in same)
+    assert other.then != other.now

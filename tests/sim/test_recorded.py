@@ -5,10 +5,10 @@ import itertools
 
 import pytest
 
-from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.recorded import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.rules import Rules
 from drlnb.sim.train import run_tasks
 
 COSTS = Costs(collect_s=1.0, compute_s=0.5, finish_s=0.05, publish_s=0.01, collect_cv=0.5)
@@ -26,13 +26,8 @@ def played(journal, *, hold, n_slots=1):
     names = ["sim0", "sim1", "sim2"]
     recorded = load_of(pools_of(journal), names, slots_of(pools_of(journal)[0]))
     tasks = recorded_tasks(journal, recorded.rounds)
-    now = simulate_recorded(
-        tasks,
-        n_slots=n_slots,
-        settings=LeasingSettings(),
-        planners={name: {"hold": hold} for name in names},
-        until_s=recorded.window_s,
-    )
+    rules = Rules(n_slots=n_slots, tasks={name: {"planners": {"hold": hold}} for name in names})
+    now = simulate_recorded(tasks, rules, until_s=recorded.window_s)
     return recorded, now
 
 
