@@ -56,6 +56,12 @@ def _leasing_options(parser: argparse.ArgumentParser) -> None:
     add("--unequal", type=float, default=0.0, metavar="X", help="the last task collects so much longer (default 0)")
     add("--queue", default="fifo", metavar="NAME", help="who is next: fifo (default) or drr")
     add("--no-stream", action="store_true", help="nothing is computed before all experience of a round is there")
+    add(
+        "--faults",
+        default="",
+        metavar="LIST",
+        help="what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)",
+    )
     add("--rounds", type=at_least(20), default=60, metavar="N", help="rounds per task, a tenth discarded (default 60)")
     add("--seeds", type=seed_list, default=[0, 1, 2, 3, 4], metavar="LIST", help="of the durations (default 0-4)")
 

@@ -82,6 +82,10 @@ class Hosted:
         self._effects = effects
         self._validate = validate
         self._deadlines: dict[str, int] = {}
+        self._closed = False
+        #: The process stands still; what reaches it waits here, in its order: the kind of event, if it is one.
+        self.frozen = False
+        self._waiting: list[tuple[type[Event] | None, Callable[[], object]]] = []
         self._header = StreamOpened(
             stream=stream, machine=kind, config=config, origin="simulated", version=drlnb.__version__
         )
@@ -93,7 +97,15 @@ class Hosted:
         return Stream(header=header, records=tuple(self.records), torn=False, source=header.stream)
 
     def feed(self, kind: type[Event], **values: Any) -> tuple[Record, ...]:
-        """Journal an event at the present time, let the machine answer, start what it commands; return the answer."""
+        """Journal an event at the present time, let the machine answer, start what it commands; return the answer.
+
+        A dead process hears nothing; for one that stands still the event waits.
+        """
+        if self._closed:
+            return ()
+        if self.frozen:
+            self._waiting.append((kind, partial(self.feed, kind, **values)))
+            return ()
         event = kind(t=round(self._clock.now, _DIGITS), **values)
         self.records.append(event)
         answer = self.machine.handle(event)
@@ -106,6 +118,36 @@ class Hosted:
             elif isinstance(record, Command):
                 self._effects[type(record)](record)
         return answer
+
+    def when_up(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Let the process do something: now, when it goes on, or never."""
+        if self.frozen:
+            self._waiting.append((None, partial(call, *arguments)))
+        elif not self._closed:
+            call(*arguments)
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed, self.frozen = True, False
+        self._waiting.clear()
+
+    def freeze(self) -> None:
+        """Stop the process."""
+        self.frozen = True
+
+    def has_waiting(self, kinds: tuple[type[Event], ...]) -> bool:
+        """Whether an event of one of these kinds waits for a process that stands still."""
+        return any(kind in kinds for kind, _ in self._waiting)
+
+    def thaw(self, *first: tuple[type[Event], Mapping[str, Any]]) -> None:
+        """Let the process go on: it hears some events, then what has waited, in its order."""
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for kind, values in first:
+            self.feed(kind, **values)
+        for _, call in waiting:
+            if not self._closed:
+                call()
 
     def feed_after(self, delay_s: float, kind: type[Event], **values: Any) -> None:
         """Feed an event so many seconds from now."""

@@ -22,14 +22,30 @@ from drlnb.records.journal import Stream
 from drlnb.records.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
 from drlnb.sim.costs import Costs, Workload
+from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults, rate_problems
 from drlnb.sim.runs import run_tasks
 from drlnb.sim.sharing import colocated_rounds_hz
 from drlnb.sim.task import Task
 
-__all__ = ["Alone", "LeasingResult", "LeasingWorkload", "alone", "for_duty", "simulate_leasing", "tasks_for_load"]
+__all__ = [
+    "FAULTS",
+    "Alone",
+    "LeasingResult",
+    "LeasingWorkload",
+    "alone",
+    "for_duty",
+    "simulate_leasing",
+    "tasks_for_load",
+]
 
 #: Share of a run that is discarded at its beginning.
 _WARM_UP = 0.1
+#: What may go wrong where all is on one node, which must stay.
+FAULTS = tuple(kind for kind in FAULT_KINDS if kind != "node")
+#: A run with faults may last so many times as long as its tasks in sequence.
+_PATIENCE = 20.0
+#: Rounds of each task that a result rests on at least.
+_FEWEST = 2
 #: Steps towards a wished duty; each brings it about ten times nearer.
 _SECANTS = 4
 _AT_LEAST_0 = ("collect_cv", "switch_s", "publish_s", "unequal_frac")
@@ -63,6 +79,8 @@ class LeasingWorkload:
     unequal_frac: float = 0.0
     n_rounds: int = 60
     seed: int = 0
+    #: (kind, times per hour) of what goes wrong; a task alone is always spared.
+    faults: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         counts = {"n_tasks": 1000, "n_slots": 1000, "n_workers": 256, "n_rounds": 100_000}
@@ -81,6 +99,7 @@ class LeasingWorkload:
                 or getattr(self, name) < 0
                 or (least == ">" and getattr(self, name) == 0)
             ]
+        problems += rate_problems(dict(self.faults), FAULTS)
         if problems:
             raise ConfigError(problems)
 
@@ -133,6 +152,14 @@ class LeasingResult:
     #: Longest wait for a slot, by task.
     wait_max_s: tuple[float, ...]
     longest_hold_s: float
+    #: Faults that struck, leases that expired, and attempts at tasks after their first ones, in the whole run.
+    n_faults: int = 0
+    n_expired: int = 0
+    n_restarts: int = 0
+    #: Rounds that were made once more / rounds made: those since a checkpoint are lost with their master.
+    redone_frac: float = 0.0
+    #: Tasks that failed, as one does whose executor dies three times in a round.
+    n_failed: int = 0
 
     @property
     def of_bound(self) -> float:
@@ -163,7 +190,7 @@ def for_duty(d: float, workload: LeasingWorkload) -> LeasingWorkload:
 def _mean_task(workload: LeasingWorkload) -> LeasingWorkload:
     """Return one task in the middle of the ramp, with a slot of its own."""
     collect_s = workload.collect_mean_s * (1.0 + 0.5 * workload.unequal_frac)
-    return replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0, collect_mean_s=collect_s)
+    return replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0, faults=(), collect_mean_s=collect_s)
 
 
 @cache
@@ -215,11 +242,14 @@ def simulate_leasing(
     ------
     AssertionError
         If `validate` finds a broken law, or a stream that does not replay.
+    ConfigError
+        If the workload's faults are too many for its tasks to end.
     """
-    # Alone there is nobody to switch with, and tasks that are alike are the same whoever else is there.
-    solo = replace(workload, switch_s=0.0, n_slots=1, n_tasks=workload.n_tasks if workload.unequal_frac else 1)
-    lone = [alone(solo, i) for i in range(workload.n_tasks)]
-    step_s = sum(one.round_s for one in lone) / len(lone) / workload.n_tasks
+    lone = _lone(workload)
+    round_s = sum(one.round_s for one in lone) / len(lone)
+    step_s = round_s / workload.n_tasks
+    until_s = _PATIENCE * workload.n_rounds * workload.n_tasks * round_s if workload.faults else math.inf
+    struck: list[Fault] = []
     pool, tasks = run_tasks(
         range(workload.n_tasks),
         n_slots=workload.n_slots,
@@ -233,10 +263,22 @@ def simulate_leasing(
         priorities=priorities,
         streams=streams,
         validate=validate,
+        faults=poisson_faults(dict(workload.faults), seed=workload.seed),
+        until_s=until_s,
+        struck=struck,
     )
+    if workload.faults and not all(task.end and len(_ends(task)) >= _FEWEST for task in tasks):
+        raise ConfigError(f"faults: too many for each of {workload.n_tasks} tasks to end, or to make {_FEWEST} rounds")
     if validate:
-        _check_replay([pool.host.stream, *[task.host.stream for task in tasks]])
-    return _result(workload, hold, pool.host.stream, tasks, lone)
+        _check_replay([pool.host.stream, *[stream for task in tasks for stream in task.streams]])
+    return _result(workload, hold, pool.host.stream, tasks, lone, len(struck))
+
+
+def _lone(workload: LeasingWorkload) -> list[Alone]:
+    """Measure each task alone: there is nobody to switch with, and tasks that are alike are the same."""
+    n_unlike = workload.n_tasks if workload.unequal_frac else 1
+    solo = replace(workload, switch_s=0.0, n_slots=1, n_tasks=n_unlike, faults=())
+    return [alone(solo, i) for i in range(workload.n_tasks)]
 
 
 def _check_replay(streams: Sequence[Stream]) -> None:
@@ -247,7 +289,7 @@ def _check_replay(streams: Sequence[Stream]) -> None:
 
 
 def _result(
-    workload: LeasingWorkload, hold: str, pool: Stream, tasks: Sequence[Task], lone: Sequence[Alone]
+    workload: LeasingWorkload, hold: str, pool: Stream, tasks: Sequence[Task], lone: Sequence[Alone], n_faults: int
 ) -> LeasingResult:
     ends = [_ends(task) for task in tasks]
     stop = min(each[-1] for each in ends)
@@ -288,22 +330,44 @@ def _result(
         wait_p95_s=float(np.quantile(every, 0.95)),
         wait_max_s=tuple(max(each, default=0.0) for each in waits.values()),
         longest_hold_s=max(b - a for _, a, b in holds),
+        n_faults=n_faults,
+        n_expired=len(pool.of(LeaseExpired)),
+        n_restarts=sum(len(task.attempts) - 1 for task in tasks),
+        redone_frac=_redone(tasks),
+        n_failed=sum(task.end is not None and task.end.state == "failed" for task in tasks),
     )
 
 
 # -------------------------------------------------------------------- reading journals
+def _rounds(task: Task) -> Iterator[tuple[float, int]]:
+    """Yield time and number of each round that a task committed, those that were lost later, too."""
+    for stream in task.streams:
+        for event, answer in stream.answers():
+            for one in answer:
+                if isinstance(one, MetricsRecorded):
+                    yield event.t, one.round
+
+
 def _ends(task: Task) -> list[float]:
-    """Return when each round of a task was committed."""
-    return [
-        event.t for event, answer in task.host.stream.answers() for one in answer if isinstance(one, MetricsRecorded)
-    ]
+    """Return when each round of a task was committed for the first time."""
+    ends: list[float] = []
+    for t, round_ in _rounds(task):
+        if round_ > len(ends):
+            ends.append(t)
+    return ends
+
+
+def _redone(tasks: Sequence[Task]) -> float:
+    made = [sum(1 for _ in _rounds(task)) for task in tasks]
+    return 1.0 - sum(len(_ends(task)) for task in tasks) / max(1, sum(made))
 
 
 def _computing(task: Task) -> Iterator[tuple[float, float]]:
     """Yield end and length of each piece of work of a task on a slot."""
-    for event in task.host.records:
-        if isinstance(event, GradientComputed | ParametersReady | GradientsRestored):
-            yield event.t, event.elapsed_s
+    for stream in task.streams:
+        for event in stream.records:
+            if isinstance(event, GradientComputed | ParametersReady | GradientsRestored):
+                yield event.t, event.elapsed_s
 
 
 def _holds(pool: Stream) -> Iterator[tuple[str, float, float]]:

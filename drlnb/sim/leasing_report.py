@@ -13,6 +13,7 @@ import numpy as np
 import drlnb
 from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
 from drlnb.records.errors import ConfigError
+from drlnb.sim.faults import fault_rates
 from drlnb.sim.leasing import LeasingResult, LeasingWorkload, simulate_leasing, tasks_for_load
 
 __all__ = ["Comparison", "compare", "main"]
@@ -29,10 +30,16 @@ class Comparison:
     #: One workload and one result per seed.
     workloads: tuple[LeasingWorkload, ...]
     results: tuple[LeasingResult, ...]
+    #: The same workloads without their faults; the same results where they have none.
+    spared: tuple[LeasingResult, ...]
 
     def mean(self, name: str) -> float:
         """Return the mean of a figure over the seeds."""
-        return float(np.mean([getattr(result, name) for result in self.results]))
+        return _mean(self.results, name)
+
+
+def _mean(results: Sequence[LeasingResult], name: str) -> float:
+    return float(np.mean([getattr(result, name) for result in results]))
 
 
 def compare(
@@ -59,20 +66,23 @@ def compare(
     streams
         Gradients are computed at arrival.
     workload
-        All but the seed.
+        All but the seed; with faults, every run is beside the same one without them.
     """
     base = workload or LeasingWorkload()
     seeded = [replace(base, seed=seed) for seed in seeds]
     if load is not None:
         seeded = [tasks_for_load(load, one) for one in seeded]
-    return tuple(
-        Comparison(
-            hold=hold,
-            workloads=tuple(seeded),
-            results=tuple(simulate_leasing(one, hold, settings=settings, streams=streams) for one in seeded),
-        )
-        for hold in holds
-    )
+
+    def played(hold: str, *, spared: bool) -> tuple[LeasingResult, ...]:
+        those = [replace(one, faults=()) for one in seeded] if spared else seeded
+        return tuple(simulate_leasing(one, hold, settings=settings, streams=streams) for one in those)
+
+    found = []
+    for hold in holds:
+        results = played(hold, spared=False)
+        spared = played(hold, spared=True) if base.faults else results
+        found.append(Comparison(hold=hold, workloads=tuple(seeded), results=results, spared=spared))
+    return tuple(found)
 
 
 # ------------------------------------------------------------------ the command
@@ -83,7 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
     ----------
     arguments
         ``hold``, ``load`` or ``tasks`` (None), ``gpus``, ``workers``, ``cv``, ``compute``, ``collect``, ``switch``,
-        ``unequal``, ``queue``, ``no_stream``, ``rounds``, ``seeds``, ``json``.
+        ``unequal``, ``queue``, ``no_stream``, ``faults``, ``rounds``, ``seeds``, ``json``.
 
     Returns
     -------
@@ -107,6 +117,7 @@ def main(arguments: argparse.Namespace) -> int:
         switch_s=arguments.switch,
         unequal_frac=arguments.unequal,
         n_rounds=arguments.rounds,
+        faults=fault_rates(arguments.faults),
     )
     load = arguments.load if arguments.load is not None else None if arguments.tasks else _LOAD
     if load is not None and not 0.0 < load <= 10.0:
@@ -159,7 +170,35 @@ def _table(compared: Sequence[Comparison]) -> str:
     lines += [
         f"{each.hold:7}" + "".join(f"{each.mean(figure):13.3f}" for figure in _COLUMNS.values()) for each in compared
     ]
+    if one.workloads[0].faults:
+        lines += _with_faults(compared)
     return "\n".join(lines) + "\n"
+
+
+#: Column -> figure that faults change, without them and with them.
+_CHANGED = {"util": "utilisation_frac", "inflation": "inflation", "rounds/s": "rounds_hz"}
+#: Column -> figure that only faults make.
+_COUNTED = {
+    "faults": "n_faults",
+    "expired": "n_expired",
+    "restarts": "n_restarts",
+    "redone": "redone_frac",
+    "failed": "n_failed",
+}
+
+
+def _with_faults(compared: Sequence[Comparison]) -> list[str]:
+    """Return what the faults did, beside the same workloads without them."""
+    rates = ", ".join(f"{kind} {rate:g}" for kind, rate in compared[0].workloads[0].faults)
+    lines = [
+        f"with faults, per hour: {rates} (means per run; expired: leases; redone: share of rounds)",
+        "hold   " + "".join(f"{name:>16}" for name in _CHANGED) + "".join(f"{name:>10}" for name in _COUNTED),
+    ]
+    for each in compared:
+        pairs = [f"{_mean(each.spared, figure):.3f} -> {each.mean(figure):.3f}" for figure in _CHANGED.values()]
+        counts = [f"{each.mean(figure):.2f}" for figure in _COUNTED.values()]
+        lines.append(f"{each.hold:7}" + "".join(f"{one:>16}" for one in pairs) + "".join(f"{n:>10}" for n in counts))
+    return lines
 
 
 def _report(compared: Sequence[Comparison]) -> dict[str, Any]:
@@ -182,13 +221,19 @@ def _rows(each: Comparison) -> list[dict[str, Any]]:
         ("rounds-v-exclusive", "rounds_hz", "exclusive", each.mean("exclusive_hz")),
         ("rounds-v-colocated", "rounds_hz", "co-located", each.mean("colocated_hz")),
     ]
+    if each.workloads[0].faults:
+        shown += [
+            (f"{name}-v-spared", figure, "without faults", _mean(each.spared, figure))
+            for name, figure in (("utilisation", "utilisation_frac"), ("inflation", "inflation"))
+        ]
+        shown += [(name, figure, "none", 0.0) for name, figure in _COUNTED.items()]
     return [
         {
             "id": f"{each.hold}-{name}",
             "what": f"hold {each.hold}: {figure}",
             "baseline": f"{against} {base:.6f}",
             "value": each.mean(figure),
-            "ratio": each.mean(figure) / base,
+            "ratio": each.mean(figure) / base if base else None,
             "spread": [getattr(one, figure) for one in each.results],
             "bar": None,
             "holds": None,

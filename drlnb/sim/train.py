@@ -101,11 +101,11 @@ def simulate_train(
     seed
         Seed of all durations, at least 0.
     n_nodes
-        Nodes over which the slots are dealt, at least 1; the masters live on the first, which no fault takes.
+        Nodes over which the slots are dealt, at least 1; the masters live on the first, which no fault takes whole.
     costs
         Durations; None for the defaults.
     faults
-        Deaths in the run with all tasks (never in those alone).
+        Faults in the run with all tasks (never in those alone), in the order of their times.
     validate
         Check every machine's invariants after each event.
 
@@ -141,7 +141,9 @@ def _result(pool: Pool, tasks: Sequence[Any], *, n_slots: int, shape: Mapping[st
         inflations.append(_round_s(task) / _round_s(alone))
     load = _load(pool.host.stream)
     return Result(
-        streams={host.stream.header.stream: host.stream for host in (pool.host, *[task.host for task in tasks])},
+        streams={
+            one.header.stream: one for one in (pool.host.stream, *[one for task in tasks for one in task.streams])
+        },
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
         utilisation_frac=load.computed_s / (n_slots * load.span_s),
         held_frac=load.held_s / (n_slots * load.span_s),
@@ -170,7 +172,7 @@ def _load(stream: Stream) -> _Load:
 
 def _round_s(task: Task) -> float:
     """Mean time of a round in seconds; nan for a task that finished none."""
-    times = [record.metrics["round/time_s"] for record in task.host.stream.of(MetricsRecorded)]
+    times = [record.metrics["round/time_s"] for one in task.streams for record in one.of(MetricsRecorded)]
     return sum(times) / len(times) if times else float("nan")
 
 

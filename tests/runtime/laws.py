@@ -10,12 +10,16 @@ from drlnb.records.base import Event
 from drlnb.records.journal import Journal, Stream
 from drlnb.records.replay import ParametersCarried
 
-__all__ = ["check_laws"]
+__all__ = ["check_journal", "check_laws"]
 
 
 def check_laws(out: Path) -> Journal:
     """Assert every law on a run directory's journal and return it."""
-    journal = Journal.read(out)
+    return check_journal(Journal.read(out))
+
+
+def check_journal(journal: Journal) -> Journal:
+    """Assert every law on a journal and return it."""
     for name, stream in journal.streams.items():
         result = replay(stream)
         assert result.difference is None, result.difference

@@ -138,7 +138,8 @@ def test_the_prototypes_table_comes_out(cv, load, hold, of_bound, inflation):
 def arguments(**changes):
     given = {
         "hold": "all", "load": None, "tasks": 2, "gpus": 1, "workers": 2, "cv": 0.2, "compute": 0.5, "collect": 2.0,
-        "switch": 0.0, "unequal": 0.5, "queue": "drr", "no_stream": False, "rounds": 8, "seeds": [0, 1], "json": True,
+        "switch": 0.0, "unequal": 0.5, "queue": "drr", "no_stream": False, "faults": "", "rounds": 8,
+        "seeds": [0, 1], "json": True,
     }  # fmt: skip
     return argparse.Namespace(**(given | changes))
 
@@ -165,12 +166,38 @@ def test_the_command_prints_a_table_and_json(capsys):
     assert row["spread"] == [one.utilisation_frac for one in run.results]
 
 
+def test_the_command_prints_what_faults_do(capsys):
+    """Without them and with them: utilisation, inflation, rounds per second; and how many leases expired."""
+    assert main(arguments(hold="yield", tasks=3, rounds=60, seeds=[0], faults="holder=60,frozen=90")) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines[-3].startswith("with faults, per hour: holder 60, frozen 90 (means per run; expired: leases;")
+    assert lines[-2].split()[-5:] == ["faults", "expired", "restarts", "redone", "failed"]
+    found = json.loads(last)["rows"]
+    rows = {row["id"]: row["value"] for row in found}
+    spared = {row["id"]: row["baseline"] for row in found if row["id"].endswith("-v-spared")}
+    words = lines[-1].split()
+    assert words[0] == "yield"
+    assert [words[2], words[3]] == ["->", f"{rows['yield-utilisation']:.3f}"]
+    assert f"{float(spared['yield-utilisation-v-spared'].removeprefix('without faults ')):.3f}" == words[1]
+    assert words[10:] == [f"{rows[f'yield-{name}']:.2f}" for name in lines[-2].split()[-5:]]
+    assert rows["yield-faults"] > 3
+    assert rows["yield-expired"] > 0 < rows["yield-restarts"]
+    assert float(words[4]) < float(words[6]) == round(rows["yield-inflation-v-spared"], 3)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--load", "0"], "--load must be in (0, 10], got 0.0"),
         (["--hold", "best"], "--hold must name some of round, yield, last, or be all; got 'best'"),
         (["--queue", "lifo"], "queue must be one of fifo, drr, got 'lifo'"),
+        (["--faults", "holder"], "--faults must be KIND=RATE_PER_HOUR by commas, each kind once, got 'holder'"),
+        (
+            ["--faults", "holder=1,holder=2"],
+            "--faults must be KIND=RATE_PER_HOUR by commas, each kind once, got 'holder=2'",
+        ),
+        (["--faults", "node=1"], "faults must name some of collector, executor, holder, frozen, slot, got 'node'"),
+        (["--faults", "slot=-1"], "faults of slot must be in 0..3600 per hour, got -1.0"),
         (["--gpus", "2000"], "n_slots must be in 1..1000, got 2000"),
         (["--holds", "round"], "unknown option --holds; did you mean --hold? (see: drlnb simulate leasing --help)"),
     ],

@@ -16,6 +16,7 @@ from drlnb.records.warmup import CollectorLost
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault, seeded_faults
 from drlnb.sim.train import main, simulate_train, write_journal
+from tests.runtime.laws import check_journal
 
 
 def text_of(result):
@@ -125,11 +126,12 @@ def test_a_journal_on_disk_replays_exactly(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_tasks_end_whatever_dies(seed):
-    """Collectors, executors and nodes die; the rounds go on, and every stream still replays."""
+    """Whatever can die or stand still does; the rounds go on, and every stream obeys the laws and replays."""
     faults = seeded_faults(20, until_s=60.0, seed=seed)
-    result = simulate_train(3, 2, 8, 2, ("round", "last")[seed % 2], seed, n_nodes=2, faults=faults, validate=True)
+    hold = ("round", "last", "yield")[seed % 3]
+    result = simulate_train(3, 2, 8, 2, hold, seed, n_nodes=2, faults=faults, validate=True)
     assert set(result.ends.values()) == {"done"}
-    assert all(replay(stream).difference is None for stream in result.streams.values())
+    check_journal(Journal(streams=result.streams))
 
 
 @pytest.mark.slow
@@ -137,9 +139,10 @@ def test_all_tasks_end_whatever_dies(seed):
 def test_all_tasks_end_in_many_runs(seed):
     """The same with more of everything; a task that is killed three times in one round may fail."""
     faults = seeded_faults(80, until_s=200.0, seed=seed)
-    result = simulate_train(5, 3, 30, 3, ("round", "last")[seed % 2], seed, n_nodes=3, faults=faults, validate=True)
+    hold = ("round", "last", "yield")[seed % 3]
+    result = simulate_train(5, 3, 30, 3, hold, seed, n_nodes=3, faults=faults, validate=True)
     assert set(result.ends.values()) <= {"done", "failed"}
-    assert all(replay(stream).difference is None for stream in result.streams.values())
+    check_journal(Journal(streams=result.streams))
 
 
 def test_each_kind_of_death_is_seen():
@@ -165,7 +168,8 @@ def test_seeded_faults_are_sorted_and_seeded():
     assert faults == seeded_faults(50, until_s=10.0, seed=1)
     assert [fault.t for fault in faults] == sorted(fault.t for fault in faults)
     assert all(0 <= fault.t < 10 for fault in faults)
-    assert {fault.kind for fault in faults} == {"collector", "executor", "node"}
+    assert {fault.kind for fault in faults} == {"collector", "executor", "node", "holder", "frozen", "slot"}
+    assert {fault.kind for fault in seeded_faults(9, until_s=1.0, seed=1, kinds=("node",))} == {"node"}
 
 
 # ---------------------------------------------------------------------- the command
