@@ -160,9 +160,13 @@ def leases_line(leases: Mapping[str, Any]) -> str:
     def percent(key: str) -> str:
         return "-" if leases[key] is None else f"{leases[key]:.0%}"
 
-    inflation = "-" if leases["inflation"] is None else f"{leases['inflation']:.2f}"
+    def times(key: str) -> str:
+        return "-" if leases[key] is None else f"{leases[key]:.2f}"
+
     return (
         f"slots: {leases['grants']} leases (hold planner {leases['hold_planner'] or '-'}), "
-        f"computing {percent('utilisation')} of the time (bound {percent('bound')}), held {percent('held')}, "
-        f"rounds {inflation} x as long as without waiting for a slot"
+        f"computing {percent('utilisation')} of the time (expected {percent('expected_utilisation')}, bound "
+        f"{percent('bound')}), held {percent('held')}, "
+        f"rounds {times('inflation')} x as long as without waiting for a slot (expected "
+        f"{times('expected_inflation')} x)"
     )

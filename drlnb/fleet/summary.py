@@ -36,6 +36,10 @@ class _Leases:
     held_s: float = 0.0
     slot_s: float = 0.0
     n_slots: int = 0
+    #: Seconds for which an estimate of theory held, and its utilisation and inflation times these seconds.
+    estimated_s: float = 0.0
+    expected_utilisation_s: float = 0.0
+    expected_inflation_s: float = 0.0
 
 
 def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> dict[str, Any]:
@@ -44,7 +48,9 @@ def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> dict[str
     ``utilisation`` = seconds computing / (slots x seconds from the first grant to the last release); ``held`` the same
     with seconds held.  With `g` = seconds computing and `d` = g / (round - lease wait), both summed over a task's
     rounds, ``bound`` = min(1, sum of d / slots) and ``inflation`` = mean over tasks of round / (round - lease wait):
-    estimates from within one run (`d` measured alone is the stricter one).  What cannot be said is None.
+    estimates from within one run (`d` measured alone is the stricter one).  ``expected_utilisation`` and
+    ``expected_inflation`` are what queueing theory expected of the pool's load, each estimate weighed by the time for
+    which it held between the first grant and the last release.  What cannot be said is None.
 
     Parameters
     ----------
@@ -72,6 +78,8 @@ def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> dict[str
             if measured and n_slots
             else None,
             "inflation": sum(m.round_s / m.alone_s for m in measured) / len(measured) if measured else None,
+            "expected_utilisation": _share(leases.expected_utilisation_s, leases.estimated_s),
+            "expected_inflation": _share(leases.expected_inflation_s, leases.estimated_s),
             "hold_planner": holds[-1].planner if holds else None,
         },
     }
@@ -139,8 +147,11 @@ def _add_pool(run: str, tasks: set[str], stream: Stream, total: _Leases) -> None
     slots |= {event.slot for event in stream.of(leasing.SlotAdded)}
     first_t: float | None = None
     last_t = 0.0
+    estimates: list[tuple[float, leasing.LoadEstimated]] = []
     for event, answer in stream.answers():
         for record in answer:
+            if isinstance(record, leasing.LoadEstimated):
+                estimates.append((event.t, record))
             if not isinstance(record, leasing.LeaseGranted | leasing.LeaseReleased | leasing.LeaseExpired):
                 continue
             owner, _, task = record.task.rpartition("/")
@@ -156,3 +167,16 @@ def _add_pool(run: str, tasks: set[str], stream: Stream, total: _Leases) -> None
     if first_t is not None:
         total.n_slots = max(total.n_slots, len(slots))
         total.slot_s += len(slots) * max(0.0, last_t - first_t)
+        _add_estimates(estimates, first_t, last_t, total)
+
+
+def _add_estimates(
+    estimates: Sequence[tuple[float, leasing.LoadEstimated]], first_t: float, last_t: float, total: _Leases
+) -> None:
+    """Add what theory expected between two seconds, each estimate until the next one."""
+    ends = [*(t for t, _ in estimates[1:]), last_t]
+    for (t, one), end_t in zip(estimates, ends, strict=False):
+        held_s = max(0.0, min(end_t, last_t) - max(t, first_t))
+        total.estimated_s += held_s
+        total.expected_utilisation_s += held_s * one.expected_utilisation_frac
+        total.expected_inflation_s += held_s * one.expected_inflation

@@ -107,8 +107,14 @@ def test_the_table_shows_dashes_for_what_is_not_known():
 
 def test_the_leases_line_shows_shares():
     """Percentages for shares, a factor for inflation."""
-    leases = {"grants": 3, "utilisation": 0.5, "held": 0.75, "bound": 1.0, "inflation": 1.25, "hold_planner": "last"}
+    leases = {
+        "grants": 3, "utilisation": 0.5, "held": 0.75, "bound": 1.0, "inflation": 1.25, "expected_utilisation": 0.6,
+        "expected_inflation": 1.5, "hold_planner": "last",
+    }  # fmt: skip
     assert leases_line(leases) == (
-        "slots: 3 leases (hold planner last), computing 50% of the time (bound 100%), held 75%, "
-        "rounds 1.25 x as long as without waiting for a slot"
+        "slots: 3 leases (hold planner last), computing 50% of the time (expected 60%, bound 100%), held 75%, "
+        "rounds 1.25 x as long as without waiting for a slot (expected 1.50 x)"
     )
+    unknown = leases | {"expected_utilisation": None, "expected_inflation": None}
+    assert "(expected -, bound 100%)" in leases_line(unknown)
+    assert leases_line(unknown).endswith("(expected - x)")

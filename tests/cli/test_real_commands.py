@@ -109,7 +109,10 @@ def test_train_prints_json_and_its_run_replays(command, tmp_path):
     assert all(set(task) == keys for task in summary["tasks"])
     assert [task["timesteps"] for task in summary["tasks"]] == [8192, 8192]
     leases = summary["leases"]
-    assert set(leases) == {"grants", "utilisation", "held", "bound", "inflation", "hold_planner"}
+    assert set(leases) == {
+        "grants", "utilisation", "held", "bound", "inflation", "expected_utilisation", "expected_inflation",
+        "hold_planner",
+    }  # fmt: skip
     assert leases["grants"] == 32 + 1 + 2 + 1
     assert 0 < leases["utilisation"] <= leases["held"] <= 1
     code, out, _ = command("replay", "r").end()

@@ -49,6 +49,7 @@ class FakeTraining:
             raise JournalError("no journal")
         row = {"name": "a", "timesteps": 1, "ep_rew_mean": 1.0, "eval_mean_reward": None, "seconds": 1.0}
         leases = {"grants": 0, "utilisation": None, "held": None, "bound": None, "inflation": None}
+        leases |= {"expected_utilisation": None, "expected_inflation": None}
         tasks = [row | {"steps_per_s": 1.0, "restarts": 0}]
         return {"run": "r1", "tasks": tasks, "leases": leases | {"hold_planner": None}}
 

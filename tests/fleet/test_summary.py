@@ -71,7 +71,8 @@ def test_an_empty_run_says_nothing_that_it_does_not_know():
         }
     ]  # fmt: skip
     assert found["leases"] == {
-        "grants": 0, "utilisation": None, "held": None, "bound": None, "inflation": None, "hold_planner": None,
+        "grants": 0, "utilisation": None, "held": None, "bound": None, "inflation": None,
+        "expected_utilisation": None, "expected_inflation": None, "hold_planner": None,
     }  # fmt: skip
 
 
@@ -156,3 +157,30 @@ def test_the_hold_planner_is_the_last_that_spoke():
     """A person may have changed it on the way."""
     said = [leasing.HoldPlanned(round=i, action="wait", planner=p, reason="") for i, p in enumerate(("round", "last"))]
     assert summary(stream("task-a-a1", "round", opened(1), *said))["leases"]["hold_planner"] == "last"
+
+
+def estimated(utilisation, inflation):
+    return leasing.LoadEstimated(
+        n_tasks=2, n_slots=1, d_mean=0.4, bound_frac=0.8, expected_utilisation_frac=utilisation,
+        expected_inflation=inflation,
+    )  # fmt: skip
+
+
+def test_what_theory_expected_is_weighed_by_the_time_for_which_it_held():
+    """Leases from 2 to 10 s: .6 and 2x for 2 s of them, then .2 and 1.2x for 6 s: .3 and 1.4x; after 10 s, nothing."""
+    leases = summary(
+        stream(
+            "broker-e1", "pool",
+            added("s0"), estimated(0.6, 2.0),
+            requested(2.0, "r1/a"), granted("r1/a"), requested(4.0, "r1/b"), estimated(0.2, 1.2),
+            returned(10.0), released("r1/a", 8.0, 3.0), requested(12.0, "r1/b"), estimated(0.9, 9.0),
+            returned(99.0),
+        )
+    )["leases"]  # fmt: skip
+    assert (leases["expected_utilisation"], leases["expected_inflation"]) == (pytest.approx(0.3), pytest.approx(1.4))
+
+
+def test_without_a_lease_nothing_is_expected():
+    """An estimate before the run's first grant holds for no time of it."""
+    leases = summary(stream("broker-e1", "pool", added("s0"), estimated(0.6, 2.0), returned(9.0)))["leases"]
+    assert (leases["expected_utilisation"], leases["expected_inflation"]) == (None, None)
