@@ -13,10 +13,12 @@ from typing import NoReturn
 from drlnb.bench.report import Report, Row, busy_notice, load, row_lines
 from drlnb.records.errors import ConfigError
 
-__all__ = ["BenchParser", "Groups", "chosen", "go_through", "measure", "say", "summary"]
+__all__ = ["BenchParser", "Groups", "Part", "chosen", "go_through", "live_part", "measure", "say", "summary"]
 
 #: Row group -> (module, function); the function is called with the bench's effort and returns rows.
 Groups = Mapping[str, tuple[str, str]]
+#: Groups, the names of those to measure, and what their functions are called with.
+Part = tuple[Groups, Sequence[str], object]
 
 
 class BenchParser(argparse.ArgumentParser):
@@ -67,6 +69,21 @@ class BenchParser(argparse.ArgumentParser):
         self.add_argument(f"--{name}", metavar="N", type=kind, default=default, help=said)
         self._limits[name] = (least, most)
 
+    def live(self, name: str, *, least_rounds: int) -> None:
+        """Add the options that bring the rows of real processes into the same report.
+
+        Parameters
+        ----------
+        name
+            Of the bench that has those rows alone.
+        least_rounds
+            Fewest rounds that they make sense with.
+        """
+        self.add_argument("--live", action="store_true", help=f"add the rows of {name}: real processes, some minutes")
+        own = f"the same of the live rows (default: that of {name})"
+        self.number("live-rounds", None, least=least_rounds, help=f"with --live, rounds: {own}")
+        self.number("live-repeats", None, least=1, help=f"with --live, repeats: {own}")
+
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Return the options.
 
@@ -77,7 +94,7 @@ class BenchParser(argparse.ArgumentParser):
         """
         args = self.parse_args(list(argv))
         for name, (least, most) in self._limits.items():
-            value = getattr(args, name)
+            value = getattr(args, name.replace("-", "_"))
             if value is not None and not least <= value <= most:
                 limits = f">= {least:g}" if most == math.inf else f"in {least:g}..{most:g}"
                 raise ConfigError(f"--{name} must be {limits}, got {value:g}")
@@ -94,14 +111,24 @@ class BenchParser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog.removeprefix('drlnb ')}: {message}")
 
 
-def chosen(text: str | None, groups: Groups) -> list[str]:
+def chosen(text: str | None, groups: Groups, live: Groups | None = None) -> list[str]:
     """Return the groups that were asked for, in the order in which they are measured.
+
+    Parameters
+    ----------
+    text
+        What ``--rows`` said, or None: all.
+    groups
+        That may be named.
+    live
+        More of them, which may have names in common with `groups`: such a name means both.
 
     Raises
     ------
     ConfigError
         If a name is unknown, or there is none.
     """
+    groups = {**groups, **(live or {})}
     if text is None:
         return list(groups)
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -118,7 +145,39 @@ def chosen(text: str | None, groups: Groups) -> list[str]:
     return [name for name in groups if name in names]
 
 
-def go_through(report: Report, groups: Groups, names: Sequence[str], effort: object, path: Path | None) -> None:
+def live_part(args: argparse.Namespace, module: str) -> Part | None:
+    """Return the live rows that the options of :meth:`BenchParser.live` ask for; None without ``--live``.
+
+    Parameters
+    ----------
+    args
+        What was parsed; ``--rows`` is not looked at.
+    module
+        That of the live bench, with ``GROUPS`` and ``Effort``; imported only if it is wanted, since it starts clusters.
+
+    Raises
+    ------
+    ConfigError
+        If numbers of the live rows were given without ``--live``.
+    """
+    given = {"rounds": args.live_rounds, "repeats": args.live_repeats}
+    numbers = {name: value for name, value in given.items() if value is not None}
+    if not args.live:
+        if numbers:
+            raise ConfigError([f"--live-{name} needs --live" for name in numbers])
+        return None
+    live = importlib.import_module(module)
+    return live.GROUPS, list(live.GROUPS), live.Effort(**numbers)
+
+
+def go_through(
+    report: Report,
+    groups: Groups,
+    names: Sequence[str],
+    effort: object,
+    path: Path | None,
+    live: Part | None = None,
+) -> None:
     """Measure groups, print their rows, and write the report after each.
 
     Parameters
@@ -133,13 +192,16 @@ def go_through(report: Report, groups: Groups, names: Sequence[str], effort: obj
         What their functions are called with.
     path
         JSON file, or None.
+    live
+        More groups, measured after these; None: no others.
     """
     if path is not None:
         report.write(path)
     say(report.header())
-    for name in names:
+    parts = [(groups, names, effort)] + ([live] if live else [])
+    for where, name, what in [(of[name], name, what) for of, wanted, what in parts for name in wanted]:
         began = time.monotonic()
-        rows = measure(groups[name], name, effort)
+        rows = measure(where, name, what)
         report.rows += rows
         for line in [line for row in rows for line in row_lines(row)]:
             say(line)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drlnb.bench.groups import BenchParser, chosen, go_through
+from drlnb.bench.groups import BenchParser, chosen, go_through, live_part
 from drlnb.bench.report import Report
 
 __all__ = ["GROUPS", "Effort", "main"]
@@ -57,8 +57,10 @@ def main(argv: Sequence[str]) -> int:
     parser = BenchParser("leasing", "Share slots by each hold planner, in simulation; time the lease table.", GROUPS)
     parser.number("rounds", 60, least=20, help="rounds per simulated run")
     parser.number("repeats", 5, least=1, most=5, help="seeds per row, at most 5")
+    parser.live("leasing-live", least_rounds=8)
     args = parser.parse(argv)
-    names = chosen(args.rows, GROUPS)
+    live = live_part(args, "drlnb.bench.leasing_live")
+    names = chosen(args.rows, GROUPS, live[0] if live else None)
     report = Report(bench="leasing")
     whole = Effort()
     effort = Effort(
@@ -67,5 +69,6 @@ def main(argv: Sequence[str]) -> int:
         seeds=whole.seeds[: args.repeats],
         held_out=whole.held_out[: args.repeats],
     )
-    go_through(report, GROUPS, names, effort, args.json)
+    more = live and (live[0], [name for name in live[1] if name in names], live[2])
+    go_through(report, GROUPS, [name for name in GROUPS if name in names], effort, args.json, more)
     return report.exit_code(strict=args.strict)

@@ -12,9 +12,11 @@ from drlnb.bench.leasing import Effort
 from drlnb.bench.report import Bar, Row
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.leasing import LeaseReleased
+from drlnb.sim.costs import Workload
 from drlnb.sim.leasing import LeasingResult, LeasingWorkload, for_duty, simulate_leasing, tasks_for_load
 from drlnb.sim.leasing_report import Comparison, compare
 from drlnb.sim.runs import run_tasks
+from drlnb.sim.sharing import colocated_makespan_s
 
 __all__ = ["fairness", "held_out", "in_turn", "makespan", "table", "throughput", "utilisation"]
 
@@ -182,7 +184,10 @@ def _longest_wait_s(run: LeasingResult, workload: LeasingWorkload) -> float:
 
 # -------------------------------------------------------------------- makespan
 def makespan(effort: Effort) -> tuple[Row, ...]:
-    """Compare the time until all tasks have ended with that of one task per slot to its end, and of a slot for each."""
+    """Compare the time until all tasks have ended with those of one task per slot to its end, and of all at once.
+
+    Beside both ways to do without leases stands what no way can beat: a slot for each task.
+    """
     rows: list[Row] = []
     for load in (1.0, 1.5):
         workload = LeasingWorkload(switch_s=_SWITCH_S, n_rounds=effort.rounds)
@@ -195,6 +200,7 @@ def _makespans(name: str, load: float, workload: LeasingWorkload, seeds: Sequenc
     leased = tuple(max(_ends(work, range(work.n_tasks), "yield").values()) for work in works)
     lone = [[_ends(replace(work, n_slots=1), [i], "round")[i] for i in range(work.n_tasks)] for work in works]
     turns = tuple(in_turn(each, workload.n_slots) for each in lone)
+    crowd = tuple(_crowd_s(work) for work in works)
     own = tuple(max(each) for each in lone)
     counts = sorted({work.n_tasks for work in works})
     tasks = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -211,9 +217,16 @@ def _makespans(name: str, load: float, workload: LeasingWorkload, seeds: Sequenc
         )
         for kind, base, against in (
             ("turns", turns, "one task per slot to its end, the next one as soon as a slot is free"),
+            ("colocated", crowd, "all at once on the devices, no lease, their time shared evenly"),
             ("own", own, "as many slots as tasks, one each"),
         )
     ]
+
+
+def _crowd_s(work: LeasingWorkload) -> float:
+    """Return when the last task ends, in seconds, if all are ordinary processes on the devices at once."""
+    tasks = [Workload(work.costs(i), seed=work.seed, task=i, n_collectors=work.n_workers) for i in range(work.n_tasks)]
+    return colocated_makespan_s(tasks, n_devices=work.n_slots, n_rounds=work.n_rounds)
 
 
 def _ends(workload: LeasingWorkload, indices: Sequence[int], hold: str) -> dict[int, float]:

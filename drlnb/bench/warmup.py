@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drlnb.bench.groups import BenchParser, chosen, go_through
+from drlnb.bench.groups import BenchParser, chosen, go_through, live_part
 from drlnb.bench.report import Report
 
 __all__ = ["GROUPS", "Effort", "main"]
@@ -52,10 +52,13 @@ def main(argv: Sequence[str]) -> int:
     parser = BenchParser("warmup", "Start collectors by each planner, in simulation, on the same rounds.", GROUPS)
     parser.number("rounds", 400, least=20, help="rounds per simulated run")
     parser.number("repeats", 5, least=1, most=5, help="seeds per row, at most 5")
+    parser.live("warmup-live", least_rounds=2)
     args = parser.parse(argv)
-    names = chosen(args.rows, GROUPS)
+    live = live_part(args, "drlnb.bench.warmup_live")
+    names = chosen(args.rows, GROUPS, live[0] if live else None)
     report = Report(bench="warmup")
     whole = Effort()
     effort = Effort(rounds=args.rounds, seeds=whole.seeds[: args.repeats], held_out=whole.held_out[: args.repeats])
-    go_through(report, GROUPS, names, effort, args.json)
+    more = live and (live[0], [name for name in live[1] if name in names], live[2])
+    go_through(report, GROUPS, [name for name in GROUPS if name in names], effort, args.json, more)
     return report.exit_code(strict=args.strict)

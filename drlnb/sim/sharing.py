@@ -5,12 +5,13 @@ together (no context costs anything, and memory never ends: kinder than a real d
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from drlnb.sim.costs import Workload
 
-__all__ = ["colocated_rounds_hz"]
+__all__ = ["colocated_makespan_s", "colocated_rounds_hz"]
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class _Process:
     """One task: it computes its batches in the order of their arrival, then its new parameters."""
 
     durations: Workload
+    #: Rounds after which it ends; infinite: never.
+    n_rounds: float = math.inf
     round: int = 1
     #: Arrivals still to come, soonest last: (time, batch).
     coming: list[tuple[float, int]] = field(default_factory=list)
@@ -50,6 +53,8 @@ class _Process:
             self.waiting.append(now.finish_s)
         elif self.n_left < 0:
             self.ends.append(t)
+            if len(self.ends) >= self.n_rounds:
+                return
             self.round += 1
             self.begin(t + now.publish_s)
         self.arrive(t)
@@ -78,19 +83,51 @@ def colocated_rounds_hz(
         mine = [_Process(task) for task in tasks[device::n_devices]]
         if not mine:
             continue
-        _share(mine, n_rounds=n_rounds, kappa=kappa)
+        _share(mine, partial(_has_window, mine, n_rounds), kappa=kappa)
         stop = min(process.ends[-1] for process in mine)
         start = warm_up * stop
         total += sum(start < t <= stop for process in mine for t in process.ends) / (stop - start)
     return total
 
 
-def _share(mine: Sequence[_Process], *, n_rounds: int, kappa: float) -> None:
-    """Run the processes of one device until one has done its rounds."""
+def colocated_makespan_s(tasks: Sequence[Workload], *, n_devices: int, n_rounds: int, kappa: float = 1.0) -> float:
+    """Return when the last of some tasks has computed its last round, in seconds; all begin together.
+
+    Parameters
+    ----------
+    tasks
+        Durations of each task, at least one.
+    n_devices
+        Devices, at least 1; task i computes on device i modulo their number.
+    n_rounds
+        Rounds of each task, at least 1.
+    kappa
+        As of :func:`colocated_rounds_hz`.
+    """
+    last_s = 0.0
+    for device in range(min(n_devices, len(tasks))):
+        mine = [_Process(task, n_rounds) for task in tasks[device::n_devices]]
+        _share(mine, partial(_have_ended, mine, n_rounds), kappa=kappa)
+        last_s = max(last_s, *(process.ends[-1] for process in mine))
+    return last_s
+
+
+def _has_window(mine: Sequence[_Process], n_rounds: int) -> bool:
+    """Whether one process has done its rounds, and every other one at least one."""
+    return any(len(process.ends) >= n_rounds for process in mine) and all(process.ends for process in mine)
+
+
+def _have_ended(mine: Sequence[_Process], n_rounds: int) -> bool:
+    """Whether every process has done its rounds."""
+    return all(len(process.ends) == n_rounds for process in mine)
+
+
+def _share(mine: Sequence[_Process], ended: Callable[[], bool], *, kappa: float) -> None:
+    """Run the processes of one device until it is enough."""
     t = 0.0
     for process in mine:
         process.begin(0.0)
-    while all(len(process.ends) < n_rounds for process in mine) or not all(process.ends for process in mine):
+    while not ended():
         busy = [process for process in mine if process.left_s]
         rate = min(1.0, kappa / len(busy)) if busy else 1.0
         next_t = min((process.coming[-1][0] for process in mine if process.coming), default=math.inf)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from drlnb.bench import leasing, leasing_events, leasing_rows
+from drlnb.bench import leasing, leasing_events, leasing_live, leasing_rows
 from drlnb.bench.leasing import GROUPS, Effort, main
 from drlnb.records.errors import ConfigError
 from drlnb.sim.leasing import LeasingWorkload, alone
@@ -34,12 +34,13 @@ def test_tasks_in_turn_by_hand():
 def test_a_makespan_lies_between_a_slot_for_each_and_one_after_the_other():
     """Shared slots end no sooner than a slot for each task, and much sooner than tasks in turn."""
     few = LeasingWorkload(n_slots=1, n_workers=2, n_rounds=8)
-    turns, own = leasing_rows._makespans("x", 1.0, few, (0,))
-    assert (turns.id, own.id) == ("makespan-turns-x", "makespan-own-x")
-    assert turns.samples == own.samples
+    turns, crowd, own = leasing_rows._makespans("x", 1.0, few, (0,))
+    assert (turns.id, crowd.id, own.id) == ("makespan-turns-x", "makespan-colocated-x", "makespan-own-x")
+    assert turns.samples == crowd.samples == own.samples
     assert turns.ratio < 0.5
     assert own.ratio >= 1.0
-    assert turns.bar is own.bar is None
+    assert own.baseline <= crowd.baseline < turns.baseline
+    assert turns.bar is crowd.bar is own.bar is None
 
 
 def test_the_time_of_an_event_is_that_of_the_table():
@@ -85,6 +86,43 @@ def test_the_bench_writes_its_rows(monkeypatch, tmp_path, capsys):
     assert "a row" in capsys.readouterr().out
     assert set(GROUPS) == {"utilisation", "throughput", "fairness", "makespan", "table", "held-out", "events"}
     assert leasing.GROUPS is GROUPS
+
+
+@pytest.fixture
+def live(monkeypatch):
+    """Let the live groups note what they are called with."""
+    asked = []
+
+    def rows(effort):
+        asked.append(effort)
+        return (leasing_rows._row("live", "a live row", (1.0,)),)
+
+    for name in ("tasks_on_one_slot", "grants"):
+        monkeypatch.setattr(leasing_live, name, rows)
+    monkeypatch.setattr(leasing_rows, "throughput", lambda effort: (leasing_rows._row("x", "a row", (1.0,)),))
+    return asked
+
+
+def test_live_adds_the_rows_of_real_processes(live, tmp_path):
+    """A name that both have means both; the live rows have counts of their own."""
+    words = ["--rows", "throughput,grants", "--rounds", "30", "--json", str(tmp_path / "r.json")]
+    assert main([*words, "--live", "--live-rounds", "9"]) == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["bench"] == "leasing"
+    assert [row["id"] for row in report["rows"]] == ["x", "live", "live"]
+    assert live == [leasing_live.Effort(rounds=9)] * 2
+
+
+def test_without_live_nothing_is_started(live, tmp_path):
+    """The same words without it measure the simulated rows alone, and refuse what only the live ones have."""
+    assert main(["--rows", "throughput", "--json", str(tmp_path / "r.json")]) == 0
+    assert live == []
+    with pytest.raises(ConfigError, match="unknown row 'grants'"):
+        main(["--rows", "grants"])
+    with pytest.raises(ConfigError, match="--live-repeats needs --live"):
+        main(["--live-repeats", "2"])
+    with pytest.raises(ConfigError, match="--live-rounds must be >= 8, got 7"):
+        main(["--live", "--live-rounds", "7"])
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from drlnb.bench import warmup, warmup_rows
-from drlnb.bench.warmup import Effort
+from drlnb.bench import warmup, warmup_live, warmup_rows
+from drlnb.bench.warmup import Effort, main
 from drlnb.records.errors import ConfigError
 from drlnb.sim.warmup import WarmupWorkload
 from drlnb.sim.warmup_report import Comparison
@@ -119,3 +119,19 @@ def test_wrong_words_are_refused(words, message):
     """Before anything is measured."""
     with pytest.raises(ConfigError, match=re.escape(message)):
         warmup.main(words)
+
+
+def test_live_adds_the_rows_of_real_processes(monkeypatch, tmp_path):
+    """Simulated and live rows stand in one report; without --live its rows are unknown."""
+    asked = []
+
+    def rows(effort):
+        asked.append(effort)
+        return (warmup_rows.plan_time(Effort(plans=3))[0],)
+
+    monkeypatch.setattr(warmup_live, "ahead", rows)
+    assert main(["--rows", "ahead", "--live", "--live-repeats", "1", "--json", str(tmp_path / "r.json")]) == 0
+    assert asked == [warmup_live.Effort(repeats=1)]
+    assert len(json.loads((tmp_path / "r.json").read_text())["rows"]) == 1
+    with pytest.raises(ConfigError, match="unknown row 'ahead'"):
+        main(["--rows", "ahead"])

@@ -12,7 +12,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.sim.costs import Costs, RoundCosts
 from drlnb.sim.leasing import LeasingWorkload, alone, for_duty, simulate_leasing, tasks_for_load
 from drlnb.sim.leasing_report import compare, main
-from drlnb.sim.sharing import colocated_rounds_hz
+from drlnb.sim.sharing import colocated_makespan_s, colocated_rounds_hz
 
 SMALL = LeasingWorkload(n_tasks=3, n_slots=1, n_workers=2, n_rounds=9, compute_s=0.5)
 
@@ -50,6 +50,17 @@ def test_two_processes_in_step_share_the_device_evenly():
     assert rounds_hz(*pair, n_devices=2) == pytest.approx(2 / 6.75, rel=0.06)
     assert rounds_hz(*pair, kappa=2.0) == pytest.approx(2 / 6.75, rel=0.06)
     assert rounds_hz(pair[0], n_devices=2) == pytest.approx(1 / 6.75, rel=0.06)
+
+
+def test_the_last_process_alone_has_the_device_for_itself():
+    """One: 6.5 s twice, 0.25 s of sending in between; two in step: 9 s twice; on two devices as alone."""
+    one = Fixed((4.0, 4.0), (1.0, 1.0))
+    assert colocated_makespan_s([one], n_devices=1, n_rounds=2) == pytest.approx(13.25)
+    assert colocated_makespan_s([one, one], n_devices=1, n_rounds=2) == pytest.approx(2 * 9.0 + 0.25)
+    assert colocated_makespan_s([one, one], n_devices=2, n_rounds=2) == pytest.approx(13.25)
+    short, long = Fixed((1.0,), (1.0,)), Fixed((8.0,), (1.0,))
+    # The short one: acting until 1, computing until 2.5; the long one has the device from 8 to 9.5 for itself.
+    assert colocated_makespan_s([short, long], n_devices=1, n_rounds=1) == pytest.approx(9.5)
 
 
 # ------------------------------------------------------------------ workloads
