@@ -171,3 +171,14 @@ class LeaseLine:
         start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)
         asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
         return {"start": start, "stop": np.full(len(start), now), "series": asking}
+
+    def pauses(self, task: str, span: tuple[float, float]) -> list[tuple[float, float]]:
+        """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
+        known = self.fold.tasks.get(task)
+        found = []
+        for one in known.attempts.values() if known is not None else ():
+            shift = self.offset(one.stream)
+            for since, until in one.pauses:
+                stop = span[1] if math.isnan(until) else min(span[1], until + shift)
+                found.append((max(span[0], since + shift), stop))
+        return [one for one in found if one[1] > one[0]]

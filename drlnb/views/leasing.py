@@ -11,8 +11,9 @@ from drlnb.records.journal import Journal
 from drlnb.views import decimate, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lease_line import LeaseLine, Leases
-from drlnb.views.leasing_shares import expected, shares, sharing
+from drlnb.views.leasing_shares import shares
 from drlnb.views.leasing_tables import lending, queue, reasons
+from drlnb.views.sharing import expected, sharing
 from drlnb.views.view import Column, View
 
 __all__ = ["Numbers", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]

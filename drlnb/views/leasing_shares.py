@@ -1,7 +1,8 @@
-"""What did sharing save, and what did it cost?  Leases above the ghosts of one slot per task in sequence (seed 000)."""
+"""What did sharing save, and what did it cost?  Leases above the ghosts of doing without them (seed 000).
 
-import math
-from dataclasses import dataclass
+Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
+"""
+
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from numpy.typing import NDArray
 from drlnb.records.journal import Journal
 from drlnb.views import decimate, theme, words
 from drlnb.views.fold import Fold, fold_of
+from drlnb.views.ghosts import Ghosts, ghosts
 from drlnb.views.lease_line import LeaseLine, Leases
+from drlnb.views.sharing import Sharing, expected, n_devices, sharing
 from drlnb.views.view import Column, View
 
-__all__ = ["Expected", "Sharing", "expected", "shares", "sharing"]
+__all__ = ["shares"]
 
 Floats = NDArray[np.float64]
 
@@ -27,151 +30,36 @@ TABLE = (
     Column(
         label="task",
         unit="",
-        definition="task; alone: without the waits for slots",
+        definition="task; alone: without the waits for slots; co-located: as a process beside the others",
         source="bars.series",
         kind="series",
     ),
     Column(label="from", unit="s", definition="since the run's first event", source="bars.start"),
     Column(label="for", unit="s", definition="seconds of the slot", source="bars.held"),
+    Column(
+        label="how known",
+        unit="",
+        definition="recorded, or what a ghost assumes",
+        source="bars.known",
+        kind="name",
+    ),
+)
+
+#: How a bar is known: a lease, a ghost of exclusive allocation, one of co-location.
+_KNOWN = (
+    "recorded",
+    "the recorded rounds less their waits for slots",
+    "modelled, time-sliced: processes that compute on a device at once share it evenly, at full speed together; "
+    "contexts and memory cost nothing",
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What the pool's own estimates say, as means over time; None before the first."""
-
-    d: float | None = None
-    bound: float | None = None
-    utilisation: float | None = None
-    inflation: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """One task's part; seconds."""
-
-    series: int
-    #: Slots at the same time.
-    n_slots: int
-    #: From its first lease to its last return, pauses left out.
-    active: float
-    #: Of these, waited for slots.
-    waited: float
-    #: Slot-seconds lent, and computed.
-    held: float
-    computed: float
-
-    @property
-    def alone(self) -> float:
-        """What the same rounds take without waiting for slots."""
-        return self.active - self.waited
-
-    @property
-    def inflation(self) -> float | None:
-        """Time with the waits / time without."""
-        return self.active / self.alone if self.alone > 0 else None
-
-
-def expected(line: LeaseLine, low: float, high: float) -> Expected:
-    """Return the means over time of what theory expects, each estimate holding until the next one.
-
-    Parameters
-    ----------
-    line
-        A fold's pool.
-    low, high
-        Seconds since the run's first event.
-    """
-    grow = line.fold.pool.loads
-    if not len(grow):
-        return Expected()
-    t = grow["t"] + line.offsets[grow["stream"].astype(np.int64)]
-    order = np.argsort(t, kind="stable")
-    start = np.maximum(t[order], low)
-    stop = np.minimum(np.append(t[order][1:], max(high, low)), high)
-    weight = np.maximum(0.0, stop - start)
-    if weight.sum() <= 0:
-        weight = np.zeros(len(t))
-        weight[-1] = 1.0
-    mean = {
-        name: float(np.average(grow[name][order], weights=weight))
-        for name in ("d", "bound", "utilisation", "inflation")
-    }
-    return Expected(**mean)
-
-
-def sharing(line: LeaseLine, leases: Leases, now: float) -> tuple[Sharing, ...]:
-    """Return every task's part from its first lease on, in the order of tasks; who has had none is left out.
-
-    The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
-    """
-    done, going = line.waits(), line.waiting(now)
-    found = []
-    for series in range(len(line.tasks)):
-        mine = leases.series == series
-        if not mine.any():
-            continue
-        first = float(np.min(leases.start[mine]))
-        asked, until = (
-            np.concatenate([
-                waits[edge][(waits["series"] == series) & (waits["start"] >= first)] for waits in (done, going)
-            ])
-            for edge in ("start", "stop")
-        )
-        last = float(np.max(np.concatenate([until, leases.stop[mine]])))
-        tokens = leases.token[mine]
-        found.append(
-            Sharing(
-                series=series,
-                n_slots=int(np.max(np.unique(tokens, return_counts=True)[1], initial=1)),
-                active=last - first - _paused(line, line.tasks[series], (first, last)),
-                waited=float(np.sum(until - asked)),
-                held=float(np.sum(leases.stop[mine] - leases.start[mine])),
-                computed=float(np.nansum(leases.computed[mine])),
-            )
-        )
-    return tuple(found)
-
-
-def _paused(line: LeaseLine, task: str, span: tuple[float, float]) -> float:
-    """Return for how long a task was paused within a span."""
-    known = line.fold.tasks.get(task)
-    total = 0.0
-    for one in known.attempts.values() if known is not None else ():
-        shift = line.offset(one.stream)
-        for since, until in one.pauses:
-            stop = span[1] if math.isnan(until) else min(span[1], until + shift)
-            total += max(0.0, stop - max(span[0], since + shift))
-    return total
-
-
-def n_devices(line: LeaseLine) -> int:
-    """Return how many devices the slots are on: seats of one device count once."""
-    devices = {}
-    for life in line.fold.pool.lives.values():
-        shared = life.device not in ("", "cpu")
-        devices[life.name] = (life.node, life.device) if shared else (life.name, "")
-    return len(set(devices.values()))
-
-
-def _ghosts(parts: tuple[Sharing, ...], n_slots: int, start: float) -> list[tuple[int, int, float, float]]:
-    """Return (row, series, start, stop) of one task after the other, each on slots of its own to its end."""
-    free = [start] * n_slots
-    found = []
-    for part in parts:
-        rows = sorted(range(n_slots), key=lambda row: (free[row], row))[: max(1, min(part.n_slots, n_slots))]
-        begin = max(free[row] for row in rows)
-        for row in rows:
-            found.append((row, part.series, begin, begin + part.alone))
-            free[row] = begin + part.alone
-    return found
-
-
 def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
-    """Return the leases above their ghosts: the same rounds with a slot per task, one task after the other.
+    """Return the leases above their ghosts: the same rounds without leases, in both ways that there are.
 
-    A task alone takes its time without the waits for slots.  Saved slot-seconds stand beside the price in round time,
-    utilisation beside its bound, and both beside what theory expects.
+    Exclusive: a slot per task, one task after the other; a task takes its time without the waits for slots.
+    Co-located: all tasks at once as ordinary processes, time-sliced; a model, see :mod:`drlnb.views.colocated`.  Saved
+    slot-seconds stand beside the price in round time, utilisation beside its bound, both beside what theory expects.
 
     Parameters
     ----------
@@ -186,37 +74,40 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     parts = tuple(part for part in sharing(line, leases, fold.now_s) if part.held > 0 and part.alone > 0)
     first = float(np.min(leases.start)) if len(leases.start) else 0.0
     last = float(np.max(leases.stop, initial=first))
-    ghosts = _ghosts(parts, max(1, n_devices(line)), first) if parts else []
-    alone_last = max((stop for *_, stop in ghosts), default=first)
-    end = max(last, alone_last)
-    numbers = _numbers(line, leases, parts, (first, last), alone_last)
+    without = ghosts(line, leases, parts, first)
+    end = max(last, *without.last(first))
+    numbers = _numbers(line, leases, parts, (first, last), without)
     styles = theme.styles(line.tasks)
-    alone = [{**style.to_plain(), "name": f"{style.name} alone", "hatch": style.hatch or "/"} for style in styles]
-    rows = sorted({row for row, *_ in ghosts})
+    drawn = [
+        {**style.to_plain(), "name": f"{style.name} {word}", "hatch": style.hatch or hatch}
+        for word, hatch in (("alone", "/"), ("co-located", "-"))
+        for style in styles
+    ]
+    lanes = [{"label": name, "kind": "slot"} for name in line.slots]
+    lanes += [{"label": f"exclusive {row + 1}", "kind": "ghost"} for row in range(without.n_exclusive)]
+    lanes += [{"label": f"co-located {styles[series].letter}", "kind": "ghost"} for _, series, *_ in without.colocated]
     return View(
         name="leasing.shares",
         module="timeline",
         origin=fold.origin,
         sentence=_sentence(numbers),
         notes=_notes(line, parts),
-        columns={"bars": _bars(line, leases, ghosts, end - first)},
+        columns={"bars": _bars(line, leases, without, end - first)},
         table=TABLE,
+        names=_KNOWN,
         numbers=numbers,
         facts={
             "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
             "span": [first, max(end, first)],
             "thin": False,
-            "lanes": [{"label": name, "kind": "slot"} for name in line.slots]
-            + [{"label": f"exclusive {row + 1}", "kind": "ghost"} for row in rows],
-            "series": [*(style.to_plain() for style in styles), *alone],
+            "lanes": lanes,
+            "series": [*(style.to_plain() for style in styles), *drawn],
             "marks": [],
         },
     )  # fmt: skip
 
 
-def _bars(
-    line: LeaseLine, leases: Leases, ghosts: list[tuple[int, int, float, float]], span: float
-) -> dict[str, NDArray[Any]]:
+def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> dict[str, NDArray[Any]]:
     n_slots, n_tasks = len(line.slots), len(line.tasks)
     order = np.argsort(leases.start, kind="stable")
     mine: dict[str, NDArray[Any]] = {
@@ -225,27 +116,31 @@ def _bars(
     }  # fmt: skip
     if len(order) > _COLUMNS:
         mine = dict(decimate.merge_table(mine, decimate.column_s(span, _COLUMNS)))
-    more = np.array(ghosts, dtype=np.float64).reshape(-1, 4)
+    exclusive, together = (
+        np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
+    )
+    exclusive[:, :2] += (n_slots, n_tasks)
+    together[:, :2] += (n_slots + without.n_exclusive, 2 * n_tasks)
+    more = np.concatenate([exclusive, together])
     start = np.concatenate([mine["start"], more[:, 2]])
     stop = np.concatenate([mine["stop"], more[:, 3]])
+    known = np.repeat(np.arange(3), [len(mine["start"]), len(exclusive), len(together)])
     return {
         "start": start,
         "stop": stop,
         "held": stop - start,
-        "lane": np.concatenate([mine["lane"], more[:, 0] + n_slots]).astype(np.uint16),
-        "series": np.concatenate([mine["series"], more[:, 1] + n_tasks]).astype(np.uint16),
+        "lane": np.concatenate([mine["lane"], more[:, 0]]).astype(np.uint16),
+        "series": np.concatenate([mine["series"], more[:, 1]]).astype(np.uint16),
+        "known": known.astype(np.uint16),
     }
 
 
 def _numbers(
-    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], alone_last: float
+    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
 ) -> dict[str, tuple[str, float | None, str, str]]:
     theory = expected(line, *span)
     shared = span[1] - span[0] if parts else None
-    exclusive = alone_last - span[0] if parts else None
-    spent = sum(part.alone * part.n_slots for part in parts)
-    held = sum(part.held for part in parts)
-    ratios = [part.inflation for part in parts if part.inflation is not None]
+    exclusive, together = (end - span[0] if parts else None for end in without.last(span[0]))
     there = line.alive_s(*span)
     computed = float(np.nansum(leases.computed))
     return {
@@ -257,19 +152,19 @@ def _numbers(
             "the same rounds with one device per task, one task after the other, without waits for slots",
         ),
         "times": ("so much faster", exclusive / shared if shared and exclusive else None, "x", "exclusive / shared"),
-        "saved": (
-            "saved",
-            1.0 - held / spent if spent > 0 else None,
-            "%",
-            "1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation",
+        "colocated_s": (
+            "co-located, time-sliced, modelled",
+            together,
+            "s",
+            f"the same rounds as ordinary processes, all at once on the devices, without leases; {_KNOWN[2]}",
         ),
-        "inflation": (
-            "rounds take",
-            sum(ratios) / len(ratios) if ratios else None,
+        "times_colocated": (
+            "so much faster than co-located",
+            together / shared if shared and together else None,
             "x",
-            "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; "
-            "where a wait overlapped with collecting, the true price is less",
+            "co-located / shared; below 1 leases took longer",
         ),
+        **_prices(parts, without),
         "expected_inflation": ("expected", theory.inflation, "x", "the same by queueing theory, mean over time"),
         "utilisation": (
             "utilisation",
@@ -279,6 +174,34 @@ def _numbers(
         ),
         "bound": ("bound", theory.bound, "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
         "expected": ("expected", theory.utilisation, "%", "utilisation by queueing theory, mean over time"),
+    }
+
+
+def _prices(parts: tuple[Sharing, ...], without: Ghosts) -> dict[str, tuple[str, float | None, str, str]]:
+    """Return what leases saved against both ways to do without, and their price in round time."""
+    spent = sum(part.alone * part.n_slots for part in parts)
+    held = sum(part.held for part in parts)
+    ratios = [part.inflation for part in parts if part.inflation is not None]
+    return {
+        "saved": (
+            "saved",
+            1.0 - held / spent if spent > 0 else None,
+            "%",
+            "1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation",
+        ),
+        "saved_colocated": (
+            "saved v co-located, modelled",
+            1.0 - held / without.occupied if without.occupied > 0 else None,
+            "%",
+            "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
+        ),
+        "inflation": (
+            "rounds take",
+            sum(ratios) / len(ratios) if ratios else None,
+            "x",
+            "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; "
+            "where a wait overlapped with collecting, the true price is less",
+        ),
     }
 
 
@@ -293,7 +216,8 @@ def _sentence(numbers: dict[str, tuple[str, float | None, str, str]]) -> str:
     saved = "" if value["saved"] is None else f"saved {words.percent(value['saved'])} of slot-seconds; {price}"
     return (
         f"{words.duration(value['shared_s'])} shared, {words.duration(value['exclusive_s'])} with a device per task in "
-        f"sequence ({words.number(value['times'])}x); {saved}"
+        f"sequence ({words.number(value['times'])}x), {words.duration(value['colocated_s'])} co-located, time-sliced, "
+        f"modelled ({words.number(value['times_colocated'])}x); {saved}"
     )
 
 
@@ -304,10 +228,25 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
     for device, of in sorted(line.fold.rates.items()):
         told = ", ".join(f"{n} at once {words.number(rate)}x" for n, rate in enumerate(of, 1))
         rates.append(f"a probe measured work per second on {device}: {told}")
+    slots = {life.name: life for life in line.fold.pool.lives.values()}
+    virtual = any(life.device.startswith("cpu") for life in slots.values())
+    seats = len(slots) > n_devices(line)
     return (
         "ghosts (exclusive) are the measured rounds less their waits for slots; what tasks cost each other otherwise, "
         "such as cores, is still in them",
-        "co-location (all tasks at once on a device, without leases) is not drawn: a journal of leases does not tell "
-        "how it would have gone; drlnb bench leasing compares all three",
+        "ghosts (co-located) are a model of the same rounds as processes that take turns on the devices; kernels that "
+        "a device runs side by side are not in it: drlnb bench seats measures all three ways",
+        *_OF_VIRTUAL[:virtual],
+        *_OF_SEATS[:seats],
         *rates,
     )  # fmt: skip
+
+
+_OF_VIRTUAL = (
+    "slots are virtual CPU devices: the model gives each the speed of one, whatever the cores could do for ordinary "
+    "processes",
+)
+_OF_SEATS = (
+    "several seats share a device: what they cost each other is in the measured seconds of computing, so both ghosts "
+    "are slower than they would be",
+)

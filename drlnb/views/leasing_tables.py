@@ -12,8 +12,8 @@ from drlnb.views import decimate, theme, words
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lease_line import LeaseLine
-from drlnb.views.leasing_shares import sharing
 from drlnb.views.lines import Lines, column
+from drlnb.views.sharing import sharing
 from drlnb.views.view import Column, View
 
 __all__ = ["lending", "queue", "reasons"]

@@ -42,29 +42,72 @@ def test_saved_seconds_and_their_price_by_hand():
     assert view.value("inflation") == pytest.approx(1.5)
     assert view.value("saved") == pytest.approx(1.0 - 10.0 / 11.0)
     assert view.value("utilisation") == pytest.approx(0.5)
-    assert view.sentence.startswith("10.0 s shared, 11.0 s with a device per task in sequence (1.1x); saved 9 %")
+    assert view.sentence.startswith(
+        "10.0 s shared, 11.0 s with a device per task in sequence (1.1x), 7.0 s co-located, time-sliced, modelled "
+        "(0.7x); saved 9 %"
+    )
+
+
+def test_exclusive_never_stands_alone():
+    """Co-located by hand, all from 0: a rests 1, computes 1, rests 2, computes 1; b rests 3, computes 3.
+
+    Both compute from 4 on, at half speed: b has 2 s left then, so a ends at 6 and b, alone again, at 7.
+    """
+    view = leasing.shares(three_leases().journal())
+    assert view.value("colocated_s") == pytest.approx(7.0)
+    assert view.value("times_colocated") == pytest.approx(0.7)
+    assert view.value("saved_colocated") == pytest.approx(1.0 - 10.0 / 7.0)
+    label, _, _, definition = view.numbers["colocated_s"]
+    assert label == "co-located, time-sliced, modelled"
+    assert "share it evenly" in definition
+    rows = {row[0]: row for row in view.rows() if row[0].startswith("co-located")}
+    assert {name: row[1:4] for name, row in rows.items()} == {
+        "co-located A": ["a co-located", 0.0, pytest.approx(6.0)],
+        "co-located B": ["b co-located", 0.0, pytest.approx(7.0)],
+    }
+    assert all(row[4].startswith("modelled, time-sliced") for row in rows.values())
+
+
+def test_co_located_on_two_devices_nobody_waits():
+    """A device each: all that is left is the time alone."""
+    run = three_leases().slot("n0/cpu1")
+    assert leasing.shares(run.journal()).value("colocated_s") == pytest.approx(6.0)
 
 
 def test_ghosts_stand_one_after_the_other():
     """Below the slot one row: a for 5 s, then b for 6, each marked as alone."""
     view = leasing.shares(three_leases().journal())
-    ghosts = [row for row in view.rows() if row[0] == "exclusive 1"]
+    ghosts = [row[:4] for row in view.rows() if row[0] == "exclusive 1"]
     assert ghosts == [["exclusive 1", "a alone", 0.0, 5.0], ["exclusive 1", "b alone", 5.0, 6.0]]
-    assert [lane["kind"] for lane in view.facts["lanes"]] == ["slot", "ghost"]
+    assert [lane["kind"] for lane in view.facts["lanes"]] == ["slot", "ghost", "ghost", "ghost"]
 
 
-def test_what_a_journal_cannot_know_is_not_drawn_but_said():
-    """Co-location has no row and no number; the note says why, and what a probe of seats has measured."""
+def test_what_the_model_leaves_out_is_said():
+    """Kernels side by side are not in it; virtual CPU devices and seats say so; a probe says what it has measured."""
     run = three_leases()
-    view = leasing.shares(run.journal())
-    assert any("co-location" in note and "is not drawn" in note for note in view.notes)
-    assert not any("co-loc" in lane["label"] for lane in view.facts["lanes"])
+    notes = leasing.shares(run.journal()).notes
+    assert any("kernels that a device runs side by side are not in it" in note for note in notes)
+    assert any("virtual CPU devices" in note for note in notes)
+    assert not any("several seats" in note for note in notes)
     run.open("seats-e1", "seats", {})
     run.say("seats-e1", seats.SeatsPlanned(device="n0/gpu0", n_seats=2, rates=(1.0, 1.7), reason=""))
     assert (
         "a probe measured work per second on n0/gpu0: 1 at once 1x, 2 at once 1.7x"
         in leasing.shares(run.journal()).notes
     )
+
+
+@pytest.mark.parametrize(("device", "virtual"), [("cuda:x", False), ("cpu:0", True)])
+def test_seats_of_one_device_are_said(device, virtual):
+    """What seats cost each other is in the recorded seconds."""
+    run = Run().task("a")
+    for i in range(2):
+        run.say(
+            run.pool, words.SlotAdded(t=0.0, slot=f"n0/s/{i}", node="n0", device=device, executor_epoch=1)
+        )  # fmt: skip
+    notes = leasing.shares(run.lease("a", 0.0, 0.0, 2.0, slot="n0/s/0").journal()).notes
+    assert any("several seats" in note for note in notes)
+    assert any("virtual CPU devices" in note for note in notes) == virtual
 
 
 def test_two_devices_have_two_rows_and_two_seats_of_one_device_have_one():
@@ -76,7 +119,7 @@ def test_two_devices_have_two_rows_and_two_seats_of_one_device_have_one():
             run.say(run.pool, slot)
         run.lease("a", 0.0, 0.0, 2.0, slot="n0/s/0").lease("b", 2.0, 2.0, 6.0, slot="n0/s/1")
         view = leasing.shares(run.journal())
-        assert sum(lane["kind"] == "ghost" for lane in view.facts["lanes"]) == rows
+        assert sum(lane["label"].startswith("exclusive") for lane in view.facts["lanes"]) == rows
         assert view.value("exclusive_s") == pytest.approx(4.0 if rows == 2 else 6.0)
 
 
@@ -142,6 +185,8 @@ def test_against_the_simulator():
     view = leasing.shares(Journal(streams=dict(result.streams)))
     assert view.value("utilisation") == pytest.approx(result.utilisation_frac, abs=1e-6)
     assert view.value("inflation") >= result.inflation * 0.98
+    assert max(view.value("shared_s") / 3, view.value("shared_s") * 0.5) <= view.value("colocated_s")
+    assert view.value("colocated_s") <= view.value("exclusive_s")
 
 
 # -- queue ------------------------------------------------------------------------------------------------------------
