@@ -15,6 +15,7 @@ from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_probl
 from drlnb.records.base import Event, Record
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.ids import Fence
 from drlnb.records.leasing import RequestRefused, SlotRequested
 from drlnb.records.placement import (
     NodeAdded,
@@ -119,6 +120,10 @@ class PoolMachine:
     def n_slots(self) -> int:
         """Live slots."""
         return len(self._table.live_slots)
+
+    def is_resident(self, fence: Fence) -> bool:
+        """Whether every slot of a live lease held the parameters of its round when it was granted."""
+        return self._table.is_resident(fence)
 
     @property
     def cpu_slots(self) -> int:

@@ -191,6 +191,7 @@ class Boundary(RoundState):
         if self.hold.held:
             fence, computed_s = self.hold.returned()
             self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
+            self.scalars.ended(self.last_t)
         self.hold.lost()
         self._take_warmup(self.warmup.end(reason))
         batches = self.hold.next_round()

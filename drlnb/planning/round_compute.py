@@ -1,5 +1,8 @@
 """What happens on the slot?  Requests, batches to the executor, the commit under the lease, the return."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round_state import RoundState
 from drlnb.records import leasing, swapping
@@ -39,6 +42,7 @@ class Computing(RoundState):
         """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
         self._say_hold("return", reason)
         fence, computed_s = self.hold.yielded()
+        self.scalars.ended(self.last_t)
         self._out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
 
     def _say_hold(self, action: str, reason: str) -> None:
@@ -61,6 +65,7 @@ class Computing(RoundState):
             self._refuse_lease(event)
             return
         self.hold.granted(event.fence, event.slots[0], event.waited_s, demand=event.demand, t=event.t)
+        self.scalars.granted(event.t, waited_s=event.waited_s, resident=event.resident)
         if self.n_bytes:
             self._restore_gradients(event.fence, event.slots[0])
             self._send_batches()
@@ -91,6 +96,7 @@ class Computing(RoundState):
     def _gradients_restored(self, event: leasing.GradientsRestored) -> None:
         if event.fence == self.hold.fence and not self.hold.finishing:
             self.hold.restored(event.t)
+            self.scalars.moved_bytes += event.moved_bytes
             self._finish_if_all_in(event.fence)
             self._consider()
 
@@ -124,6 +130,7 @@ class Computing(RoundState):
             return  # made under a lease that was lost: void; or told twice
         self.hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
         self.progress.update_s += event.elapsed_s
+        self.scalars.moved_bytes += event.moved_bytes
         self._finish_if_all_in(event.fence)
         self._consider()
 
@@ -153,6 +160,7 @@ class Computing(RoundState):
 
     def _void(self, reason: str) -> None:
         self.hold.lost()
+        self.scalars.ended(self.last_t)
         if not self.hold.done:
             self.progress.update_s = 0.0
         self._ask_for_slot(reason)
@@ -175,6 +183,7 @@ class Computing(RoundState):
         if event.version != self.round + 1:
             return
         waited_s = self.hold.waited_s
+        self.scalars.ended(event.t)
         if self.hold.held:
             clean = event.fence == self.hold.fence  # else the round is being computed once more: work in flight
             fence, computed_s = self.hold.returned()
@@ -188,16 +197,20 @@ class Computing(RoundState):
         n_samples = sum(batch.n_samples for batch in self.arrived.values())
         used = self.hold.next_round()
         self.fragments.clear()
+        scalars = self.scalars.close(self.progress.version if made_round else 0)
         if made_round:
-            self._close_round(t, n_samples, used, waited_s)
+            told = scalars if self.config["round_scalars"] else {}
+            self._close_round(t, n_samples, used, waited_s, told)
         self.progress.began(t)
         self.crew.next_round()
         self._boundary(t)
 
-    def _close_round(self, t: float, n_samples: int, used: tuple[Batch, ...], waited_s: float) -> None:
+    def _close_round(
+        self, t: float, n_samples: int, used: tuple[Batch, ...], waited_s: float, told: Mapping[str, Any]
+    ) -> None:
         round_ = self.progress.version
         self.progress.finished(n_samples)
-        metrics = self.progress.metrics(t, waited_s=waited_s, train=self.metrics)
+        metrics = self.progress.metrics(t, waited_s=waited_s, train={**told, **self.metrics})
         self._out.append(words.MetricsRecorded(round=round_, n_timesteps=self.progress.n_timesteps, metrics=metrics))
         for batch in used:
             self._drop(batch.key, batch.collector, round_, "used")

@@ -12,6 +12,7 @@ from drlnb.planning.crew import Crew
 from drlnb.planning.distribution import distribution_planner
 from drlnb.planning.leasing.hold import Batch, HoldMachine, hold_planner
 from drlnb.planning.progress import Progress
+from drlnb.planning.round_scalars import RoundScalars
 from drlnb.planning.swapping import swap_planner
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
@@ -38,6 +39,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "starts_by_round": False,  # a slow start counts for its own round; in older journals for the newest one
     "ends_warmup": False,  # nobody rests after the last round; in older journals everybody does
     "stops_warmup": False,  # a stop, or a pause, takes planned starts back once the present round needs none
+    "round_scalars": False,  # metrics tell leases and starts of their round; those of older journals do not
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
@@ -88,6 +90,7 @@ class RoundState:
         self.distribution = distribution_planner(names["distribution"])
         self.crew = Crew(shares)
         self.progress = Progress()
+        self.scalars = RoundScalars()
         self.phase = "new"
         self.attempt = 0
         #: Bytes of one published version; 0 until there are parameters.
@@ -150,13 +153,14 @@ class RoundState:
             "warmup": self.warmup.snapshot(),
             "crew": self.crew.snapshot(),
             "progress": self.progress.snapshot(),
+            "scalars": self.scalars.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of :meth:`snapshot`; the same events then give the same records."""
         for name, value in state.items():
             part = getattr(self, name)
-            if isinstance(part, HoldMachine | WarmupMachine | Crew | Progress):
+            if isinstance(part, HoldMachine | WarmupMachine | Crew | Progress | RoundScalars):
                 part.restore(value)
             elif name == "fragments":
                 self.fragments = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in value}
@@ -204,6 +208,10 @@ class RoundState:
                 self.crew.starts(record.collector, record.round)
             elif isinstance(record, warmup.RevokeStart) and not record.parked:
                 self.crew.revoked(record.collector)
+            elif isinstance(record, warmup.WarmupPlanned):
+                self.scalars.planned(record)
+            elif isinstance(record, warmup.WarmupMeasured):
+                self.scalars.measured(record)
             self._out.append(record)
 
     # The parts of the machine are one class in the end and call each other through these names.

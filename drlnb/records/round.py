@@ -109,6 +109,8 @@ class LeaseReceived(Event):
     demand: bool = False
     #: Live slots of the pool; 0: not told.
     n_slots: int = 0
+    #: Every slot of it holds the parameters that the round begins with, as far as the pool knows; None: not told.
+    resident: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "waited_s": command.waited_s,
             "demand": command.demand,
             "n_slots": self.pool.n_slots,
+            "resident": self.pool.is_resident(command.fence),
             # What changed while tasks run counts for a holder from its next grant on.
             "settings": asdict(self.pool.settings),
         })

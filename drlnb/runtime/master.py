@@ -153,6 +153,7 @@ class Master:
             "starts_by_round": True,
             "ends_warmup": True,
             "stops_warmup": True,
+            "round_scalars": True,
             **self.settings,
         }
         if not (self.out / "run.json").is_file():

@@ -54,6 +54,7 @@ class SlotEffects:
             waited_s=reply["waited_s"],
             demand=bool(reply["demand"]),
             n_slots=int(reply["n_slots"]),
+            resident=reply.get("resident"),
         )
 
     async def _return(self, command: words.ReturnLease) -> None:

@@ -106,7 +106,7 @@ class Master:
     def lost(self, i, node="n0", reason="killed", detail=""):
         return self.feed(CollectorLost, collector=i, node=node, reason=reason, detail=detail)
 
-    def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False):
+    def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False, resident=None):
         self.token = token or self.token + 1
         return self.feed(
             words.LeaseReceived,
@@ -115,13 +115,20 @@ class Master:
             slots=("n0/cpu0",),
             waited_s=waited_s,
             demand=demand,
+            resident=resident,
         )
 
     def yield_asked(self, token=None):
         return self.feed(YieldAsked, fence=fence(token or self.token))
 
-    def restored(self, *, token=None, elapsed_s=0.01):
-        return self.feed(GradientsRestored, round=self.version, fence=fence(token or self.token), elapsed_s=elapsed_s)
+    def restored(self, *, token=None, elapsed_s=0.01, moved_bytes=0):
+        return self.feed(
+            GradientsRestored,
+            round=self.version,
+            fence=fence(token or self.token),
+            elapsed_s=elapsed_s,
+            moved_bytes=moved_bytes,
+        )
 
     def lease_lost(self, token=None, reason="expired"):
         return self.feed(words.LeaseLost, fence=fence(token or self.token), reason=reason)
@@ -145,7 +152,7 @@ class Master:
             **queue,
         )
 
-    def computed(self, i, *, token=None, elapsed_s=0.5, key=""):
+    def computed(self, i, *, token=None, elapsed_s=0.5, key="", moved_bytes=0):
         return self.feed(
             words.GradientComputed,
             collector=i,
@@ -153,6 +160,7 @@ class Master:
             fence=fence(token or self.token),
             elapsed_s=elapsed_s,
             key=key,
+            moved_bytes=moved_bytes,
         )
 
     def made(self, *, token=None, elapsed_s=0.25, n_bytes=100, metrics=None):

@@ -327,6 +327,7 @@ def test_defaults():
         "starts_by_round": False,
         "ends_warmup": False,
         "stops_warmup": False,
+        "round_scalars": False,
         "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,

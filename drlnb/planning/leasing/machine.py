@@ -20,6 +20,7 @@ from drlnb.planning.leasing.slots import SlotRules, refused
 from drlnb.records.base import Event, Record
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
 from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
 from drlnb.records.leasing import (
     ExecutorIdled,
     ExecutorStarted,
@@ -64,6 +65,11 @@ class LeaseTable(SlotRules):
     def epoch(self) -> int:
         """First half of every fence."""
         return self._ledger.epoch
+
+    def is_resident(self, fence: Fence) -> bool:
+        """Whether every slot of a live lease held the parameters of its round when it was granted."""
+        lease = self._ledger.held(fence)
+        return lease is not None and lease.resident
 
     @property
     def live_slots(self) -> tuple[str, ...]:
