@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import Any
 
 from drlnb.fleet.board import split_stream
+from drlnb.fleet.pool_table import pool_rows
 from drlnb.records import leasing
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import ConfigError, JournalError, MissingExtra
+from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 
 __all__ = ["TABLES", "frame_of", "from_second", "journal_of", "table_rows"]
@@ -26,7 +28,8 @@ def table_rows(journal: Journal, table: str) -> list[dict[str, Any]]:
         Of one run.
     table
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
-        row per ended lease) or ``episodes`` (raw return and length).
+        row per ended lease), ``pool`` (one row per change of the pool, see
+        :func:`~drlnb.fleet.pool_table.pool_rows`) or ``episodes`` (raw return and length).
 
     Raises
     ------
@@ -75,19 +78,36 @@ def _rounds(journal: Journal) -> Rows:
 
 
 def _leases(journal: Journal) -> Rows:
+    moved = _moved_bytes(journal)
     for stream in journal.streams.values():
         if stream.header.machine == "pool":
-            yield from _pool_leases(stream)
+            for fence, row in _pool_leases(stream):
+                yield row | {"moved_bytes": moved.get(fence)}
 
 
-def _pool_leases(stream: Stream) -> Rows:
+def _moved_bytes(journal: Journal) -> dict[Fence, int]:
+    """Return what had to be brought to a slot under each lease of a task whose stream is here."""
+    moved: dict[Fence, int] = {}
+    for _, _, stream in _tasks(journal):
+        for event in stream.of(words.LeaseReceived, words.GradientComputed, leasing.GradientsRestored):
+            moved[event.fence] = moved.get(event.fence, 0) + getattr(event, "moved_bytes", 0)
+    return moved
+
+
+def _pool(journal: Journal) -> Rows:
+    for stream in journal.streams.values():
+        if stream.header.machine == "pool":
+            yield from pool_rows(stream)
+
+
+def _pool_leases(stream: Stream) -> Iterator[tuple[Fence, dict[str, Any]]]:
     granted: dict[Any, dict[str, Any]] = {}
     for event, answer in stream.answers():
         for record in answer:
             if isinstance(record, leasing.LeaseGranted):
                 granted[record.fence] = _granted(record, event.t)
             elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and record.fence in granted:
-                yield granted.pop(record.fence) | _ended(record, event.t)
+                yield record.fence, granted.pop(record.fence) | _ended(record, event.t)
 
 
 def _granted(record: leasing.LeaseGranted, t: float) -> dict[str, Any]:
@@ -100,6 +120,7 @@ def _granted(record: leasing.LeaseGranted, t: float) -> dict[str, Any]:
         "fence": f"{record.fence.epoch}/{record.fence.token}",
         "granted_s": t,
         "waited_s": record.waited_s,
+        "resident": record.resident,
     }
 
 
@@ -133,6 +154,7 @@ TABLES: Mapping[str, Callable[[Journal], Rows]] = {
     "metrics": _metrics,
     "rounds": _rounds,
     "leases": _leases,
+    "pool": _pool,
     "episodes": _episodes,
 }
 

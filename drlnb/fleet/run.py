@@ -223,7 +223,7 @@ class Run(RunFaces):
             time.sleep(0.2)
 
     def frame(self, table: str = "metrics") -> Any:
-        """Return a table of the journal as a ``pandas.DataFrame``: ``metrics``, ``rounds``, ``leases``, ``episodes``.
+        """Return ``metrics``, ``rounds``, ``leases``, ``pool`` or ``episodes`` as a ``pandas.DataFrame``.
 
         Raises
         ------

@@ -29,6 +29,8 @@ class Leases:
     lane: NDArray[np.int64]
     series: NDArray[np.int64]
     is_open: NDArray[np.bool_]
+    #: Its slot held the parameters that the round began with.
+    resident: NDArray[np.bool_]
     #: Index into :attr:`reasons`.
     reason: NDArray[np.int64]
     reasons: tuple[str, ...]
@@ -79,6 +81,7 @@ class LeaseLine:
             start=start, stop=np.maximum(stop, start), waited=grow["waited"], held=held, computed=grow["computed"],
             token=grow["token"].astype(np.int64), lane=grow["slot"].astype(np.int64),
             series=self.series[task] if len(task) else task, is_open=is_open,
+            resident=grow["resident"] > 0,
             reason=grow["reason"].astype(np.int64), reasons=tuple(self.fold.pool.reasons),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from drlnb.records.journal import Journal
 from drlnb.views import decimate, theme, words
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.fold import Fold, fold_of
-from drlnb.views.lease_line import LeaseLine
+from drlnb.views.lease_line import LeaseLine, Leases
 from drlnb.views.lines import Lines, column
 from drlnb.views.sharing import sharing
 from drlnb.views.view import Column, View
@@ -46,6 +46,8 @@ LENDING = (
     _rows("held", "s", "slot-seconds that it was lent", "held"),
     _rows("computed", "s", "of these, seconds that its executor computed", "computed"),
     _rows("share", "%", "of all slot-seconds that were lent", "share", factor=100.0),
+    _rows("resident", "%", "leases whose slots held the round's parameters already", "resident", factor=100.0),
+    _rows("moved", "MB", "parameters and kept gradients that were brought to slots; nothing: not told", "moved"),
     _rows("duty", "", "d: seconds computed / (time - pauses - waits for slots)", "duty"),
     _rows("rounds take", "x", "time with the waits for slots / time without them", "inflation"),
 )
@@ -58,6 +60,8 @@ _LENDING_COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "p95", "label": "p95", "kind": "duration"},
     {"key": "held", "label": "held", "kind": "duration"},
     {"key": "computed", "label": "computed", "kind": "duration", "minor": "1"},
+    {"key": "resident", "label": "resident", "kind": "percent", "minor": "2"},
+    {"key": "moved", "label": "moved MB", "kind": "number", "minor": "3"},
     {"key": "duty", "label": "duty d", "kind": "number", "minor": "1"},
     {"key": "inflation", "label": "rounds take x", "kind": "number"},
 )
@@ -154,13 +158,16 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
-        of = grants.get(line.tasks[part.series], {})
+        name = line.tasks[part.series]
+        of = grants.get(name, {})
         p50, p95 = wait_quantiles((done["stop"] - done["start"])[done["series"] == part.series].tolist())
         n_leases = sum(of.values())
         rows.append({
             "task": part.series, "rounds": len(of), "leases": n_leases,
             "per_round": n_leases / len(of) if of else None, "p50": p50, "p95": p95, "held": part.held,
             "computed": part.computed, "share": part.held / total if total > 0 else None,
+            "resident": _resident(leases, part.series),
+            "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
         })  # fmt: skip
     keys = [one.source.partition(".")[2] for one in LENDING]
@@ -181,6 +188,13 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
             "row_key": "task",
         },
     )  # fmt: skip
+
+
+def _resident(leases: Leases, series: int) -> float:
+    """Return the share of a task's leases whose slots held the parameters already; a gang counts once."""
+    mine = leases.series == series
+    _, first = np.unique(leases.token[mine], return_index=True)
+    return float(np.mean(leases.resident[mine][first]))
 
 
 def _floats(values: Sequence[float | None]) -> Floats:

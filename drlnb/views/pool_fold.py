@@ -81,7 +81,7 @@ class PoolFold:
         self.streams: list[str] = []
         #: One row per lease and slot.
         self.leases = Grow(
-            "stream", "task", "slot", "granted", "ended", "waited", "held", "computed", "token", "reason"
+            "stream", "task", "slot", "granted", "ended", "waited", "held", "computed", "token", "reason", "resident"
         )
         #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
         self.reasons: dict[str, int] = {"": 0}
@@ -180,7 +180,8 @@ class PoolFold:
             self._slot(str(name), "", stream)
             slot = self.slots[str(name)]
             waited_s = float(row["waited_s"])
-            at = self.leases.append(stream, task, slot, t, OPEN, waited_s, math.nan, math.nan, fence[1], 0.0)
+            resident = float(row.get("resident", False))
+            at = self.leases.append(stream, task, slot, t, OPEN, waited_s, math.nan, math.nan, fence[1], 0.0, resident)
             self._fences.granted(fence, at)
         return ("leases", "waits")
 

@@ -45,6 +45,8 @@ class Attempt:
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
     #: One row per piece of work on a slot: when it ended, how long it took, row of its lease in the pool (or NaN).
     work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
+    #: Bytes that had to be brought to slots, NaN where no record says so.
+    moved_bytes: float = math.nan
     #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
     evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
@@ -105,6 +107,12 @@ class TaskFold:
         """Round of the newest whole checkpoint: what a restart goes on from; 0 if there is none."""
         latest = self.latest
         return latest.n_kept if latest is not None else 0
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes that had to be brought to slots, over all attempts; NaN where no record says so."""
+        told = [one.moved_bytes for one in self.attempts.values() if not math.isnan(one.moved_bytes)]
+        return sum(told) if told else math.nan
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.
@@ -203,6 +211,16 @@ class TaskFold:
             self._fences.worked(fence_of(row), one.work, one.work.append(t, elapsed, math.nan))
         return ("leases",)
 
+    def _gradient(self, one: Attempt, row: Row, t: float) -> Changed:
+        return (*self._moved(one, row, t), *self._worked(one, row, t))
+
+    def _moved(self, one: Attempt, row: Row, t: float) -> Changed:
+        del t
+        if "moved_bytes" in row:
+            before = 0.0 if math.isnan(one.moved_bytes) else one.moved_bytes
+            one.moved_bytes = before + float(row["moved_bytes"])
+        return ("leases",)
+
     def _received(self, one: Attempt, row: Row, t: float) -> Changed:
         self._clocks.seen("grant", fence_of(row), one.stream, t)
         return ()
@@ -231,7 +249,8 @@ _HANDLERS: dict[str, Callable[[TaskFold, Attempt, Row, float], Changed]] = {
     "ExecutorDied": TaskFold._restart,
     "MetricsRecorded": TaskFold._metrics,
     "EvaluationFinished": TaskFold._evaluated,
-    "GradientComputed": TaskFold._worked,
+    "GradientComputed": TaskFold._gradient,
+    "GradientsRestored": TaskFold._moved,
     "ParametersReady": TaskFold._worked,
     "LeaseReceived": TaskFold._received,
     "ReturnLease": TaskFold._returns,

@@ -19,8 +19,8 @@ from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.leasing import LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
-from drlnb.records.round import ExperienceArrived, MetricsRecorded
+from drlnb.records.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
+from drlnb.records.round import ExperienceArrived, GradientComputed, LeaseReceived, MetricsRecorded
 from drlnb.runtime.rundir import RunDir
 from tests.fleet.conftest import FakeLink, ended
 from tests.widgets.conftest import until
@@ -393,7 +393,7 @@ def journal():
         "broker-e7", "pool",
         LeaseReturned(t=1.0, fence=fence, clean=True, computed_s=0.0),
         LeaseGranted(fence=fence, waited_s=0.5, **granted),
-        LeaseGranted(fence=late, waited_s=0.0, **granted),
+        LeaseGranted(fence=late, waited_s=0.0, resident=True, **granted),
         LeaseReturned(t=3.0, fence=fence, clean=True, computed_s=1.5),
         LeaseReleased(fence=fence, task="r1/a", slots=("0/cpu0",), held_s=2.0, computed_s=1.5, reason="done"),
         LeaseExpired(fence=late, task="r1/a", slots=("0/cpu0",), held_s=9.0, silent_s=8.0),
@@ -404,6 +404,9 @@ def journal():
             t=1.0, collector=1, round=4, attempt=1, version=1, n_samples=8, n_bytes=9, key="k", collect_s=0.1,
             episodes=((9.0, 9), (3.0, 3)),
         ),
+        LeaseReceived(t=1.5, request_id="r", fence=fence, slots=("0/cpu0",), waited_s=0.5),
+        GradientsRestored(t=1.6, round=4, fence=fence, elapsed_s=0.1, moved_bytes=70),
+        GradientComputed(t=1.7, collector=1, round=4, fence=fence, elapsed_s=0.1, moved_bytes=5),
         MetricsRecorded(round=4, n_timesteps=64, metrics={"round/time_s": 2.5, "train/loss": 0.25}),
     )  # fmt: skip
     return Journal(streams=dict([pool, task]))
@@ -420,11 +423,12 @@ def test_tables_of_a_journal(journal):
         ("a", "7/1", 1.0, 3.0, 2.0, 1.5, "done", 0.5),
         ("a", "7/2", 1.0, 3.0, 9.0, None, "expired", 0.0),
     ]
+    assert [(row["resident"], row["moved_bytes"]) for row in leases] == [(False, 75), (True, None)]
     assert [(row["return"], row["length"], row["collector"]) for row in table_rows(journal, "episodes")] == [
         (9.0, 9, 1),
         (3.0, 3, 1),
     ]
-    with pytest.raises(ConfigError, match="table must be one of metrics, rounds, leases, episodes, got 'metric'"):
+    with pytest.raises(ConfigError, match="table must be one of metrics, rounds, leases, pool, episodes, got 'metric'"):
         table_rows(journal, "metric")
 
 

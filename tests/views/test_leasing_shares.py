@@ -12,6 +12,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.sim.train import simulate_train
 from drlnb.views import leasing
+from drlnb.views.fold import Fold, rows_of
 from tests.views.journals import Run, two_tasks
 
 
@@ -219,13 +220,34 @@ def test_leases_per_round_waits_and_duty_by_hand():
     records = run.streams[run.pool][1]
     grants = [k for k, one in enumerate(records) if isinstance(one, words.LeaseGranted) and one.task == "run/a"]
     for k, of in zip(grants, (0, 0, 1), strict=True):
-        records[k] = replace(records[k], round=of)
+        records[k] = replace(records[k], round=of, resident=of == 0)
     (a, b) = leasing.lending(run.journal()).rows()
     assert a[:4] == ["a", 2, 3, 1.5]
     assert a[4:6] == [0.0, pytest.approx(4.5)]
     assert a[6:8] == [pytest.approx(6.0), pytest.approx(3.0)]
-    assert a[9:] == [pytest.approx(3.0 / 7.0), pytest.approx(12.0 / 7.0)]
+    assert a[9:11] == [pytest.approx(200 / 3), 0.0]
+    assert b[9] == 0.0
+    assert a[11:] == [pytest.approx(3.0 / 7.0), pytest.approx(12.0 / 7.0)]
     assert b[8] == pytest.approx(50.0)
+
+
+def test_moved_bytes_are_those_that_the_records_tell():
+    """Of a's gradients and restored ones 3 MB; a journal of before says nothing, which is not 0."""
+    run = three_leases()
+    fence = Fence(epoch=1_000_000_000, token=3)
+    run.say(
+        "task-a-a1",
+        words.GradientsRestored(t=9.0, round=0, fence=fence, elapsed_s=0.1, moved_bytes=1_000_000),
+        words_of_round.GradientComputed(
+            t=9.5, collector=1, round=0, fence=fence, elapsed_s=0.0, moved_bytes=2_000_000
+        ),
+    )  # fmt: skip
+    journal = run.journal()
+    (a, b) = leasing.lending(journal).rows()
+    assert (a[10], b[10]) == (3.0, 0.0)
+    before = Fold()
+    before.feed({name: value for name, value in row.items() if name != "moved_bytes"} for row in rows_of(journal))
+    assert [row[10] for row in leasing.lending(before).rows()] == [None, None]
 
 
 # -- reasons ----------------------------------------------------------------------------------------------------------

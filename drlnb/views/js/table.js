@@ -49,7 +49,7 @@ function render({ model, el, signal }) {
     }), ...((state.header.actions || []).length ? [make("th", { scope: "col", role: "columnheader" }, make("span", { class: "drlnb-off", text: "actions" }))] : []));
   }
   const definition = (key) => ((state.header.table || []).find((c) => c.source === `rows.${key}`) || {}).definition;
-  const classOf = (c) => [["number", "duration"].includes(c.kind) ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "", c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
+  const classOf = (c) => [["number", "duration", "percent"].includes(c.kind) ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "", c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
 
   function newRow(name) {
     const cells = cols().map((c) => make("td", { class: classOf(c), role: "cell", "data-label": ["series", "state"].includes(c.kind) ? "" : c.label, test: `cell-${c.key}` })), acts = make("div", { class: "drlnb-acts" }), note = make("div", { class: "drlnb-note", role: "status", test: "row-note" });
@@ -80,6 +80,7 @@ function render({ model, el, signal }) {
       else if (c.kind === "state") { const text = state.header.names[v]; put(cell, `${GLYPHS[text] || "◌"} ${text}`); cell.classList.toggle("drlnb-bad", text === "failed"); }
       else if (c.kind === "progress") { const of = t[c.of][i], text = of ? `${count(v)}/${count(of)}` : count(v); if (cell.dataset.key !== text) { cell.dataset.key = text; const bar = make("i"); bar.style.width = `${of ? Math.min(100, (100 * v) / of) : 0}%`; cell.replaceChildren(make("span", { class: "drlnb-bar", "aria-hidden": "true" }, bar), make("span", { text })); } }
       else if (c.kind === "duration") put(cell, duration(v));
+      else if (c.kind === "percent") put(cell, percent(v));
       else if (c.kind === "spark") { const key = row.spark.join(); if (cell.dataset.key !== key) { cell.dataset.key = key; cell.replaceChildren(spark(row.spark)); } }
       else if (c.kind === "text") put(cell, state.header.names[v]);
       else put(cell, number(v, 4));
