@@ -5,6 +5,7 @@ import pytest
 from drlnb.planning.replay import replay
 from drlnb.records import distribution, leasing, warmup
 from drlnb.records import round as words
+from drlnb.records.journal import Journal
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 from tests.runtime.test_rounds_live import _final_parameters
@@ -19,6 +20,11 @@ SEED = {"planners": {"hold": "round", "warmup": "seed"}, "settings": {"warmup": 
 def answers(journal, task):
     (stream,) = [one for name, one in journal.streams.items() if name.startswith(f"task-{task}-")]
     return list(stream.answers())
+
+
+def metrics_of(out):
+    """Return the metrics of all rounds of a run."""
+    return [row.metrics for row in Journal.read(out).of(words.MetricsRecorded)]
 
 
 def test_the_seeds_round_by_the_letter(make_bench):
@@ -63,6 +69,16 @@ def test_the_seeds_round_by_the_letter(make_bench):
     assert {plan.planner for plan in plans} == {"seed"}
     assert all(plan.reason for plan in plans), "claim 8: with a reason in words, whether stable or not"
     assert _final_parameters(run.out, "a") == _final_parameters(stays.out, "a")
+
+    measured = {one.round: one for one in journal.of(warmup.WarmupMeasured)}
+    told = {row.round: row.metrics for row in journal.of(words.MetricsRecorded)}
+    assert {k for k, metrics in told.items() if "warmup/hit" in metrics} == set(measured) <= set(range(2, 25))
+    assert len(measured) > 15
+    for k, one in measured.items():
+        assert told[k]["warmup/hit"] == sum(late == 0.0 for late in one.late_s) / 2
+        assert told[k]["warmup/late_s"] == pytest.approx(sum(one.late_s) / 2)
+        assert told[k]["warmup/early_s"] == pytest.approx(sum(one.early_s) / 2)
+    assert not any(name.startswith("warmup/") for row in metrics_of(stays.out) for name in row), "nothing started"
 
 
 def test_a_process_ends_and_another_one_goes_on(make_bench):

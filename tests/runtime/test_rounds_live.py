@@ -34,6 +34,17 @@ def test_two_tasks_take_turns_on_one_slot_and_learn_as_if_alone(make_bench):
     assert sum(x != y for x, y in itertools.pairwise(turns)) > 5
     assert turns.count("r1/a") == turns.count("r1/b") == 17  # 16 rounds of 256 steps and the initial parameters
     assert _final_parameters(run.out, "a") == _final_parameters(run.out, "b") == _final_parameters(alone.out, "solo")
+    told = {row.round: row.metrics for row in journal.streams["task-a-a1"].of(words.MetricsRecorded)}
+    granted = {grant.round: grant for grant in pool.of(leasing.LeaseGranted) if grant.task == "r1/a" and grant.round}
+    hits = {k: metrics["lease/resident_hit"] for k, metrics in told.items()}
+    assert hits == {k: float(grant.resident) for k, grant in granted.items()}, "the pool's word reaches the metrics"
+    assert sum(hits.values()) >= 14, "both models stay on the slot"
+    waits = {k: metrics["lease/wait_s"] for k, metrics in told.items()}
+    assert waits == {k: pytest.approx(grant.waited_s) for k, grant in granted.items()}
+    held = {one.fence: one.held_s for one in pool.of(leasing.LeaseReleased)}
+    for k, metrics in told.items():  # on two clocks, with a message each way between
+        assert 0.0 < metrics["lease/held_s"] <= held[granted[k].fence] + 0.05
+    assert all(metrics["lease/moved_bytes"] == 0 for k, metrics in told.items() if hits[k]), "and is not brought again"
 
 
 def test_titles_and_imports_of_the_processes(make_bench):
