@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import decimate, theme, words
+from drlnb.views import decimate, marks, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.task_fold import TaskFold
 from drlnb.views.view import Column, View
@@ -116,9 +116,8 @@ def curves(
         state = tuple((task.name, task.n_changes) for task in tasks)
         one = fold.keep(("learning.curve", metric, label, width), state, partial(_thin, tasks, metric, width))
         _add(lines, parts, one, label=label, series=names.index(tasks[0].name))
-    if metric == _RETURN:
-        for task in (fold.tasks[name] for name in names if name in fold.tasks):
-            _add_evaluations(lines, parts, task, names.index(task.name))
+    for task in (fold.tasks[name] for name in names if name in fold.tasks and metric == _RETURN):
+        _add_evaluations(lines, parts, task, names.index(task.name))
     biggest = max((len(tasks) for tasks in members.values()), default=0)
     return View(
         name="learning.curves",
@@ -134,6 +133,7 @@ def curves(
             "y": {"label": metric, "unit": "", "kind": "number"},
             "lines": lines,
             "series": [style.to_plain() for style in theme.styles(names)],
+            "marks": marks.in_steps(fold),
         },
     )
 

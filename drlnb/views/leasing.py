@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import decimate, theme, words
+from drlnb.views import decimate, marks, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lease_line import LeaseLine, Leases
 from drlnb.views.leasing_shares import shares
@@ -26,8 +26,6 @@ Numbers = Mapping[str, tuple[str, float | None, str, str]]
 MAX_BARS = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
 _SEEN = 0.002
-#: Newest changed settings that are marked: more labels could not be read.
-_MARKS = 40
 #: Pixel columns that merged bars are made for: a wide screen.
 N_COLUMNS = 1200
 
@@ -365,24 +363,5 @@ def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *
         "thin": thin,
         "lanes": lanes,
         "series": [style.to_plain() for style in styles],
-        "marks": _marks(line, span),
+        "marks": marks.in_time(line.fold, span[0]),
     }
-
-
-def _marks(line: LeaseLine, span: tuple[float, float]) -> Sequence[dict[str, Any]]:
-    found = [
-        (t + line.offset(stream), f"{key.rpartition('.')[2]}: {value}", task)
-        for stream, t, key, value, task in line.fold.pool.settings
-    ]
-    for name, task in sorted(line.fold.tasks.items()):
-        for _, one in sorted(task.attempts.items()):
-            found += [
-                (t + line.offset(one.stream), f"{key.rpartition('.')[2]}: {value}", name)
-                for t, key, value in one.settings
-            ]
-    letters = {style.name: style.letter for style in theme.styles(line.tasks)}
-    return [
-        {"t": t, "label": f"{letters.get(task or '', '')} {label}".strip(), "task": task or ""}
-        for t, label, task in sorted(found, key=lambda one: (one[0], one[1]))[-_MARKS:]
-        if t >= span[0]
-    ]

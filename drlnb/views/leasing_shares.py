@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import decimate, theme, words
+from drlnb.views import decimate, marks, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.ghosts import Ghosts, ghosts
 from drlnb.views.lease_line import LeaseLine, Leases
@@ -102,7 +102,7 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
             "thin": False,
             "lanes": lanes,
             "series": [*(style.to_plain() for style in styles), *drawn],
-            "marks": [],
+            "marks": marks.in_time(fold, first),
         },
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import decimate, theme, words
+from drlnb.views import decimate, marks, theme, words
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lease_line import LeaseLine, Leases
@@ -116,6 +116,7 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
             "most": ("at most", most, "", "most requests that waited at once"),
             "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
         },
+        facts={"marks": marks.in_time(fold)},
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any
 
     fig = go.Figure()
     _BY_MODULE[header["module"]](fig, go, header, tables, rows)
+    _marks(fig, header.get("marks", ()))
     fig.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -45,6 +46,22 @@ def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any
         meta={"name": header["name"], "origin": header["origin"]},
     )
     return fig
+
+
+def _marks(fig: Any, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Draw changed settings as upright lines; from when on they count is said under the pointer."""
+    shapes, notes = [], []
+    for mark in marks:
+        at = {"x": float(mark["t"]), "xref": "x", "yref": "paper"}
+        shapes.append({
+            "type": "line", "xref": "x", "yref": "paper", "x0": at["x"], "x1": at["x"], "y0": 0, "y1": 1,
+            "line": {"width": 1, "dash": "dash"},
+        })  # fmt: skip
+        notes.append({
+            **at, "y": 1, "text": _safe(mark["label"]), "hovertext": _safe(mark["said"]), "showarrow": False,
+            "textangle": -90, "xanchor": "left", "yanchor": "top", "font": {"size": 10},
+        })  # fmt: skip
+    fig.update_layout(shapes=shapes, annotations=notes)
 
 
 def _safe(text: Any) -> str:

@@ -125,26 +125,30 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
         ]
     body += _axis(header, (low, high), x, bottom)
     body += _blocks(header, tables, at, x)
-    body += _marks([(x(mark["t"]), str(mark["label"])) for mark in header["marks"]], bottom, width)
+    body += _marks(header, x, (low, high), bottom, width)
     if not any(len(columns["start"]) for columns in tables.values()):
         body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
     return body + _legend(header, width, bottom + _AXIS), int(bottom + _AXIS + 20)  # fmt: skip
 
 
-def _marks(marks: Sequence[tuple[float, str]], bottom: float, width: int) -> list[str]:
+def _marks(
+    header: Header, x: Callable[[float], float], span: tuple[float, float], bottom: float, width: int, *, y: float = 8
+) -> list[str]:
     """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
-    groups: list[tuple[float, list[str]]] = []
-    for at, label in sorted(marks, key=lambda one: one[0]):
+    groups: list[tuple[float, list[Mapping[str, Any]]]] = []
+    shown = [mark for mark in header.get("marks", ()) if span[0] <= mark["t"] <= span[1]]
+    for mark in sorted(shown, key=lambda one: (one["t"], one["label"])):
+        at = x(mark["t"])
         if groups and at - groups[-1][0] <= _NEAR:
-            groups[-1][1].append(label)
+            groups[-1][1].append(mark)
         else:
-            groups.append((at, [label]))
+            groups.append((at, [mark]))
     body = []
-    for (at, labels), (end, _) in zip(groups, [*groups[1:], (float(width), [])], strict=False):
-        said = labels[0] if len(labels) == 1 else f"{len(labels)} marks"
-        shown = _text(at + 3, 8, said) if 6.2 * len(said) <= end - at - 6 else ""
-        title = f"<title>{html.escape(', '.join(labels))}</title>"
-        body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, bottom)], _INK, 1, '4 3')}{shown}</g>")
+    for (at, marks), (end, _) in zip(groups, [*groups[1:], (float(width), [])], strict=False):
+        label = marks[0]["label"] if len(marks) == 1 else f"{len(marks)} marks"
+        text = _text(at + 3, y, label) if 6.2 * len(label) <= end - at - 6 else ""
+        title = f"<title>{html.escape('; '.join(mark.get('said', mark['label']) for mark in marks))}</title>"
+        body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, bottom)], _INK, 1, '4 3')}{text}</g>")
     return body
 
 
@@ -240,6 +244,7 @@ def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width:
         mine = points["line"] == i
         colour = header["series"][line["series"]]["colour"]
         body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, x, y)
+    body += _marks(header, x, (low, high), bottom, width, y=_TOP + 6)  # below the axis' label
     return body + _legend(header, width, bottom + _AXIS), height  # fmt: skip
 
 

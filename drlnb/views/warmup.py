@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import theme, words
+from drlnb.views import marks, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.view import Column, View
 from drlnb.views.warmup_charts import rounds, starts
@@ -135,7 +135,7 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
             "thin": False,
             "lanes": [{"label": f"{letters[task]} {task} {i}", "kind": "collector"} for task, i in lanes],
             "series": [{"name": n, "letter": c, "colour": colour, "hatch": ""} for n, c, colour in theme.WARMUP],
-            "marks": [],
+            "marks": marks.in_time(fold, low),
         },
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import theme, words
+from drlnb.views import marks, theme, words
 from drlnb.views.fold import Fold, fold_of
 from drlnb.views.lines import Lines, axis_s, column
 from drlnb.views.view import View
@@ -84,7 +84,7 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     axes = ({"label": "round", "unit": "", "kind": "number"}, axis_s(what))
     return made.view(
         "warmup.rounds", fold, _rounds_said(name, line, found, (int(kept.sum()), int(dropped.sum()))), ROUNDS, axes,
-        notes=_rounds_notes(line, found),
+        notes=_rounds_notes(line, found), facts={"marks": marks.in_rounds(fold, name) if name else []},
     )  # fmt: skip
 
 

@@ -134,9 +134,24 @@ def test_keys_walk_the_bars_in_time_and_read_the_marks(opened):
         said.append(details.inner_text().split(" · ")[0])
     assert said[:6] == ["#1", "#2", "#3", "#3", "#2", ""]
     assert said[6:] == [
-        "mark at 10.0 s: hold: yield",
-        "3 marks at 1 min 0 s: x: 1, y: 1, z: 1",
+        "mark at 10.0 s: hold: yield, from the next round on",
+        "3 marks at 1 min 0 s: x: 1, at once; y: 1, at once; z: 1, at once",
     ]
+    assert wrong == []
+
+
+def test_charts_have_the_marks_too(opened):
+    """In the queue arrow keys stop at changed settings, and say from when on they count."""
+    page, wrong = opened()
+    queue = page.locator("#view-queue")
+    queue.get_by_test_id("canvas").focus()
+    said = []
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+        said.append(queue.get_by_test_id("details").inner_text())
+    marked = [text for text in said if "mark" in text]
+    assert marked[0].endswith(" · mark at time since the run began 10: hold: yield, from the next round on")
+    assert marked[-1].endswith("3 marks at time since the run began 60: x: 1, at once; y: 1, at once; z: 1, at once")
     assert wrong == []
 
 

@@ -79,7 +79,8 @@ def test_a_drain_is_drawn_and_ends():
 def test_a_changed_setting_is_a_mark():
     """A person's change stands in the picture at its time."""
     marks = leasing.gantt(two_tasks().journal()).facts["marks"]
-    assert {"t": 10.0, "label": "hold: yield", "task": ""} in marks
+    said = "hold: yield, from the next round on"
+    assert {"t": 10.0, "label": "hold: yield", "said": said, "task": ""} in marks
 
 
 def test_a_slot_that_is_gone_counts_no_more():
@@ -131,7 +132,7 @@ def test_marks_at_one_time_are_one_mark_in_print():
     for key in ("a.b", "a.c"):
         run.say(run.pool, SettingChanged(t=10.0, key=key, value=1, task=None))
     picture = leasing.gantt(run.journal()).svg()
-    assert "<title>hold: yield, b: 1, c: 1</title>" in picture or "<title>b: 1, c: 1, hold: yield</title>" in picture
+    assert "<title>b: 1, at once; c: 1, at once; hold: yield, from the next round on</title>" in picture
     assert picture.count("stroke-dasharray") == 1
 
 

@@ -7,7 +7,7 @@ function render({ model, el, signal }) {
   const numbers = make("div", { class: "drlnb-row", test: "numbers" }), legend = make("div", { class: "drlnb-row", test: "legend" });
   const tip = make("div", { class: "drlnb-tip", hidden: true }), details = make("div", { class: "drlnb-row", role: "status", test: "details" });
   const knob = make("input", { type: "range", min: -1, max: 2, step: 0.01, test: "slider", "aria-label": "rho: cost of a second of a delayed round / of an idle collector", oninput: () => { moved = true; slide(); board.ask(); } }), price = make("label", { class: "drlnb-row", hidden: true }, knob, make("span", { test: "price", role: "status" }));
-  let zoom = null, focus = null, brush = null, cursor = null, geometry = null, lines = [], drawnLegend = "", moved = false;
+  let zoom = null, focus = null, brush = null, cursor = null, geometry = null, lines = [], groups = [], drawnLegend = "", moved = false;
 
   function collect() {
     const t = state.tables.points, found = new Map();
@@ -41,10 +41,12 @@ function render({ model, el, signal }) {
     pen.text(ax.unit ? `${ax.label} (${ax.unit})` : ax.label || "", (left + right) / 2, height - 8, ink.dim, "center");
     pen.text(ay.unit ? `${ay.label} (${ay.unit})` : ay.label || "", left, 9, ink.dim, "left");
     pen.clip(left, C_TOP - 2, right - left, bottom - C_TOP + 4, () => lines.forEach((line) => stroke(pen, line, x, y, right - left)));
+    groups = groupMarks(marks().filter((m) => m.t >= span.low && m.t <= span.high), x, right, (v) => `${ax.label} ${number(v)}`);
+    strokeMarks(pen, groups, C_TOP + 9, bottom, ink.fg);
     ends(pen, x, y, [left, right], ink);
     if (cursor !== null && cursor >= span.low && cursor <= span.high) pen.line([[x(cursor), C_TOP], [x(cursor), bottom]], ink.accent, 1, [3, 3]);
     if (brush) pen.rect(Math.min(brush.from, brush.to), C_TOP, Math.abs(brush.to - brush.from), bottom - C_TOP, ink.accent, 0.18);
-    geometry = { left, right, ...span };
+    geometry = { left, right, x, ...span };
   }
   // Least and greatest point per pixel column: at most two, as views/decimate.py does.
   function thin(at, t, x, room) {
@@ -78,12 +80,13 @@ function render({ model, el, signal }) {
     labels.forEach((l, i) => { if (i && l.y - labels[i - 1].y < 13 && Math.abs(l.x - labels[i - 1].x) < 24) l.y = labels[i - 1].y + 13; });
     for (const l of labels) { pen.rect(l.x - 7, l.y - 7, 14, 14, l.s.colour); pen.text(l.s.letter, l.x, l.y, inkOn(l.s.colour), "center", true); }
   }
+  const marks = () => state.header.marks || [];
   function read(value) {
     const t = state.tables.points;
     return lines.filter((l) => l.at.length).map((l) => {
       const i = l.at.reduce((best, j) => (Math.abs(t.x[j] - value) < Math.abs(t.x[best] - value) ? j : best), l.at[0]), s = state.header.series[l.series];
       return { x: t.x[i], text: `${s.letter} ${l.label}: ${number(t.y[i], 4)}${known(t.lo[i]) ? ` (${number(t.lo[i])} to ${number(t.hi[i])})` : ""}` };
-    });
+    }).concat(geometry ? groups.filter((g) => Math.abs(g.at - geometry.x(value)) <= NEAR) : []);
   }
   function show(value) {
     cursor = value;
@@ -129,7 +132,7 @@ function render({ model, el, signal }) {
   }
   function magnify(factor) { if (!geometry) return; const mid = cursor === null ? (geometry.low + geometry.high) / 2 : cursor; zoom = [mid - (mid - geometry.low) * factor, mid + (geometry.high - mid) * factor]; board.ask(); }
   function step(by) {
-    const t = state.tables.points, all = [...new Set(lines.flatMap((l) => l.at.map((i) => t.x[i])))].sort((a, b) => a - b);
+    const t = state.tables.points, all = [...new Set(lines.flatMap((l) => l.at.map((i) => t.x[i])).concat(marks().map((m) => m.t)))].sort((a, b) => a - b);
     if (all.length) { const i = cursor === null ? (by > 0 ? -1 : all.length) : all.reduce((best, v, k) => (Math.abs(v - cursor) < Math.abs(all[best] - cursor) ? k : best), 0); show(all[Math.max(0, Math.min(all.length - 1, i + by))]); }
   }
   const KEYS = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), Escape: () => show(null), "+": () => magnify(0.6), "=": () => magnify(0.6), "-": () => magnify(1.7), 0: () => { zoom = null; board.ask(); } };

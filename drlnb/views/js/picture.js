@@ -37,6 +37,29 @@ function canvasPen(ctx) {
     clip(x, y, w, h, draw) { ctx.save(); ctx.beginPath(); ctx.rect(x, y, w, h); ctx.clip(); draw(); ctx.restore(); },
   };
 }
+// Changed settings: upright lines.  Marks within a few pixels are one group: one line, their number, and all of them in words.  A label that would run
+// into the next line is left out; that of the last one stands on its left where there is no room on its right.
+function groupMarks(marks, x, right = Infinity, say = duration) {
+  const groups = [];
+  for (const mark of [...marks].sort((a, b) => a.t - b.t)) {
+    const at = x(mark.t), last = groups[groups.length - 1];
+    if (last && at - last.at <= NEAR) last.marks.push(mark);
+    else groups.push({ at, t: mark.t, marks: [mark], label: "", side: "left" });
+  }
+  let ends = -Infinity;
+  groups.forEach((group, i) => {
+    const n = group.marks.length, label = n > 1 ? `${n}×` : group.marks[0].label, size = 6.2 * label.length + 6, next = i + 1 < groups.length ? groups[i + 1].at : Infinity;
+    if (group.at + size <= Math.min(next, right)) group.label = label;
+    else if (next === Infinity && group.at - size >= ends) Object.assign(group, { label, side: "right" });
+    ends = group.label && group.side === "left" ? group.at + size : group.at;
+    group.text = `${n > 1 ? `${n} marks` : "mark"} at ${say(group.t)}: ${group.marks.map((mark) => mark.said || mark.label).join("; ")}`;
+  });
+  return groups;
+}
+function strokeMarks(pen, groups, top, bottom, ink) {
+  for (const one of groups) { pen.line([[one.at, top], [one.at, bottom]], ink, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + (one.side === "left" ? 3 : -3), top - 3, ink, one.side, one.marks.length > 1); }
+}
+const NEAR = 6;
 function strokes(x, y, w, h, kind) {
   const lines = [], step = 6;
   if (kind === "-") for (let v = y + 3; v < y + h; v += step / 2) lines.push([x, v, x + w, v]);

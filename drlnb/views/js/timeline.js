@@ -1,27 +1,7 @@
 // Lanes of bars: who held what when.  Bars, work within them, waits, dots, hatched drains, marks, a line for now.
 
-const TOP = 18, AXIS = 34, GAP = 4, NEAR = 6;
+const TOP = 18, AXIS = 34, GAP = 4;
 const SPANS = { "30 s": 30, "2 min": 120, "10 min": 600, all: null };
-
-// Marks within a few pixels are one group: one line, their number, and all of them in words.  A label that would run
-// into the next line is left out; that of the last one stands on its left where there is no room on its right.
-function groupMarks(marks, x, right = Infinity) {
-  const groups = [];
-  for (const mark of [...marks].sort((a, b) => a.t - b.t)) {
-    const at = x(mark.t), last = groups[groups.length - 1];
-    if (last && at - last.at <= NEAR) last.marks.push(mark);
-    else groups.push({ at, t: mark.t, marks: [mark], label: "", side: "left" });
-  }
-  let ends = -Infinity;
-  groups.forEach((group, i) => {
-    const n = group.marks.length, label = n > 1 ? `${n}×` : group.marks[0].label, size = 6.2 * label.length + 6, next = i + 1 < groups.length ? groups[i + 1].at : Infinity;
-    if (group.at + size <= Math.min(next, right)) group.label = label;
-    else if (next === Infinity && group.at - size >= ends) Object.assign(group, { label, side: "right" });
-    ends = group.label && group.side === "left" ? group.at + size : group.at;
-    group.text = `${n > 1 ? `${n} marks` : "mark"} at ${duration(group.t)}: ${group.marks.map((mark) => mark.label).join(", ")}`;
-  });
-  return groups;
-}
 
 function render({ model, el, signal }) {
   const gone = { aborted: false }, root = rootOf(el, "timeline");
@@ -77,7 +57,7 @@ function render({ model, el, signal }) {
     each(t.dots, span, (i, a) => { const row = at.rows[t.dots.lane[i]], s = state.header.series[t.dots.series[i]], h = row && row.h * t.dots.share[i]; if (h && s) { pen.rect(x(a) - 2, row.y - 1, 4, h + 2, ink.bg); pen.rect(x(a) - 1, row.y - 1, 2, h + 2, s.colour); } });
     each(t.drains, span, (i, a, b) => { const row = at.rows[t.drains.lane[i]]; if (row) pen.hatch(x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim); });
     groups = groupMarks((state.header.marks || []).filter((mark) => mark.t >= span[0] && mark.t <= span[1]), x, at.right);
-    for (const one of groups) { pen.line([[one.at, TOP - 6], [one.at, at.bottom]], ink.fg, one.marks.length > 1 ? 2 : 1, [4, 3]); if (one.label) pen.text(one.label, one.at + (one.side === "left" ? 3 : -3), TOP - 9, ink.fg, one.side, one.marks.length > 1); }
+    strokeMarks(pen, groups, TOP - 6, at.bottom, ink.fg);
     if (state.dataAt && known(state.header.now) && now() <= span[1]) pen.line([[x(now()), TOP], [x(now()), at.bottom]], ink.accent, 1.5);
     if (selected) { const row = at.rows[selected.lane], a = x(selected.start), b = x(selected.stop); if (row) { pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.bg, 4); pen.frame(a - 1.5, row.y - 1.5, Math.max(2, b - a) + 3, row.h + 3, ink.accent, 2); } }
   }

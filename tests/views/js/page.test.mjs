@@ -91,7 +91,7 @@ test("marks within six pixels are one, with their number and their words", () =>
   const marks = [{ t: 5, label: "hold: yield" }, { t: 1, label: "A rho: 2" }, { t: 1.02, label: "hold: round" }, { t: 1.05, label: "B rho: 3" }];
   const groups = groupMarks(marks, (t) => 100 * t);
   assert.deepEqual(groups.map((one) => [one.at, one.label]), [[100, "3×"], [500, "hold: yield"]]);
-  assert.equal(groups[0].text, "3 marks at 1.0 s: A rho: 2, hold: round, B rho: 3");
+  assert.equal(groups[0].text, "3 marks at 1.0 s: A rho: 2; hold: round; B rho: 3");
   assert.equal(groups[1].text, "mark at 5.0 s: hold: yield");
 });
 test("a label that would run into the next mark is left out", () => {
