@@ -19,7 +19,7 @@ from drlnb.planning.round_state import ROUND_DEFAULTS
 from drlnb.records import distribution, leasing, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
-from drlnb.records.common import DeadlinePassed, SettingChanged
+from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
 from drlnb.records.errors import InvalidTransition
 
 __all__ = ["ROUND_DEFAULTS", "RoundMachine"]
@@ -86,6 +86,7 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
             words.TaskFailed: self._task_failed,
             SettingChanged: self._setting_changed,
             DeadlinePassed: self._nothing,
+            ClockRelated: self._nothing,
         }
 
     def handle(self, event: Event) -> tuple[Record, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from drlnb.records.base import Command, Event
 
-__all__ = ["DeadlinePassed", "LoopLagged", "SetDeadline", "SettingChanged"]
+__all__ = ["ClockRelated", "DeadlinePassed", "LoopLagged", "SetDeadline", "SettingChanged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,18 @@ class LoopLagged(Event):
     """The owner's loop stood still; silence during that time is nobody's fault."""
 
     lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRelated(Event):
+    """The stream's clock was held against another one's; for pictures alone, no machine decides by it."""
+
+    #: The other stream: a pool's.
+    clock: str
+    #: What must be added to this stream's seconds to have the other's.
+    offset_s: float
+    #: Half of the round trip that it was measured by: the offset is no further off.
+    error_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from drlnb.planning.round_state import RING
 from drlnb.records import leasing, placement, replay, warmup
 from drlnb.records import round as words
 from drlnb.records.base import Record
-from drlnb.records.common import SettingChanged
+from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
@@ -29,6 +29,7 @@ from drlnb.rl.parts import streams
 from drlnb.rl.state import Trained
 from drlnb.runtime.checkpoint import SupersededError, claim
 from drlnb.runtime.checkpoint_effects import read_newest
+from drlnb.runtime.clock import relate
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
 from drlnb.runtime.lease_client import LeaseClient
@@ -177,6 +178,7 @@ class Master:
             )
         )
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening(restored))
+        self.agent.keep(self._relate_clock())
         await self._place_first()
         if self.wanted:
             await self.control(self.wanted)
@@ -232,6 +234,11 @@ class Master:
             asking.cancel()
         else:
             self.host.feed(words.PlacementReceived, **asking.result())
+
+    async def _relate_clock(self) -> None:
+        found = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
+        if found is not None:
+            self.host.feed(ClockRelated, clock=found[0], offset_s=found[1], error_s=found[2])
 
     async def ask_placement(self) -> dict[str, Any]:
         """Ask the pool where the collectors live, until it answers."""

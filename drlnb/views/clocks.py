@@ -127,7 +127,9 @@ class Clocks:
             return Clock(offset_s=pools[stream], error_s=0.0)
         if stream in self._related:
             pool, clock = self._related[stream]
-            return Clock(offset_s=pools.get(pool, 0.0) + clock.offset_s, error_s=clock.error_s)
+            # A run's own copy of a pool's stream may have a number behind the epoch; the clock is the same.
+            zero = pools.get(pool, next((z for name, z in pools.items() if pool_epoch(name) == pool_epoch(pool)), 0.0))
+            return Clock(offset_s=zero + clock.offset_s, error_s=clock.error_s)
         found = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
         low = max((b.low + zero for b, zero in found), default=-math.inf)
         high = min((b.high + zero for b, zero in found), default=math.inf)

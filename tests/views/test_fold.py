@@ -164,6 +164,18 @@ def test_clock_related_settles_it():
     assert fold.clock_note() == ("clocks of the streams agree within 2 ms",)
 
 
+def test_a_relation_holds_for_a_runs_own_copy_of_a_pools_stream():
+    """It names the pool; a later stream of the same pool has the same clock, though not the same name."""
+    fold = Fold()
+    fold.feed([
+        {"s": "broker-e1000000000", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
+        {"s": "broker-e4000000000-2", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
+        {"s": "task-a-a1", "r": "DeadlinePassed", "t": 1.0, "name": "x"},
+        {"s": "task-a-a1", "r": "ClockRelated", "clock": "broker-e4000000000", "offset_s": 2.5, "error_s": 0.002},
+    ])
+    assert fold.clock_of()["task-a-a1"].offset_s == 5.5
+
+
 def test_two_pools_stand_on_one_line_by_their_epochs():
     """A broker that was started 3 s later counts its seconds from there."""
     fold = Fold()
