@@ -159,7 +159,7 @@ def _numbers(
             f"the same rounds as ordinary processes, all at once on the devices, without leases; {_KNOWN[2]}",
         ),
         "times_colocated": (
-            "so much faster than co-located",
+            "speed v co-located",
             together / shared if shared and together else None,
             "x",
             "co-located / shared; below 1 leases took longer",

@@ -182,6 +182,18 @@ def test_leases_go_through_the_table(pool):
     assert only(LeaseGranted, pool.handle(idled("n1/cpu0", t=15.0))).task == "d"
 
 
+def test_a_live_lease_says_whether_its_slot_had_the_parameters(pool):
+    """Not at the first grant; at the next round's, on the same slot, yes; a lease that is over, or none, no."""
+    first = only(LeaseGranted, pool.handle(requested("a", t=1.0, round=1)))
+    assert not pool.is_resident(first.fence)
+    pool.handle(returned(first.fence, t=2.0))
+    second = only(LeaseGranted, pool.handle(requested("a", t=3.0, round=2)))
+    assert second.resident
+    assert pool.is_resident(second.fence)
+    pool.handle(returned(second.fence, t=4.0))
+    assert not pool.is_resident(second.fence)
+
+
 def test_a_setting_changes_while_tasks_run(pool):
     """The configuration of the journal's header stays what it was at the start."""
     assert pool.handle(SettingChanged(t=1.0, key="leasing.ttl_s", value=20.0, task=None)) == ()
