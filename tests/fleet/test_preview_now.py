@@ -16,7 +16,7 @@ from drlnb.records.journal import Journal
 from drlnb.records.leasing import LeaseGranted, RequestRefused, SlotClosed
 from drlnb.sim.costs import Costs
 from drlnb.sim.recorded import pools_of, recorded_tasks, slots_of
-from drlnb.sim.rules import pool_settings, priorities
+from drlnb.sim.rules import pool_settings, priorities, task_rules
 from drlnb.sim.train import run_tasks
 from tests.sim.test_recorded_starts import trained
 
@@ -152,6 +152,23 @@ def test_a_slot_that_is_lent_no_more_does_not_count():
     assert slots_of(replace(pool, records=closed)) == 1
     opened = (*closed, SettingChanged(t=1e6, key="slot.undrain", value="n0/slot1", task=None))
     assert slots_of(replace(pool, records=opened)) == 2
+
+
+def test_what_a_person_changed_in_a_task_differs_from_its_configuration():
+    """Hold rule, switch limit and warm-up by name; what is the algorithm's has no part in scheduling."""
+    stream = journal_of().streams["task-sim0-a1"]
+    wishes = {
+        "leasing.hold": "last", "leasing.switch_limit_frac": 1, "warmup.planner": "keep", "warmup.rho": 2.0,
+        "rl.gamma": 0.9,
+    }  # fmt: skip
+    changes = [SettingChanged(t=1e6, key=key, value=value, task="sim0") for key, value in wishes.items()]
+    refused = SettingChanged(t=1e6, key="warmup.kappa", value=-1, task="sim0")
+    answer = RequestRefused(subject="warmup.kappa", reason="no")
+    assert task_rules(replace(stream, records=(*stream.records, *changes, refused, answer))) == {
+        "planners": {"hold": "last"},
+        "warmup": {"planner": "keep", "rho": 2.0},
+        "switch_limit_frac": 1.0,
+    }
 
 
 # ------------------------------------------------------------------ keys

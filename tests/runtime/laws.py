@@ -65,12 +65,18 @@ def _rounds(stream: Stream) -> None:
 
 
 def _returned_before_sent(stream: Stream) -> None:
-    """After each commit the lease goes back before the first byte goes out."""
+    """After each commit under a lease that is held, the lease goes back before the first byte goes out."""
+    held = set()
     waiting = False
     for record in stream.records:
-        if isinstance(record, words.ParametersCommitted):
-            waiting = True
+        if isinstance(record, words.LeaseReceived):
+            held.add(record.fence)
+        elif isinstance(record, words.LeaseLost):
+            held.discard(record.fence)
+        elif isinstance(record, words.ParametersCommitted):
+            waiting = record.fence in held
         elif isinstance(record, words.ReturnLease):
+            held.discard(record.fence)
             waiting = False
         elif isinstance(record, distribution.SendChunk):
             assert not waiting, "parameters were sent while the lease was held"

@@ -226,9 +226,8 @@ def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):
     _play(work)
 
 
-def test_a_loop_that_waits_or_holds_is_there(monkeypatch):
+def test_a_loop_that_waits_or_holds_is_there():
     """No timer runs while it holds a lease or wants one; who gives up waiting rests, too."""
-    monkeypatch.setattr(loops, "_AWAY_S", 0.0)
 
     async def work(pool):
         grant = await pool.lease("a")
