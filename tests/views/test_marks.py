@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.planning.live_settings import SCHEDULING_KEYS
+from drlnb.planning.live_settings import SCHEDULING_KEYS, takes_effect
 from drlnb.records.common import SettingChanged
 from drlnb.views import learning, leasing, marks, rounds, warmup
 from drlnb.views.fold import fold_of
@@ -98,11 +98,7 @@ def test_a_mark_before_the_time_shown_is_left_out():
     assert [mark["label"] for mark in found] == LABELS[2:]
 
 
-@pytest.mark.parametrize("key", SCHEDULING_KEYS)
+@pytest.mark.parametrize("key", [*SCHEDULING_KEYS, "rl.learning_rate"])
 def test_every_setting_says_from_when_on_it_counts(key):
-    """Planners, warm-up and algorithms: the next round; times of a lease: the next grant; all else at once."""
-    times = {"ttl_s", "holder_ttl_s", "renew_s", "max_hold_s", "max_hold_factor", "compute_timeout_s", "kill_grace_s"}
-    next_round = key == "leasing.hold" or key.startswith("warmup.")
-    grant = key.removeprefix("leasing.") in times
-    expected = "from the next round on" if next_round else "from the next grant on" if grant else "at once"
-    assert marks.effect(key) == expected
+    """A picture says what the table says by which settings are taken; the two floors do not know each other."""
+    assert marks.effect(key) == takes_effect(key)
