@@ -76,7 +76,8 @@ def ends(processes: Sequence[Process]) -> tuple[float, ...]:
             _go_on(left, slow, next_t - t)
             t = next_t
             left[who] = processes[who].computes[at[who]]
-        elif first is not None:
+        else:
+            assert first is not None  # whoever has begun rests or computes
             _go_on(left, slow, done_t - t)
             t = done_t
             del left[first]

@@ -86,6 +86,26 @@ def test_a_pool_by_hand():
     ]
 
 
+def test_who_gives_up_waits_no_more():
+    """A request that is withdrawn, and one that is refused; a slot that fails."""
+    rows = list(
+        pool_rows(
+            pool(
+                added("s0", "n0"),
+                asked(1.0, "a"),
+                asked(2.0, "b"),
+                leasing.RequestCancelled(t=3.0, request_id="a", reason="stopped polling"),
+                leasing.RequestPolled(t=4.0, request_id="b"),
+                leasing.RequestRefused(subject="b", reason="task-stopped"),
+                leasing.SlotFailed(t=5.0, slot="s0", reason="lost"),
+            )
+        )
+    )
+    assert [(row["t_s"], row["queue_len"], row["slots"]) for row in rows] == [
+        (0.0, 0, 1), (1.0, 1, 1), (2.0, 2, 1), (3.0, 1, 1), (4.0, 0, 1), (5.0, 0, 0),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["faults", "three-tasks-last", "two-tasks-one-slot"])
 def test_it_is_the_machines_own_state(name):
     """After every row, as many requests wait, slots exist and are lent as the machine itself says."""

@@ -85,6 +85,13 @@ def test_what_counts_at_once_stands_at_the_steps_that_were_made():
     assert [mark["t"] for mark in learning.curves(run.journal()).facts["marks"]] == [0.0, 100.0]
 
 
+def test_before_the_first_round_there_are_no_steps():
+    """Of a task that has finished none, a change has no place among steps."""
+    run = Run().slot().task("a").lease("a", 0.0, 0.0, 1.0)
+    own(run, 2.0, "rl.learning_rate", 0.1)
+    assert learning.curves(run.journal()).facts["marks"] == []
+
+
 def test_a_picture_whose_axis_is_no_course_of_the_run_has_no_marks():
     """Mean seconds per round, and seconds from sending to a planned start, are at no time."""
     journal = changed().journal()
