@@ -22,11 +22,14 @@ from drlnb.runtime.lifeline import become
 from drlnb.runtime.master import AGAIN, Master
 from drlnb.runtime.node_collectors import NodeCollectors
 from drlnb.runtime.node_slots import NodeSlots
-from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version
+from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, drlnb_version, refused
 from drlnb.runtime.start_modes import Zygote
 from drlnb.runtime.stores import Stores
 
 __all__ = ["AgentPlugin"]
+
+#: Pause before a master registers itself again with a broker that did not answer, in seconds.
+_ATTACH_AGAIN_S = 0.2
 
 
 class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc]
@@ -54,6 +57,9 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
         self.directory = Path(worker.local_directory) / "drlnb"
         self.epoch = 0
         self.masters: dict[tuple[str, str], Master] = {}
+        #: (run, task) -> a person's wishes since its master here began to register itself.
+        self._attaching: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._closed = False
         self.stores = Stores(self)
         self._background: set[asyncio.Task[Any]] = set()
         self.begin_slots()
@@ -82,6 +88,7 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
     async def teardown(self, worker: Any) -> None:
         """End every child; called by the worker when it closes in good order."""
         del worker
+        self._closed = True
         for master in list(self.masters.values()):
             await master.abort("the worker is closing")
         for task in list(self._background):
@@ -157,15 +164,22 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
     async def run_master(self, run: str, task: str) -> str:
         """Host one task's master until the task ends; the anchor waits for it."""
         for n_replay_losses in itertools.count():
-            attached = await self.ask_broker("drlnb_task_attach", run=run, task=task, node=self.node)
-            if "error" in attached:
-                return str(attached["message"])
-            former = self.masters.get((run, task))
-            if former is not None:
-                await former.abort("another attempt has begun")
-            master = self.masters[run, task] = Master(self, run, task, attached, n_replay_losses)
+            # The broker tells this node of wishes once it has answered, and they may overtake its answer.
+            wishes = self._attaching[run, task] = []
             try:
-                ended = await master.run_to_end()
+                attached = await self._attach(run, task)
+                if "error" in attached:
+                    return str(attached["message"])
+                former = self.masters.get((run, task))
+                if former is not None:
+                    await former.abort("another attempt has begun")
+                master = self.masters[run, task] = Master(self, run, task, attached, n_replay_losses)
+            finally:
+                self._attaching.pop((run, task), None)
+            if attached["wanted"]:
+                wishes.insert(0, {"action": attached["wanted"]})
+            try:
+                ended = await master.run_to_end(wishes)
             finally:
                 if self.masters.get((run, task)) is master:
                     del self.masters[run, task]
@@ -173,9 +187,20 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
                 break
         return ended
 
+    async def _attach(self, run: str, task: str) -> Any:
+        """Ask the broker for a new attempt of a task until it answers; the same request again is the same attempt."""
+        request = uuid.uuid4().hex
+        while not self._closed:
+            with contextlib.suppress(OSError, TimeoutError):
+                return await self.ask_broker("drlnb_task_attach", run=run, task=task, node=self.node, request=request)
+            await asyncio.sleep(_ATTACH_AGAIN_S)
+        return refused("over", "the worker is closing")
+
     async def control(self, run: str, task: str, action: str, payload: Any = b"", **how: Any) -> dict[str, Any]:
-        """Pass a person's wish on to the master here."""
+        """Pass a person's wish on to the master here, or to the one that registers itself."""
         del payload
+        if (run, task) in self._attaching:
+            self._attaching[run, task].append({"action": action, **how})
         master = self.masters.get((run, task))
         if master is not None:
             problem = await master.control(action, **how)
@@ -196,11 +221,11 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
             master.yield_asked((fence[0], fence[1]))
         return {"ok": True}
 
-    async def node_lost(self, node: str, reason: str, payload: Any = b"") -> dict[str, Any]:
-        """Tell every master here that a node is gone."""
+    async def node_lost(self, node: str, reason: str, address: str, payload: Any = b"") -> dict[str, Any]:
+        """Tell every master here that a node is gone that was at an address."""
         del payload
         for master in self.masters.values():
-            master.node_lost(node, reason)
+            master.node_lost(node, reason, address)
         return {"ok": True}
 
     async def end_task(self, run: str, task: str, attempt: int, payload: Any = b"") -> dict[str, Any]:
@@ -208,5 +233,5 @@ class AgentPlugin(NodeSlots, NodeCollectors, WorkerPlugin):  # type: ignore[misc
         del payload
         await self.collectors.stop_task(run, task, below_attempt=attempt + 1)
         self.stores.drop(run, task, attempt)
-        self.forget_model(f"{run}/{task}")
+        self.forget_model(f"{run}/{task}", attempt)
         return {"ok": True}

@@ -12,7 +12,7 @@ from drlnb.records import leasing, placement
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.cpu_shares import CpuShares
-from drlnb.runtime.protocol import SEATS, refused
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, refused
 
 if TYPE_CHECKING:
     from drlnb.runtime.broker import BrokerPlugin
@@ -24,6 +24,9 @@ _REVOKE_AGAIN_S = 1.0
 
 #: Virtual slots where nobody asked for a number and no CUDA device was found.
 DEFAULT_VIRTUAL_SLOTS = 2
+
+#: Pauses before a node is told again what it did not answer, in seconds.
+_TELL_AGAIN_S = (0.5, 2.0, 5.0)
 
 
 class Nodes:
@@ -163,8 +166,29 @@ class Nodes:
         self.broker.host.feed(placement.NodeLost, node=node, reason=reason)
         self.cpus.lost(host)
         self.broker.runs.node_lost(node)
-        task = asyncio.ensure_future(self.tell_masters("drlnb_node_lost", node=node, reason=reason))
-        self.broker.runs.keep(task)
+        self._tell_all("drlnb_node_lost", node=node, reason=reason, address=address)
+
+    def end_task(self, run: str, task: str, attempt: int) -> None:
+        """Let every node end what it still has of a task's attempts up to this one; harmless where nothing is left.
+
+        Its master did so where it knew of something.  It knows neither the nodes of former attempts nor those that were
+        lost and came back, and it may have died.
+        """
+        self._tell_all("drlnb_end_task", run=run, task=task, attempt=attempt)
+
+    def _tell_all(self, op: str, /, **message: Any) -> None:
+        for node in list(self.rows):
+            self.broker.runs.keep(asyncio.ensure_future(self._tell_again(node, op, message)))
+
+    async def _tell_again(self, node: str, op: str, message: Mapping[str, Any]) -> None:
+        """Tell a node something, again for a while if it does not answer, as long as it is the same node."""
+        server_id = self.rows[node]["server_id"]
+        for pause_s in (0.0, *_TELL_AGAIN_S):
+            await asyncio.sleep(pause_s)
+            if self.rows.get(node, {}).get("server_id") != server_id:
+                return
+            if await self.broker.ask_node(node, op, RPC_TIMEOUT_S, **message) is not None:
+                return
 
     async def tell_masters(self, op: str, /, **message: Any) -> None:
         """Tell every node's masters something; who cannot be reached finds out by itself."""

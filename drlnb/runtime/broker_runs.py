@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from drlnb.planning.live_settings import owner
 from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
+from drlnb.runtime.broker_lives import Lives
 from drlnb.runtime.broker_settings import OVER, forget, note, unfit, with_changes
 from drlnb.runtime.host import JournalWriter
 from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
@@ -117,6 +118,7 @@ class Runs:
         self.broker = broker
         self.live: dict[str, LiveRun] = {}
         self._background: set[asyncio.Future[Any]] = set()
+        self._lives = Lives()
 
     def handlers(self) -> dict[str, Any]:
         """Return the messages served here."""
@@ -147,7 +149,9 @@ class Runs:
             self.defect("".join(traceback.format_exception(task.exception())))
 
     def close(self) -> None:
-        """Close every stream."""
+        """Close every stream; what runs in the background ends."""
+        for task in self._background:
+            task.cancel()
         for run in self.live.values():
             run.writer.close()
 
@@ -186,25 +190,18 @@ class Runs:
         if live.n_rows <= since and live.state == "running":
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.changed.wait(), min(wait_s, 20.0))
-        first = live.n_rows - len(live.ring)
-        skip = max(0, since - first)
-        page = list(live.ring)[skip : skip + 2000]
-        return {
-            "next": max(since, first) + len(page),
-            "rows": page,
-            "gap": since < first,
-            "state": live.state,
-            "tasks": live.tasks,
-        }
+        return {**self._lives.page(live, since), "state": live.state, "tasks": live.tasks}
 
     # ------------------------------------------------------------------ clients
     async def create(self, run: str, spec: dict[str, Any]) -> dict[str, Any]:
         """Open a run; a repeat of the same id gets the same answer."""
-        if run in self.live and self.live[run].state == "running":
-            return {"ok": True}
+        former = self.live.get(run)
+        if (known := await self._lives.let_end(former, spec)) is not None:
+            return known
         if (locked := self._locked(spec["out"])) is not None:
             return locked
-        live = self.live[run] = LiveRun(run, spec, self.broker.epoch)
+        live = self.live[run] = LiveRun(run, self._lives.follow(former, spec), self.broker.epoch)
+        self._lives.begin(live, former, spec)
         self._open(live)
         live.write_status(force=True)
         return {"ok": True}
@@ -218,6 +215,7 @@ class Runs:
 
     def _open(self, live: LiveRun) -> None:
         """Write the header of a run's stream: what the pool is now."""
+        self._lives.reserve(live)
         header = StreamOpened(
             stream=live.stream,
             machine="pool",
@@ -297,15 +295,20 @@ class Runs:
         return problem
 
     # ------------------------------------------------------------------ masters
-    async def attach(self, run: str, task: str, node: str) -> dict[str, Any]:
-        """Register a master: a new attempt of its task, unless the task is over."""
+    async def attach(self, run: str, task: str, node: str, request: str) -> dict[str, Any]:
+        """Register a master: a new attempt of its task, unless the task is over; a repeated request is the same one."""
         live = self.live.get(run)
         if live is None or task not in live.tasks:
             return refused("unknown", f"no task {run}/{task}")
         row = live.tasks[task]
         if row["state"] in OVER:
             return refused("over", f"task {task} is {row['state']}")
-        row.update(state="running", attempt=row["attempt"] + 1, node=node)
+        attempt = self._lives.attempt(request, row["attempt"] + 1)
+        if attempt < row["attempt"]:
+            return refused("over", f"another attempt of task {task} has begun")
+        row.update(state="running", attempt=attempt, node=node)
+        if attempt > 1:
+            self.broker.nodes.end_task(run, task, attempt - 1)
         live.write_status(force=True)
         spec = next(s for s in live.spec["tasks"] if s["name"] == task)
         if priority := row["scheduling"].get("task.priority", spec.get("priority", 0)):
@@ -334,6 +337,7 @@ class Runs:
         live.tasks[task].update(state=state, reason=reason, node="")
         live.write_status(force=True)
         live.add([])
+        self.broker.nodes.end_task(live.run, task, live.tasks[task]["attempt"])
         if live.state != "running":
             # Its thread may wait for the disk: not in this loop.
             self.keep(asyncio.ensure_future(asyncio.to_thread(live.writer.close)))

@@ -96,7 +96,7 @@ class CollectorEffects:
     async def _start_now(self, command: warmup.StartCollector, number: int) -> None:
         m, node = self.m, command.node
         machine: Any = m.host.machine
-        m.agent.stores.heard(m.run, m.task, m.agent.worker.address)
+        begun = m.losses.begins(command.collector)
         try:
             reply = await m.agent.call(
                 m.addresses.get(node, ""),
@@ -114,6 +114,8 @@ class CollectorEffects:
                 round=command.round,
                 run=m.run,
                 task=m.task,
+                number=begun,
+                master=m.agent.worker.address,
             )
         except (OSError, ValueError) as error:
             reply = {"failed": f"node {node} does not answer: {error}"}
@@ -121,7 +123,7 @@ class CollectorEffects:
             return  # taken back meanwhile: its end is on the way
         if "failed" in reply:
             reason, _, detail = str(reply["failed"]).partition("\n")
-            m.collector_lost(collector=command.collector, node=node, reason=reason, detail=detail)
+            m.collector_lost(collector=command.collector, node=node, reason=reason, detail=detail, number=begun)
             return
         m.host.feed(
             warmup.CollectorReady,

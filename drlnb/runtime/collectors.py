@@ -44,6 +44,9 @@ class LiveCollector:
     said: str = ""
     #: Its environment, as a person knows it.
     env: str = ""
+    #: Its number among the processes of its collector, and the address of the agent that hears of its loss.
+    number: int = 0
+    master: str = ""
 
     def hear(self, header: Mapping[str, Any], payload: bytes) -> None:
         """Note a sign of life; a collector says nothing else on its own."""
@@ -92,12 +95,14 @@ class CollectorHost:
         mode: str = "zygote",
         quiet_s: float | None = None,
         round: int = 0,
+        told: tuple[int, str] = (0, ""),
     ) -> dict[str, Any]:
         """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
 
         Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
         the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.  One that is started for a `round`
-        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.
+        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `told`: its number,
+        and the address of the agent that hears of its loss.
 
         Raises
         ------
@@ -123,6 +128,7 @@ class CollectorHost:
             self._watchers.add(taking)
             taking.add_done_callback(self._taken)
             live = await asyncio.shield(taking)
+            live.number, live.master = told
             answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
         except BaseException:
             if place is not None:

@@ -61,7 +61,7 @@ class Effects:
 
     # ------------------------------------------------------------------ collectors
     async def _ask_collector(self, collector: int, node: str, **header: Any) -> dict[str, Any]:
-        """Ask a collector; ``gone`` if it or its node is (the loss is reported on its own)."""
+        """Ask a collector; ``gone`` if it or its node is, or the way there."""
         m = self.m
         try:
             return await m.agent.call(
@@ -80,6 +80,7 @@ class Effects:
         m = self.m
         machine: Any = m.host.machine
         self._collectors.wakes(command.collector, command.round)
+        question = m.losses.asks(command.collector)
         reply = await self._ask_collector(
             command.collector,
             command.node,
@@ -91,7 +92,16 @@ class Effects:
             n_timesteps=machine.progress.n_timesteps,
         )
         if reply["op"] != "experience":
-            return  # its loss is told by CollectorLost
+            member = machine.crew.members[command.collector]
+            await self._unanswered(
+                command,
+                question,
+                reply,
+                lambda: (
+                    (member.status, member.node, machine.progress.version) == ("acting", command.node, command.version)
+                ),
+            )
+            return
         self._collectors.acted(command.collector, keeps_cpu=reply["keeps_cpu"])
         self._n_fragments += 1
         key = f"{command.collector}/{command.round}/{self._n_fragments}"
@@ -115,6 +125,7 @@ class Effects:
 
     async def _evaluate(self, command: words.Evaluate) -> None:
         machine: Any = self.m.host.machine
+        question = self.m.losses.asks(command.collector)
         reply = await self._ask_collector(
             command.collector,
             command.node,
@@ -125,7 +136,8 @@ class Effects:
             deterministic=command.deterministic,
         )
         if reply["op"] != "evaluated":
-            return  # its loss is told by CollectorLost
+            await self._unanswered(command, question, reply, lambda: machine.evaluator == command.collector)
+            return
         self.m.host.feed(
             words.EvaluationFinished,
             version=command.version,
@@ -136,6 +148,20 @@ class Effects:
             deterministic=command.deterministic,
             episodes=tuple((float(r), int(n)) for r, n in reply["episodes"]),
         )
+
+    async def _unanswered(
+        self,
+        command: "warmup.WakeCollector | words.Evaluate",
+        question: tuple[int, int],
+        reply: Mapping[str, Any],
+        waits: Callable[[], bool],
+    ) -> None:
+        """Let the loss of a collector that did not answer be told, or find it out."""
+        if reply["op"] == "error":  # its environment raised
+            why = {"reason": reply["message"], "detail": reply["detail"]}
+        else:
+            why = {"reason": f"did not answer: {reply.get('reason', reply['op'])}"}
+        await self.m.losses.unanswered(command.collector, command.node, question, waits, **why)
 
     # ------------------------------------------------------------------ parameters out
     async def _send(self, command: distribution.SendChunk) -> None:
@@ -156,7 +182,6 @@ class Effects:
                 total=len(m.committed.published),
                 children=command.children,
                 addresses=m.addresses if command.children else {},
-                master=m.agent.worker.address,
                 **self._ids(),
             )
             failure = str(reply.get("refused") or "")

@@ -198,6 +198,7 @@ class MachineHost:
         task = asyncio.get_running_loop().create_task(self._guard(effect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: effect.close())  # of one that is cancelled before it begins
 
     async def _guard(self, effect: Coroutine[Any, Any, None]) -> None:
         try:

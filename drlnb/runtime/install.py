@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -247,7 +248,8 @@ def create_run(client: Client, run: Mapping[str, Any]) -> None:
 def submit_anchors(client: Client, run_id: str, tasks: Sequence[str]) -> None:
     """Start the masters of a run; nothing of them is keyed by this client."""
     for task in tasks:
-        _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}")
+        # A key of its own: anchors of the run's former life may still be closing.
+        _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}#{uuid.uuid4().hex[:8]}")
 
 
 def _submit_anchor(client: Client, run_id: str, task: str, key: str) -> None:

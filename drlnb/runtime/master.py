@@ -6,8 +6,7 @@ Experience, parameters and training state lie here as bytes under keys; the mach
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +32,14 @@ from drlnb.runtime.clock import relate
 from drlnb.runtime.effects import Effects
 from drlnb.runtime.host import JournalWriter, MachineHost
 from drlnb.runtime.lease_client import LeaseClient
+from drlnb.runtime.losses import Losses
+from drlnb.runtime.opening import Committed, taken_over
 from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
 
 if TYPE_CHECKING:
     from drlnb.runtime.agent import AgentPlugin
 
-__all__ = ["AGAIN", "Committed", "Master"]
+__all__ = ["AGAIN", "Master"]
 
 #: How :meth:`Master.run_to_end` ends when another attempt must follow here.
 AGAIN = "again"
@@ -47,17 +48,6 @@ AGAIN = "again"
 _FLUSH_S = 0.1
 #: Rows per message.
 _PAGE = 2000
-
-
-@dataclass(slots=True, kw_only=True)
-class Committed:
-    """The newest version in host memory."""
-
-    version: int = 0
-    published: bytes | memoryview = b""
-    #: Training state: plain facts and one flat buffer.
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    state: bytes | memoryview = b""
 
 
 class Master:
@@ -88,7 +78,6 @@ class Master:
         self.planners = dict(attached["planners"])
         self.leasing = LeasingSettings.from_mapping(attached["leasing"])
         self.resume = bool(attached["resume"])
-        self.wanted = str(attached["wanted"])
         #: Settings of the algorithm that a person changed while former attempts ran.
         self.live = dict(attached.get("live", {}))
         self.stream = task_stream(task, self.attempt)
@@ -113,6 +102,11 @@ class Master:
             agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
         )
         self.n_progress = 0
+        self.losses = Losses(self)
+        #: Whether the machine is up: before, there is nothing that hears.
+        self.is_up = False
+        #: A person's wishes that came before, in their order.
+        self._early: list[dict[str, Any]] = []
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._rows: list[dict[str, Any]] = []
         self._flusher: asyncio.Task[Any] | None = None
@@ -136,8 +130,41 @@ class Master:
         return limit_s
 
     # ------------------------------------------------------------------ life
-    async def run_to_end(self) -> str:
-        """Host the machine until the task is over; return how it ended."""
+    async def run_to_end(self, wishes: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Host the machine until the task is over; return how it ended.
+
+        Parameters
+        ----------
+        wishes
+            A person's, from before this attempt: arguments of :meth:`control`, in their order.
+        """
+        for wish in wishes:
+            await self.control(**wish)
+        if self.is_over:
+            return self.done.result()
+        if not (self.out / "run.json").is_file():
+            reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
+            return await self._give_up(reason)
+        try:
+            restored = await asyncio.to_thread(self._restore)
+        except (CheckpointError, SupersededError) as error:
+            return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
+        if self.is_over:  # somebody has stopped it meanwhile
+            return self.done.result()
+        try:
+            self._open(restored)
+        except ConfigError as error:  # settings that an earlier version took one by one
+            return await self._give_up(f"its settings cannot be used together: {error}")
+        for wish in self._early:
+            await self.control(**wish)
+        await self._place_first()
+        try:
+            return await self.done
+        finally:
+            await self._close()
+
+    def _open(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> None:
+        """Make the machine, and let it go on from a checkpoint."""
         config = {
             "task": self.task,
             "n_envs": self.spec.n_envs,
@@ -157,17 +184,7 @@ class Master:
             "round_scalars": True,
             **self.settings,
         }
-        if not (self.out / "run.json").is_file():
-            reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
-            return await self._give_up(reason)
-        try:
-            restored = await asyncio.to_thread(self._restore)
-        except (CheckpointError, SupersededError) as error:
-            return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
-        try:
-            machine = RoundMachine(config)
-        except ConfigError as error:  # settings that an earlier version took one by one
-            return await self._give_up(f"its settings cannot be used together: {error}")
+        machine = RoundMachine(config)
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
         self.host.on_defect = self._defect
@@ -177,20 +194,12 @@ class Master:
                 stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
             )
         )
-        self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening(restored))
+        self.host.feed(words.TaskOpened, attempt=self.attempt, **taken_over(self, restored))
         self.agent.keep(self._relate_clock())
-        await self._place_first()
-        if self.wanted:
-            await self.control(self.wanted)
-        try:
-            return await self.done
-        finally:
-            await self._close()
+        self.is_up = True
 
     async def _give_up(self, reason: str) -> str:
-        await self.agent.ask_broker(
-            "drlnb_task_end", run=self.run, task=self.task, attempt=self.attempt, state="failed", reason=reason
-        )
+        await self.finish("failed", reason)
         return reason
 
     def _restore(self) -> "tuple[Trained, Mapping[str, Any]] | None":
@@ -198,33 +207,6 @@ class Master:
         with contextlib.suppress(OSError):  # a disk that is full is told when a checkpoint cannot be written
             claim(folder, self.attempt)
         return read_newest(folder, self.spec) if self.resume else None
-
-    def _opening(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> dict[str, Any]:
-        """Take over a checkpoint; return the fields of TaskOpened."""
-        if restored is None:
-            nothing: tuple[tuple[float, int], ...] = ()
-            plain = {"version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": nothing, "n_bytes": 0}
-            return {**plain, "settings": self.live}
-        trained, facts = restored
-        version = trained.n_rounds + 1
-        self.committed = Committed(
-            version=version,
-            published=trained.state.published.tobytes(),
-            facts=dict(trained.state.facts),
-            state=trained.state.buffer.tobytes(),
-        )
-        self.gate = StoreGate(version=version)
-        self.envs, self.ring_state = trained.envs, trained.replay
-        return {
-            "version": version,
-            "n_rounds": trained.n_rounds,
-            "n_timesteps": trained.n_timesteps,
-            "elapsed_s": trained.elapsed_s,
-            "episodes": trained.episodes,
-            "n_bytes": len(self.committed.published),
-            "eval_best": facts.get("eval_best"),
-            "settings": {**facts.get("settings", {}), **self.live},
-        }
 
     async def _place_first(self) -> None:
         """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
@@ -312,9 +294,18 @@ class Master:
 
     # ------------------------------------------------------------------ what is heard
     async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> str:
-        """Take a person's wish; return why a setting cannot be changed so, empty if all is well."""
+        """Take a person's wish; return why a setting cannot be changed so, empty if all is well.
+
+        Before the machine is up a wish waits, but for a stop that would save nothing new.
+        """
         if action == "kill":
             await self.finish("stopped", reason or "stopped at once")
+        elif not self.is_up:
+            changed = bool(self.live) or any(wish["action"] == "set" for wish in self._early)
+            if action == "stop" and not changed:
+                await self.finish("stopped", reason or "asked for")
+            else:
+                self._early.append({"action": action, "key": key, "value": value, "reason": reason})
         elif action == "stop":
             self.host.feed(words.StopAsked, reason=reason or "asked for")
         elif action == "set":
@@ -325,15 +316,17 @@ class Master:
             self.host.feed(kinds[action])
         return ""
 
-    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str) -> None:
-        """Hear that a collector's process is gone, or that of the replay ring."""
+    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str, number: int) -> None:
+        """Hear that a collector's process, by its number, is gone, or that of the replay ring."""
         if collector == RING:
             self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
-            return
-        self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
+        elif self.losses.is_news(collector, number):
+            self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
 
-    def node_lost(self, node: str, reason: str) -> None:
-        """Hear that a node is gone."""
+    def node_lost(self, node: str, reason: str, address: str = "") -> None:
+        """Hear that a node is gone that was at an address."""
+        if not self.is_up or (address and self.addresses.get(node, address) != address):
+            return  # it has no part in this task yet, or it is back since
         self.addresses.pop(node, None)
         self.host.feed(placement.NodeLost, node=node, reason=reason)
 

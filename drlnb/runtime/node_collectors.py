@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeCollectors"]
 
+#: Pauses before the loss of a collector is told again to a master that did not hear, in seconds.
+_TELL_AGAIN_S = (0.5, 2.0, 5.0)
+
 
 class NodeCollectors:
     """The collectors of one node, and the CPU slots that they share."""
@@ -60,6 +63,8 @@ class NodeCollectors:
         mode: str = "zygote",
         quiet_s: float | None = None,
         round: int = 0,
+        number: int = 0,
+        master: str = "",
         payload: Any = b"",
     ) -> dict[str, Any]:
         """Start a collector here; ``failed`` says why not."""
@@ -76,6 +81,7 @@ class NodeCollectors:
                 mode=mode,
                 quiet_s=quiet_s,
                 round=round,
+                told=(number, master),
             )
         except (ConnectionError, RuntimeError, OSError) as error:
             return {"failed": str(error)}
@@ -141,20 +147,25 @@ class NodeCollectors:
         self.keep(self._tell_loss(live, reason, detail))
 
     async def _tell_loss(self, live: LiveCollector, reason: str, detail: str) -> None:
+        """Tell the master that started a collector of its loss; again and again for a while if it does not hear."""
         run, task, collector = live.key
-        address = self.stores.master_of(run, task) or self.worker.address
-        with contextlib.suppress(OSError):
-            await self.call(
-                address,
-                "drlnb_collector_lost",
-                run=run,
-                task=task,
-                attempt=live.attempt,
-                collector=collector,
-                node=self.node,
-                reason=reason,
-                detail=detail,
-            )
+        for pause_s in (*_TELL_AGAIN_S, None):
+            with contextlib.suppress(OSError):
+                await self.call(
+                    live.master or self.worker.address,
+                    "drlnb_collector_lost",
+                    run=run,
+                    task=task,
+                    attempt=live.attempt,
+                    collector=collector,
+                    node=self.node,
+                    reason=reason,
+                    detail=detail,
+                    number=live.number,
+                )
+                return
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
 
     async def collector_lost(
         self, run: str, task: str, attempt: int, payload: Any = b"", **loss: Any

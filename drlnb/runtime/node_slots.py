@@ -38,6 +38,8 @@ class NodeSlots:
         self.segments = Segments(self.directory)
         #: Task -> bytes of its last result.
         self._made_bytes: dict[str, int] = {}
+        #: Task -> highest attempt that has computed here.
+        self._attempts: dict[str, int] = {}
 
     async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
         """Start the executors of the slots that the pool gave to this node."""
@@ -115,6 +117,8 @@ class NodeSlots:
         self, executor: Executor | Tenants, header: Mapping[str, Any], watchdog_s: float, payload: Any, state: Any
     ) -> dict[str, Any]:
         task, more, payloads = header["task"], {}, [payload]
+        if attempt := header.get("attempt"):
+            self._attempts[task] = max(attempt, self._attempts.get(task, 0))
         if state is not None and (where := self.segments.find(state)):
             more = {"n_state": 0, "state_in": [*where, len(state)]}
         elif state is not None:
@@ -134,8 +138,11 @@ class NodeSlots:
             self._made_bytes[task] = len(made)
         return {**answer, "payload": made}
 
-    def forget_model(self, task: str) -> None:
-        """Forget a task's model on every executor."""
+    def forget_model(self, task: str, attempt: int) -> None:
+        """Forget a task's model on every executor, unless a later attempt than this one has computed here."""
+        if self._attempts.get(task, 0) > attempt:
+            return  # it may be in the middle of a round
+        self._attempts.pop(task, None)
         self._made_bytes.pop(task, None)
         if not self._made_bytes:
             self.segments.trim()

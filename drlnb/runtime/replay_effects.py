@@ -33,7 +33,6 @@ class ReplayEffects:
     async def _start(self, command: replay.StartReplay) -> None:
         del command
         m = self.m
-        m.agent.stores.heard(m.run, m.task, m.agent.worker.address)
         ring, buffer = (None, b"") if m.ring_state is None else m.ring_state.pack()
         try:
             reply = await m.agent.collectors.start(

@@ -9,6 +9,7 @@ from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.ids import Fence
 from drlnb.rl.live import PREFIX
+from drlnb.runtime.opening import Committed
 
 if TYPE_CHECKING:
     from drlnb.runtime.master import Master
@@ -88,7 +89,7 @@ class SlotEffects:
                 timeout_s=None,
                 payload=payload,
                 slot=slot,
-                header={**header, "task": m.pool_name, "fence": _pair(fence)},
+                header={**header, "task": m.pool_name, "fence": _pair(fence), "attempt": m.attempt},
                 watchdog_s=m.leasing.compute_timeout_s,
                 **more,
             )
@@ -201,8 +202,6 @@ class SlotEffects:
             self._take_made(reply, command.fence, command.round)
 
     def _take_made(self, reply: Mapping[str, Any], fence: Fence, round_: int) -> None:
-        from drlnb.runtime.master import Committed
-
         m = self.m
         key = f"made/{round_}/{fence.token}"
         n, payload = reply["n_published"], memoryview(reply["payload"])

@@ -21,7 +21,6 @@ class _Kept:
     store: HostStore | None = None
     #: Bytes of the version that is arriving.
     arriving: bytearray = field(default_factory=bytearray)
-    master: str = ""
 
 
 class Stores:
@@ -38,15 +37,6 @@ class Stores:
         kept = self._kept.get((run, task))
         return kept.store.path if kept is not None and kept.store is not None else ""
 
-    def master_of(self, run: str, task: str) -> str:
-        """Return the address of the agent that hosts the task's master, as last heard."""
-        kept = self._kept.get((run, task))
-        return kept.master if kept is not None else ""
-
-    def heard(self, run: str, task: str, master: str) -> None:
-        """Note where a task's master lives."""
-        self._kept.setdefault((run, task), _Kept()).master = master
-
     async def chunk(
         self,
         run: str,
@@ -58,7 +48,6 @@ class Stores:
         total: int,
         children: Any,
         addresses: Any,
-        master: str,
         payload: Any = b"",
     ) -> dict[str, Any]:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
@@ -70,12 +59,11 @@ class Stores:
         )
         if taken.refused:
             return {"refused": taken.refused}
-        self.heard(run, task, master)
         view = memoryview(payload).cast("B")
         if view.nbytes != stop - start:
             return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
         message = {"run": run, "task": task, "attempt": attempt, "version": version, "start": start, "stop": stop}
-        message |= {"total": total, "addresses": addresses, "master": master}
+        message |= {"total": total, "addresses": addresses}
         forwards = [
             self._agent.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
             for host, below in taken.forward

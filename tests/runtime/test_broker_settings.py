@@ -34,7 +34,7 @@ class Cluster:
         tasks = [TaskSpec(name=name, env="CartPole-v1", total_timesteps=9, n_envs=1).to_plain() for name in "ab"]
         await self.broker.runs.create("r", {"out": str(self.out), "tasks": tasks, **self.spec})
         for name in "ab":
-            await self.broker.runs.attach("r", name, "0")
+            await self.broker.runs.attach("r", name, "0", name)
         return self
 
     async def __aexit__(self, *error):
@@ -99,7 +99,7 @@ def test_settings_of_a_task_are_judged_beside_those_it_has_now(tmp_path):
                 {"warmup.min_rounds": 40}, {"warmup.min_rounds": 20},
             ]  # fmt: skip
             assert await cluster.set("warmup.window", 30, task="b") == ""
-            attached = await cluster.broker.runs.attach("r", "b", "0")
+            attached = await cluster.broker.runs.attach("r", "b", "0", "again")
             assert attached["settings"]["warmup"] == {"filter_window": 50, "min_rounds": 20, "window": 30}
             WarmupSettings.from_mapping(attached["settings"]["warmup"])
 
@@ -133,9 +133,9 @@ def test_a_master_says_what_its_machine_refuses():
                 return [RequestRefused(subject="warmup.rho", reason="no")]
 
         master = Master.__new__(Master)
-        master.host, master.task = Host(), "a"
+        master.host, master.task, master.is_up = Host(), "a", True
         agent = AgentPlugin.__new__(AgentPlugin)
-        agent.masters = {("r", "a"): master}
+        agent.masters, agent._attaching = {("r", "a"): master}, {}
         how = {"action": "set", "key": "warmup.rho", "value": 0, "reason": ""}
         assert await agent.control("r", "a", **how) == {"refused": "no"}
         assert await agent.control("r", "b", **how) == {"ok": True}

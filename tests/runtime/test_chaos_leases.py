@@ -248,7 +248,8 @@ def test_a_node_that_stands_still_is_asked_again_for_its_slot(monkeypatch):
 def _two_attempts(folder):
     """Return a register of runs in which task a of run r has been attached twice."""
     (folder / "journal").mkdir(parents=True)
-    runs = Runs(SimpleNamespace(pool=SimpleNamespace(settings=LeasingSettings.from_mapping(TIMES))))
+    pool = SimpleNamespace(settings=LeasingSettings.from_mapping(TIMES))
+    runs = Runs(SimpleNamespace(pool=pool, nodes=SimpleNamespace(end_task=lambda *which: None)))
     spec = {"out": str(folder), "tasks": [{"name": "a"}]}
     runs.live["r"] = LiveRun("r", spec, 1)
     return runs
@@ -259,8 +260,8 @@ def test_a_superseded_master_is_told_so(tmp_path):
 
     async def go():
         runs = _two_attempts(tmp_path)
-        for _ in range(2):
-            await runs.attach("r", "a", "n")
+        for request in ("first", "second"):
+            await runs.attach("r", "a", "n", request)
         message = {"run": "r", "task": "a", "rows": []}
         told = [await runs.task_rows(**message, n_timesteps=10 * attempt, attempt=attempt) for attempt in (2, 1)]
         runs.close()
@@ -297,7 +298,7 @@ def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
 
     async def go():
         stores = Stores(SimpleNamespace(directory=tmp_path))
-        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}, "master": "m"}
+        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}}
         await stores.chunk("r", "a", attempt=2, payload=b"four", **sent)
         there = bool(stores.path("r", "a"))
         stores.drop("r", "a", 1)
@@ -315,14 +316,14 @@ def test_parameters_that_arrive_after_the_end_are_not_kept(tmp_path):
         stores = Stores(SimpleNamespace(directory=tmp_path))
         sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}, "payload": b"four"}
         stores.drop("r", "a", 2)
-        late = await stores.chunk("r", "a", attempt=2, master="old", **sent)
-        kept = stores.path("r", "a"), stores.master_of("r", "a")
-        await stores.chunk("r", "a", attempt=3, master="new", **sent)
-        found = late["refused"], kept, bool(stores.path("r", "a")), stores.master_of("r", "a")
+        late = await stores.chunk("r", "a", attempt=2, **sent)
+        kept = stores.path("r", "a")
+        await stores.chunk("r", "a", attempt=3, **sent)
+        found = late["refused"], kept, bool(stores.path("r", "a"))
         stores.close()
         return found
 
-    assert asyncio.run(go()) == ("attempt 2 of r/a is over", ("", ""), True, "new")
+    assert asyncio.run(go()) == ("attempt 2 of r/a is over", "", True)
 
 
 # ------------------------------------------------------------------ ended before it has begun

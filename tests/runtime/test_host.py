@@ -1,6 +1,7 @@
 """The host of a pure machine, and the journal's writer."""
 
 import asyncio
+import inspect
 import json
 from dataclasses import dataclass
 
@@ -113,6 +114,23 @@ def test_an_effect_that_raises_is_told():
 
     asyncio.run(go())
     assert "ZeroDivisionError: planted" in told[0]
+
+
+def test_an_effect_that_is_cancelled_before_it_begins_is_closed():
+    """The host ends in the same turn of the loop: nothing is left that was never awaited."""
+
+    async def nothing():
+        """Do nothing."""
+
+    effect = nothing()
+
+    async def go():
+        host = MachineHost(Echo(), lambda c: effect, [])
+        host.feed(Poked, n=1)
+        await host.close()
+
+    asyncio.run(go())
+    assert inspect.getcoroutinestate(effect) == inspect.CORO_CLOSED
 
 
 def test_the_writer_writes_every_line_in_order(tmp_path):

@@ -240,7 +240,7 @@ def test_who_goes_leaves_the_segment_to_the_executor_until_it_has_answered(tmp_p
         gc.collect()
         assert (await node.finish())["payload"] is not None
         assert executor.asked[-1][0]["into"][0] == former
-        node.forget_model("r/a")
+        node.forget_model("r/a", 1)
         assert "into" not in (await _last(node))
         node.segments.close()
 

@@ -1,0 +1,126 @@
+"""A node agent that is played: a real master of a task of two rounds' past, with everybody around it in one loop."""
+
+import asyncio
+import time
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+
+from drlnb.planning import crew
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.settings import resolve
+from drlnb.rl.state import State, Trained
+from drlnb.runtime.agent import AgentPlugin
+from drlnb.runtime.master import Master
+
+__all__ = ["Agent", "rows", "until"]
+
+SPEC = TaskSpec(
+    name="a",
+    env="CartPole-v1",
+    total_timesteps=10**6,
+    n_envs=2,
+    n_collectors=2,
+    hyperparameters=resolve("CartPole-v1", overrides={"n_envs": 2, "batch_size": 64}).hyperparameters,
+    observation_space={"kind": "box", "shape": [4], "dtype": "float32"},
+    action_space={"kind": "discrete", "n": 2},
+).to_plain()
+
+
+def _trained():
+    nothing = np.zeros(8, np.uint8)
+    return Trained(state=State(published=nothing, facts={}, buffer=nothing), n_rounds=2, n_timesteps=64), {}
+
+
+class Agent(AgentPlugin):
+    """The agent of node n0 and, for its master, all others: collectors live on n1, slots are never free."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+        (folder / "run.json").write_text("{}")
+        self.node, self.worker = "n0", SimpleNamespace(address="there")
+        self.masters, self._attaching, self._background, self._closed = {}, {}, set(), False
+        self.collectors = SimpleNamespace(live={})
+        #: What others were told: (operation, message).
+        self.said = []
+        #: What a person wished before, as the broker remembers it, and settings of the algorithm that were changed.
+        self.wanted, self.live = "", {}
+        #: Set while a checkpoint is read: nothing goes on before it is done.
+        self.restored = None
+        #: Collector -> what answers its wakes, in order; then nothing does.
+        self.answers = {}
+
+    def told(self, op):
+        """Return the messages of one operation so far."""
+        return [message for name, message in self.said if name == op]
+
+    async def ask_broker(self, op, /, *, timeout_s=0.0, **message):
+        self.said.append((op, message))
+        await asyncio.sleep(0)
+        if op == "drlnb_task_attach":
+            return self.attached()
+        if op == "drlnb_place":
+            return {"collector_nodes": ["n1", "n1"], "addresses": {"n0": "here", "n1": "there"}}
+        if op == "drlnb_acquire":
+            await asyncio.Event().wait()
+        return {"ok": True}
+
+    def attached(self):
+        """Return the broker's answer to a master."""
+        plain = {"attempt": 2, "spec": SPEC, "out": str(self.folder), "settings": {}, "planners": {}, "resume": True}
+        return {**plain, "wanted": self.wanted, "live": self.live, "leasing": asdict(LeasingSettings())}
+
+    async def call(self, address, op, /, *, timeout_s=None, payload=b"", **message):
+        assert address == "there"
+        self.said.append((op, message))
+        await asyncio.sleep(0)
+        if op == "drlnb_collector_start":
+            return {"start_s": 0.0, "n_starting": 1, "mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
+        if op == "drlnb_chunk":
+            return {"whole": True}
+        if op == "drlnb_collector_ask" and (answers := self.answers.get(message["collector"])):
+            return answers.pop(0)()
+        if op == "drlnb_collector_ask":
+            await asyncio.Event().wait()
+        return {"ok": True}
+
+    async def run(self, monkeypatch, scene=None):
+        """Host a master, while a scene is played with it if there is one; return how it ended."""
+
+        def restore(master):
+            while self.restored is not None and not self.restored.is_set():
+                time.sleep(0.001)  # the loop goes on meanwhile
+            return _trained()
+
+        monkeypatch.setattr(Master, "_restore", restore)
+        monkeypatch.setattr(crew, "BACKOFF_S", 0.0)
+        running = asyncio.ensure_future(self.run_master("r", "a"))
+        if scene is None:
+            return await asyncio.wait_for(running, 10.0)
+        playing = asyncio.ensure_future(scene())
+        try:
+            await asyncio.wait({playing, running}, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
+            playing.cancel()
+            await asyncio.gather(playing)
+        finally:
+            if (master := self.masters.get(("r", "a"))) is not None and master.is_up:
+                await master.abort("the scene is over")
+            if self.restored is not None:
+                self.restored.set()
+        return await asyncio.wait_for(running, 10.0)
+
+
+def rows(agent, kind):
+    """Return the rows of one record class that the broker was sent, and those that are on their way."""
+    sent = [row for message in agent.told("drlnb_task_rows") for row in message["rows"]]
+    master = agent.masters.get(("r", "a"))
+    return [row for row in [*sent, *(master._rows if master else [])] if row["r"] == kind]
+
+
+async def until(holds):
+    """Let the others go on until something holds."""
+    while not holds():
+        await asyncio.sleep(0.001)

@@ -1,0 +1,153 @@
+"""A collector that does not answer, whoever tells of it: no task waits for ever."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from drlnb.runtime import losses, node_collectors
+from drlnb.runtime.agent import AgentPlugin
+from drlnb.runtime.collectors import LiveCollector
+from drlnb.runtime.losses import Losses
+from tests.runtime.played_agent import Agent, rows, until
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """Nobody here is far away."""
+    monkeypatch.setattr(losses, "_TOLD_S", 0.01)
+    monkeypatch.setattr(node_collectors, "_TELL_AGAIN_S", (0.0, 0.0, 0.0))
+
+
+def broken():
+    raise ConnectionError("the way there broke")
+
+
+def starts(agent, collector):
+    """Return the numbers of the processes that were started of a collector."""
+    return [one["number"] for one in agent.told("drlnb_collector_start") if one["collector"] == collector]
+
+
+def wakes(agent, collector):
+    """Return how often a collector was woken."""
+    return sum(one["collector"] == collector for one in agent.told("drlnb_collector_ask"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "detail"),
+    [
+        (broken, "did not answer: the way there broke", ""),
+        (lambda: {"op": "gone", "reason": "it is not up"}, "did not answer: it is not up", ""),
+        (lambda: {"op": "error", "message": "snapped", "detail": "line 7"}, "snapped", "line 7"),
+    ],
+)
+def test_a_collector_that_does_not_answer_is_started_again(tmp_path, monkeypatch, answer, reason, detail):
+    """The way to its node broke while both nodes live, and nobody tells of a loss: the round goes on all the same."""
+    agent = Agent(tmp_path)
+    agent.answers[1] = [answer]
+
+    async def scene():
+        await until(lambda: wakes(agent, 1) == 2)
+
+    asyncio.run(agent.run(monkeypatch, scene))
+    (lost,) = rows(agent, "CollectorLost")
+    assert (lost["collector"], lost["node"], lost["reason"], lost["detail"]) == (1, "n1", reason, detail)
+    assert (starts(agent, 0), starts(agent, 1)) == ([1], [1, 2])
+
+
+def test_a_loss_counts_once_whoever_tells_it_first(tmp_path, monkeypatch):
+    """Its node's word comes while the master waits for it, again afterwards, and once more when the next one is up."""
+    agent = Agent(tmp_path)
+    agent.answers[1] = [broken]
+
+    async def scene():
+        await until(lambda: wakes(agent, 1) == 1)
+        loss = {"collector": 1, "node": "n1", "reason": "killed", "detail": "", "number": 1}
+        for _ in range(2):
+            await agent.collector_lost("r", "a", 2, **loss)
+        await until(lambda: wakes(agent, 1) == 2)
+        await agent.collector_lost("r", "a", 2, **loss)
+        await asyncio.sleep(0.02)
+
+    asyncio.run(agent.run(monkeypatch, scene))
+    assert [row["reason"] for row in rows(agent, "CollectorLost")] == ["killed"]
+    assert starts(agent, 1) == [1, 2]
+
+
+def test_an_evaluation_that_is_not_answered_is_lost(monkeypatch):
+    """Whoever plays it is lost, unless somebody else plays it by then."""
+
+    async def go(collector_then):
+        told = []
+        master = SimpleNamespace(collector_lost=lambda **loss: told.append(loss["number"]))
+        machine = SimpleNamespace(evaluator=0)
+        known = Losses(master)
+        known.begins(0)
+        question = known.asks(0)
+        waiting = asyncio.ensure_future(
+            known.unanswered(0, "n", question, lambda: machine.evaluator == 0, reason="gone")
+        )
+        await asyncio.sleep(0)
+        machine.evaluator = collector_then
+        await waiting
+        return told
+
+    assert asyncio.run(go(0)) == [1]
+    assert asyncio.run(go(1)) == []
+
+
+def test_a_question_that_was_asked_again_is_forgotten():
+    """The collector was lost, started and woken again meanwhile: the former wake's silence means nothing."""
+
+    async def go():
+        told = []
+        known = Losses(SimpleNamespace(collector_lost=lambda **loss: told.append(loss)))
+        known.begins(0)
+        question = known.asks(0)
+        known.asks(0)
+        await known.unanswered(0, "n", question, lambda: True, reason="gone")
+        return told
+
+    assert asyncio.run(go()) == []
+
+
+def test_the_loss_is_told_to_the_master_that_started_it_until_it_hears():
+    """Before any parameters have come, and though another master's address was heard since; three times in vain."""
+
+    async def go():
+        calls = []
+
+        async def call(address, op, /, **message):
+            calls.append((address, op, message["number"]))
+            if len(calls) < 4:
+                raise ConnectionError
+
+        agent = AgentPlugin()
+        agent.node, agent.call = "n", call
+        live = LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None)
+        live.number, live.master = 5, "its master"
+        await agent._tell_loss(live, "killed", "")
+        await agent._tell_loss(live, "killed", "")
+        return calls
+
+    assert asyncio.run(go()) == [("its master", "drlnb_collector_lost", 5)] * 5
+
+
+def test_a_loss_is_not_told_for_ever():
+    """Whoever does not hear four times finds out by itself."""
+
+    async def go():
+        calls = []
+
+        async def call(address, op, /, **message):
+            calls.append(address)
+            raise ConnectionError
+
+        agent = AgentPlugin()
+        agent.node, agent.call, agent.worker = "n", call, SimpleNamespace(address="here")
+        await agent._tell_loss(
+            LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None), "killed", ""
+        )
+        return calls
+
+    assert asyncio.run(go()) == ["here"] * 4
