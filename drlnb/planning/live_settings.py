@@ -1,4 +1,4 @@
-"""Which settings of scheduling may change while tasks train, whose are they, when do they count, is a new value good?
+"""Which settings of scheduling may change while tasks train, whose are they, and is a new value good?
 
 A value is judged beside what is in force, never beside the defaults: `leasing.ttl_s` may be 5 s where `holder_ttl_s` is
 4 s already.  What is in force is whoever holds the settings to say: the pool, or the broker for each task.
@@ -24,56 +24,23 @@ __all__ = [
     "owner",
     "setting_problem",
     "settings_problems",
-    "takes_effect",
     "unknown_setting",
 ]
 
-_AT_ONCE = "at once"
-_NEXT_LOOK = "from the next look on"
-_NEXT_GRANT = "from the next grant on"
-_NEXT_ROUND = "from the next round on"
+_LEASING_OF_TASKS = ("leasing.hold", "leasing.switch_limit_frac")
 
 #: Keys that take a slot out of the pool, or back in; their value is the slot's name.
 SLOT_KEYS = ("slot.drain", "slot.undrain")
 
-#: Each task's own -> from when on a change counts.
-_OF_TASKS: Mapping[str, str] = {
-    "leasing.hold": _NEXT_ROUND,
-    "leasing.switch_limit_frac": _AT_ONCE,
-    "task.priority": _AT_ONCE,
-    **{f"warmup.{field.name}": _NEXT_ROUND for field in fields(WarmupSettings)},
-}
-
-#: The pool's, one value for all who share it -> from when on a change counts.  What goes to a holder with its grant
-#: counts from its next one on; docs/reference/settings.md is checked against both tables.
-_OF_POOL: Mapping[str, str] = {
-    "leasing.queue": _AT_ONCE,
-    "leasing.age_quantum_s": _AT_ONCE,
-    "leasing.reserve_after_s": _AT_ONCE,
-    "leasing.ttl_s": _NEXT_GRANT,
-    "leasing.holder_ttl_s": _NEXT_GRANT,
-    "leasing.renew_s": _NEXT_GRANT,
-    "leasing.max_hold_s": _NEXT_GRANT,
-    "leasing.max_hold_factor": _NEXT_GRANT,
-    "leasing.compute_timeout_s": _NEXT_GRANT,
-    "leasing.kill_grace_s": _AT_ONCE,
-    "leasing.strikes": _AT_ONCE,
-    "leasing.quarantine": _AT_ONCE,
-    "leasing.poll_s": _NEXT_LOOK,
-    "leasing.lost_polls": _NEXT_LOOK,
-    "leasing.reap_s": _NEXT_LOOK,
-    "leasing.lag_threshold_s": _AT_ONCE,
-    "leasing.residency": _NEXT_GRANT,
-    "leasing.estimates": _AT_ONCE,
-    CPU_SLOTS_KEY: _AT_ONCE,
-    **dict.fromkeys(SLOT_KEYS, _AT_ONCE),
-}
-
-#: Each task's own.
-TASK_KEYS = tuple(_OF_TASKS)
+#: Each task's own.  From when on each key counts says :mod:`drlnb.records.effect`.
+TASK_KEYS = (*_LEASING_OF_TASKS, "task.priority", *(f"warmup.{field.name}" for field in fields(WarmupSettings)))
 
 #: The pool's: one value for all who share it.
-POOL_KEYS = tuple(_OF_POOL)
+POOL_KEYS = (
+    *(key for field in fields(LeasingSettings) if (key := f"leasing.{field.name}") not in _LEASING_OF_TASKS),
+    CPU_SLOTS_KEY,
+    *SLOT_KEYS,
+)
 
 #: All keys beside those of the algorithms (``rl.NAME``).
 SCHEDULING_KEYS = (*TASK_KEYS, *POOL_KEYS)
@@ -93,18 +60,7 @@ def owner(key: str) -> Literal["task", "pool", ""]:
     >>> owner("warmup.rho"), owner("leasing.ttl_s"), owner("rl.gamma")
     ('task', 'pool', '')
     """
-    return "task" if key in _OF_TASKS else "pool" if key in _OF_POOL else ""
-
-
-def takes_effect(key: str) -> str:
-    """Return from when on a change of a setting counts, in words that end a sentence.
-
-    Examples
-    --------
-    >>> takes_effect("task.priority"), takes_effect("leasing.ttl_s"), takes_effect("rl.learning_rate")
-    ('at once', 'from the next grant on', 'from the next round on')
-    """
-    return _OF_TASKS.get(key) or _OF_POOL.get(key) or _NEXT_ROUND
+    return "task" if key in TASK_KEYS else "pool" if key in POOL_KEYS else ""
 
 
 def unknown_setting(key: str, more: Iterable[str] = ()) -> str:
@@ -154,7 +110,7 @@ def begun_with(planners: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
     found = {_PLANNERS[what]: name for what, name in planners.items() if what in _PLANNERS}
     found |= {f"leasing.{name}": value for name, value in settings.items()}
     found |= {f"warmup.{name}": value for name, value in settings.get("warmup", {}).items()}
-    return {key: value for key, value in found.items() if key in _OF_TASKS}
+    return {key: value for key, value in found.items() if key in TASK_KEYS}
 
 
 def setting_problem(

@@ -4,46 +4,22 @@ Over time a mark stands where the change was made.  Over rounds, or steps, it st
 counts from the next round on stands between the two rounds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from drlnb.records.effect import NEXT_ROUND, takes_effect
 from drlnb.views import theme
 from drlnb.views.fold import Fold
 
-__all__ = ["effect", "in_rounds", "in_steps", "in_time"]
+__all__ = ["in_rounds", "in_steps", "in_time"]
 
 #: Newest changes that are marked: more labels could not be read.
 _MARKS = 40
 
-_NEXT_ROUND, _AT_ONCE = "from the next round on", "at once"
-#: Keys of ``leasing`` that count later than at once; tests hold them against the table that the settings are taken by.
-_OF_LEASING: Mapping[str, str] = {
-    "hold": _NEXT_ROUND,
-    **dict.fromkeys(
-        ("ttl_s", "holder_ttl_s", "renew_s", "max_hold_s", "max_hold_factor", "compute_timeout_s", "residency"),
-        "from the next grant on",
-    ),
-    **dict.fromkeys(("poll_s", "lost_polls", "reap_s"), "from the next look on"),
-}
-
 #: Seconds since the run's first event, key, value, task or None.
 _Change = tuple[float, str, Any, str | None]
-
-
-def effect(key: str) -> str:
-    """Say from when on a changed setting counts.
-
-    Examples
-    --------
-    >>> effect("leasing.hold"), effect("leasing.ttl_s"), effect("task.priority")
-    ('from the next round on', 'from the next grant on', 'at once')
-    """
-    room, _, name = key.partition(".")
-    if room == "leasing":
-        return _OF_LEASING.get(name, _AT_ONCE)
-    return _NEXT_ROUND if room in {"warmup", "rl"} else _AT_ONCE
 
 
 def in_time(fold: Fold, low: float = 0.0) -> list[dict[str, Any]]:
@@ -61,7 +37,7 @@ def in_rounds(fold: Fold, task: str) -> list[dict[str, Any]]:
         # A change that comes after the last finished round is made in the next one.
         at = int(np.searchsorted(ends, one[0], side="right"))
         present = numbers[at] if at < len(numbers) else (numbers[-1] + 1 if len(numbers) else 1.0)
-        found.append((float(present) + (0.5 if effect(one[1]) == _NEXT_ROUND else 0.0), one))
+        found.append((float(present) + (0.5 if takes_effect(one[1]) == NEXT_ROUND else 0.0), one))
     return _plain(fold, found)
 
 
@@ -77,7 +53,9 @@ def in_steps(fold: Fold) -> list[dict[str, Any]]:
             if not len(ends):
                 continue
             at = int(np.searchsorted(ends, one[0], side="right"))
-            at -= effect(one[1]) != _NEXT_ROUND  # what counts at once counts after the round that was finished then
+            at -= (
+                takes_effect(one[1]) != NEXT_ROUND
+            )  # what counts at once counts after the round that was finished then
             found.append((float(steps[min(at, len(steps) - 1)]) if at >= 0 else 0.0, one))
     return _plain(fold, found)
 
@@ -118,5 +96,5 @@ def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[dict[str,
     marks = []
     for at, (_, key, value, task) in found:
         label = f"{letters.get(task or '', '')} {key.rpartition('.')[2]}: {value}".strip()
-        marks.append({"t": at, "label": label, "said": f"{label}, {effect(key)}", "task": task or ""})
+        marks.append({"t": at, "label": label, "said": f"{label}, {takes_effect(key)}", "task": task or ""})
     return marks

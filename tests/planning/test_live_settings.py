@@ -15,10 +15,10 @@ from drlnb.planning.live_settings import (
     owner,
     setting_problem,
     settings_problems,
-    takes_effect,
     unknown_setting,
 )
 from drlnb.planning.warmup import WarmupSettings
+from drlnb.records.effect import takes_effect
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from drlnb.planning.live_settings import SCHEDULING_KEYS, takes_effect
 from drlnb.records.common import SettingChanged
 from drlnb.views import learning, leasing, marks, rounds, warmup
 from drlnb.views.fold import fold_of
@@ -103,9 +102,3 @@ def test_a_mark_before_the_time_shown_is_left_out():
     """The last 4 s of 12."""
     found = leasing.gantt(changed().journal(), window_s=4.0).facts["marks"]
     assert [mark["label"] for mark in found] == LABELS[2:]
-
-
-@pytest.mark.parametrize("key", [*SCHEDULING_KEYS, "rl.learning_rate"])
-def test_every_setting_says_from_when_on_it_counts(key):
-    """A picture says what the table says by which settings are taken; the two floors do not know each other."""
-    assert marks.effect(key) == takes_effect(key)

@@ -1,0 +1,39 @@
+"""From when on does a changed setting count?  The one table that terminal, pictures and documentation speak from."""
+
+from collections.abc import Mapping
+
+__all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_ROUND", "takes_effect"]
+
+AT_ONCE = "at once"
+NEXT_LOOK = "from the next look on"
+NEXT_GRANT = "from the next grant on"
+NEXT_ROUND = "from the next round on"
+
+#: Keys that do not count at once.  What goes to a holder with its grant counts from its next one on; docs/reference/
+#: settings.md is checked against this.
+_LATER: Mapping[str, str] = {
+    "leasing.hold": NEXT_ROUND,
+    "leasing.ttl_s": NEXT_GRANT,
+    "leasing.holder_ttl_s": NEXT_GRANT,
+    "leasing.renew_s": NEXT_GRANT,
+    "leasing.max_hold_s": NEXT_GRANT,
+    "leasing.max_hold_factor": NEXT_GRANT,
+    "leasing.compute_timeout_s": NEXT_GRANT,
+    "leasing.residency": NEXT_GRANT,
+    "leasing.poll_s": NEXT_LOOK,
+    "leasing.lost_polls": NEXT_LOOK,
+    "leasing.reap_s": NEXT_LOOK,
+}
+#: Rooms of which every setting counts from a round's begin on.
+_OF_ROUNDS = ("warmup.", "rl.")
+
+
+def takes_effect(key: str) -> str:
+    """Return from when on a change of a setting counts, in words that end a sentence.
+
+    Examples
+    --------
+    >>> takes_effect("task.priority"), takes_effect("leasing.ttl_s"), takes_effect("rl.learning_rate")
+    ('at once', 'from the next grant on', 'from the next round on')
+    """
+    return NEXT_ROUND if key.startswith(_OF_ROUNDS) else _LATER.get(key, AT_ONCE)
