@@ -4,9 +4,13 @@ from collections.abc import Mapping
 
 __all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_ROUND", "takes_effect"]
 
+#: Whoever decides next decides by it.
 AT_ONCE = "at once"
+#: The pool looks now and then; the look that is due comes by the former value.
 NEXT_LOOK = "from the next look on"
+#: It goes to a holder with its grant, and stays his until that lease ends.
 NEXT_GRANT = "from the next grant on"
+#: A round has one set of settings.
 NEXT_ROUND = "from the next round on"
 
 #: Keys that do not count at once.  What goes to a holder with its grant counts from its next one on; docs/reference/

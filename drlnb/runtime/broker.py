@@ -55,8 +55,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self._hear_ends])
         self.host.on_defect = self.runs.defect
         self._grants: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        #: Fence of a lease -> its request: the answer is kept as long as the lease, for whoever asks once more.
-        self._granted: dict[Fence, str] = {}
+        #: Fence of a lease -> its request, and the settings that it was granted with: the answer is kept as long as
+        #: the lease, for whoever asks once more.
+        self._granted: dict[Fence, tuple[str, dict[str, Any]]] = {}
         self._placements: dict[tuple[str, int], asyncio.Future[dict[str, Any]]] = {}
         self._lag: asyncio.Task[None] | None = None
         self._begin_watch()
@@ -229,7 +230,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         future = self._grants.get(command.request_id)
         if future is None or future.done():
             future = self._grants[command.request_id] = asyncio.get_running_loop().create_future()
-        self._granted[command.fence] = command.request_id
+        _, settings = self._granted.setdefault(command.fence, (command.request_id, asdict(self.pool.settings)))
         future.set_result({
             "fence": (command.fence.epoch, command.fence.token),
             "slots": [self.nodes.slot_row(slot) for slot in command.slots],
@@ -238,8 +239,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             "demand": command.demand,
             "n_slots": self.pool.n_slots,
             "resident": self.pool.is_resident(command.fence),
-            # What changed while tasks run counts for a holder from its next grant on.
-            "settings": asdict(self.pool.settings),
+            # As they were at the grant, however often it is asked for: with a longer time to live than its lease's own,
+            # a holder would go on after that has ended.  What changes counts from the next grant on.
+            "settings": settings,
         })
 
     def _hear_ends(self, record: Record) -> None:
@@ -249,7 +251,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             if future is not None and not future.done():
                 future.set_result({"refused": record.reason})
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
-            self._grants.pop(self._granted.pop(record.fence, ""), None)
+            self._grants.pop(self._granted.pop(record.fence, ("", {}))[0], None)
 
     async def _ask_yield(self, command: leasing.AskYield) -> None:
         """Tell a holder that somebody waits; one that is not reached keeps its slot for the round."""

@@ -196,9 +196,9 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if self._n_up < n_slots:
             patience_s = min(patience_s, _UNMET_S)
         with contextlib.suppress(TimeoutError):
-            answer = await asyncio.wait_for(asyncio.shield(future), patience_s)
+            answer: dict[str, Any] = await asyncio.wait_for(asyncio.shield(future), patience_s)
             self.broker.forget_grant(request_id)
-            return {**answer, "settings": asdict(self.broker.pool.settings)}
+            return answer
         return {"pending": True, "n_up": self._n_up}
 
     @property
@@ -300,6 +300,8 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             "slots": [self.broker.nodes.slot_row(slot) | self._device(slot) for slot in record.slots],
             "waited_s": record.waited_s,
             "demand": record.demand,
+            # As they were at the grant, however often it is asked for: what changes counts from the next one on.
+            "settings": asdict(self.broker.pool.settings),
         })  # fmt: skip
 
     def _ask_yield(self, fence: Fence) -> None:

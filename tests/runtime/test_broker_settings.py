@@ -336,3 +336,22 @@ def test_a_slot_that_no_executor_ever_served_cannot_be_drained_yet(tmp_path):
             assert len(cluster.of(SlotAdded)) == 2
 
     asyncio.run(go())
+
+
+def test_a_grant_that_is_repeated_has_the_times_it_was_made_with(tmp_path):
+    """Its answer was lost, and times grew meanwhile: the lease has its own, so has its holder; the next new ones."""
+
+    async def go():
+        async with Cluster(tmp_path) as cluster:
+            broker, ask = cluster.broker, {"task": "r/a", "attempt": 1, "node": "0"}
+            first = await broker.acquire("r/a/1", round=1, **ask)
+            await cluster.pool("leasing.ttl_s", 60.0)
+            await cluster.pool("leasing.holder_ttl_s", 40.0)
+            again = await broker.acquire("r/a/1", round=1, known=True, **ask)
+            assert again["fence"] == first["fence"]
+            assert (again["ttl_s"], again["settings"]["holder_ttl_s"]) == (10.0, 8.0)
+            await broker.release(first["fence"], clean=True, computed_s=0.0)
+            after = await broker.acquire("r/a/2", round=2, **ask)
+            assert (after["ttl_s"], after["settings"]["holder_ttl_s"]) == (60.0, 40.0)
+
+    asyncio.run(go())
