@@ -21,6 +21,7 @@ from drlnb.records import leasing, placement
 from drlnb.records.base import Command, Record
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.ids import Fence
+from drlnb.runtime.broker_anchors import Anchors
 from drlnb.runtime.broker_nodes import Nodes
 from drlnb.runtime.broker_runs import Runs
 from drlnb.runtime.host import MachineHost
@@ -52,6 +53,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.pool = PoolMachine(settings, self.epoch)
         self.runs = Runs(self)
         self.nodes = Nodes(self)
+        self.anchors = Anchors(self)
         self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self._hear_ends])
         self.host.on_defect = self.runs.defect
         self._grants: dict[str, asyncio.Future[dict[str, Any]]] = {}
@@ -80,6 +82,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """End with the scheduler."""
         if self._lag is not None:
             self._lag.cancel()
+        self.anchors.close()
         await self.host.close()
         self.runs.close()
 
@@ -89,11 +92,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.nodes.lost(worker, "the worker left the cluster")
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Hear that Dask gave up on an anchor."""
+        """Hear what became of a Dask task that may be an anchor."""
         del start, args
-        if finish == "erred" and isinstance(key, str) and key.startswith("drlnb-"):
-            run, _, task = key.removeprefix("drlnb-").partition("#")[0].partition("/")
-            self.runs.anchor_failed(run, task, type(kwargs.get("exception")).__name__)
+        self.anchors.transition(key, finish, type(kwargs.get("exception")).__name__)
+
+    def restart(self, scheduler: Any) -> None:
+        """Hear that the cluster is restarted: Dask has forgotten every task, its workers end and come back."""
+        del scheduler
+        self.anchors.restarted()
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Veto the closing of workers while a run lives: their slots and collectors are in use."""

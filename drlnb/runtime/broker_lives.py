@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from drlnb.runtime.protocol import refused
 
 if TYPE_CHECKING:
-    from drlnb.runtime.broker_runs import LiveRun
+    from drlnb.runtime.live_run import LiveRun
 
 __all__ = ["Lives"]
 

@@ -2,14 +2,10 @@
 
 import asyncio
 import contextlib
-import itertools
-import json
 import time
 import traceback
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.live_settings import owner
@@ -17,7 +13,7 @@ from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
 from drlnb.runtime.broker_lives import Lives
 from drlnb.runtime.broker_settings import OVER, forget, note, unfit, with_changes
-from drlnb.runtime.host import JournalWriter
+from drlnb.runtime.live_run import LiveRun
 from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
 
 if TYPE_CHECKING:
@@ -25,83 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveRun", "Runs"]
 
-#: Rows kept per run for who looks late; the file stays whole.
-_RING = 20_000
-#: Least time between two writes of status.json, in seconds.
-_STATUS_S = 1.0
 #: Longest time from a task's last row in the journal to its master's own word, in seconds.
 _SETTLE_S = 3.0
-
-
-class LiveRun:
-    """One run: its spec, its tasks' states, its ring of rows."""
-
-    def __init__(self, run: str, spec: Mapping[str, Any], epoch: int) -> None:
-        self.run = run
-        self.spec = spec
-        self.out = Path(spec["out"])
-        self.tasks: dict[str, dict[str, Any]] = {
-            task["name"]: {
-                "state": "starting",
-                "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
-                "node": "",
-                "wanted": "",
-                #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
-                #: does the run when it is resumed.
-                "scheduling": dict(spec.get("scheduling", {}).get(task["name"], {})),
-                #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
-                "live": {},
-                "reason": "",
-                "n_timesteps": 0,
-            }
-            for task in spec["tasks"]
-        }
-        self.open_stream(epoch)
-        self.ring: deque[dict[str, Any]] = deque(maxlen=_RING)
-        self.n_rows = 0
-        self.changed = asyncio.Event()
-        self._status_t = 0.0
-
-    @property
-    def state(self) -> str:
-        """``running`` while any task is, else the worst end."""
-        states = {task["state"] for task in self.tasks.values()}
-        for state in ("starting", "running", "failed", "stopped"):
-            if state in states:
-                return "running" if state == "starting" else state
-        return "done"
-
-    def open_stream(self, epoch: int) -> None:
-        """Begin a new stream of the pool's records; the former one has been closed."""
-        self.stream = _free_stream(self.out / "journal", f"broker-e{epoch}")
-        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
-
-    def add(self, rows: list[dict[str, Any]]) -> None:
-        """Append rows and wake who waits for them."""
-        self.ring.extend(rows)
-        self.n_rows += len(rows)
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-    def write_status(self, *, force: bool = False) -> None:
-        """Write status.json, at most once per second."""
-        now = time.monotonic()
-        if not force and now - self._status_t < _STATUS_S:
-            return
-        self._status_t = now
-        shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
-        tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
-        text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks}, indent=1)
-        temporary = self.out / "status.json.tmp"
-        with contextlib.suppress(OSError):  # a full disk is said by the journal's writer
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.out / "status.json")
-
-
-def _free_stream(folder: Path, name: str) -> str:
-    """Return a stream name without a file: a run that is resumed on the same broker opens another stream."""
-    names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-    return next(free for free in names if not (folder / f"{free}.jsonl").exists())
 
 
 async def _settle(row: Mapping[str, Any]) -> None:
@@ -124,6 +45,7 @@ class Runs:
         """Return the messages served here."""
         return {
             "drlnb_run_create": self.create,
+            "drlnb_run_anchors": self.anchors,
             "drlnb_run_control": self.control,
             "drlnb_run_restart": self.restart,
             "drlnb_runs": self.list,
@@ -206,6 +128,13 @@ class Runs:
         live.write_status(force=True)
         return {"ok": True}
 
+    async def anchors(self, run: str) -> dict[str, Any]:
+        """Return the key of the Dask task that starts each task's next attempt; it is the client's to submit."""
+        live = self.live.get(run)
+        if live is None:
+            return refused("unknown", f"no run {run} on this cluster")
+        return {task: self.broker.anchors.expect(run, task, row["attempt"] + 1) for task, row in live.tasks.items()}
+
     def _locked(self, out: str) -> dict[str, Any] | None:
         """Refuse a directory that a live run uses."""
         user = next(
@@ -248,7 +177,8 @@ class Runs:
         self.broker.restart_task(run, task, row["attempt"] + 1)
         live.write_status(force=True)
         live.add([])
-        return {"attempt": row["attempt"] + 1}
+        attempt = row["attempt"] + 1
+        return {"attempt": attempt, "anchor": self.broker.anchors.expect(run, task, attempt)}
 
     async def list(self) -> list[dict[str, Any]]:
         """Return all runs of this cluster."""
@@ -272,7 +202,7 @@ class Runs:
         if action == "set" and owner(key) == "pool":
             return await self.broker.set_pool(key, value)
         wish = {"action": action, "key": key, "value": value, "reason": reason}
-        meant = [name for name, row in live.tasks.items() if task in (None, name) and row["state"] not in OVER]
+        meant = [name for name in live.tasks if task in (None, name) and not live.is_over(name)]
         problems = [f"task {name}: {text}" for name in meant if (text := await self._tell(live, name, **wish))]
         live.write_status(force=action == "set")  # a resumed run must know of what was set
         return refused("ConfigError", "; ".join(problems)) if problems else {"ok": True}
@@ -288,8 +218,8 @@ class Runs:
             message = {"run": live.run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
             told = await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message) if row["node"] else None
             problem = str((told or {}).get("refused", ""))
-            if not row["node"] and action in ("stop", "kill") and row["state"] == "starting":
-                self._ended(live, name, "stopped", reason or "stopped before it began")
+            if not row["node"] and action in ("stop", "kill"):  # an anchor that starts yet is told
+                self.end_here(live, name, "stopped", reason or "stopped while it ran nowhere")
         if problem:
             forget(row, key, value, former)
         return problem
@@ -342,19 +272,21 @@ class Runs:
             # Its thread may wait for the disk: not in this loop.
             self.keep(asyncio.ensure_future(asyncio.to_thread(live.writer.close)))
 
+    def end_here(self, live: LiveRun, task: str, state: str, reason: str) -> None:
+        """End a task of which no master will tell the end."""
+        if live.is_over(task):
+            return
+        if live.tasks[task]["state"] == "running":  # the pool knows nothing of one that has not begun
+            self.broker.forget_task(live.run, task, live.tasks[task]["attempt"], reason)
+        self._ended(live, task, state, reason)
+
     def node_lost(self, node: str) -> None:
         """Forget the masters of a node; Dask runs their anchors elsewhere."""
         for live in self.live.values():
-            for row in live.tasks.values():
-                if row["node"] == node:
+            for task, row in live.tasks.items():
+                if node and row["node"] == node:
                     row["node"] = ""
-
-    def anchor_failed(self, run: str, task: str, why: str) -> None:
-        """Fail a task that Dask has given up on (its worker died more often than the cluster allows)."""
-        live = self.live.get(run)
-        if live is not None and live.tasks.get(task, {}).get("state") in ("starting", "running"):
-            self.broker.forget_task(run, task, live.tasks[task]["attempt"], why)
-            self._ended(live, task, "failed", f"Dask gave up on its master ({why}); it can be resumed")
+                    self.broker.anchors.left_alone(live, task)
 
     def task_of(self, pool_name: str) -> dict[str, Any] | None:
         """Return a task's row by its pool name."""

@@ -12,7 +12,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.live import PREFIX, live_keys, live_value
 
 if TYPE_CHECKING:
-    from drlnb.runtime.broker_runs import LiveRun
+    from drlnb.runtime.live_run import LiveRun
 
 __all__ = ["OVER", "forget", "note", "unfit", "with_changes"]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -247,9 +246,9 @@ def create_run(client: Client, run: Mapping[str, Any]) -> None:
 
 def submit_anchors(client: Client, run_id: str, tasks: Sequence[str]) -> None:
     """Start the masters of a run; nothing of them is keyed by this client."""
+    keys = _ask(client, "drlnb_run_anchors", run=run_id)
     for task in tasks:
-        # A key of its own: anchors of the run's former life may still be closing.
-        _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}#{uuid.uuid4().hex[:8]}")
+        _submit_anchor(client, run_id, task, keys[task])
 
 
 def _submit_anchor(client: Client, run_id: str, task: str, key: str) -> None:
@@ -268,10 +267,9 @@ def restart(client: Client, run_id: str, task: str) -> int:
     PeerError
         If the cluster does not know the run any more.
     """
-    attempt = int(_ask(client, "drlnb_run_restart", run=run_id, task=task)["attempt"])
-    # A key of its own: the former anchor may still be closing, and Dask would take the same key for the same work.
-    _submit_anchor(client, run_id, task, f"drlnb-{run_id}/{task}#{attempt}")
-    return attempt
+    reply = _ask(client, "drlnb_run_restart", run=run_id, task=task)
+    _submit_anchor(client, run_id, task, reply["anchor"])
+    return int(reply["attempt"])
 
 
 def control(

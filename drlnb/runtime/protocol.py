@@ -11,6 +11,7 @@ __all__ = [
     "RPC_TIMEOUT_S",
     "SEATS",
     "SEATS_AGENT",
+    "anchor_key",
     "drlnb_version",
     "pool_task",
     "refused",
@@ -51,6 +52,14 @@ def split_pool_task(name: str) -> tuple[str, str]:
     """Return (run, task) of a pool's task name."""
     run, _, task = name.partition("/")
     return run, task
+
+
+def anchor_key(run: str, task: str, attempt: int) -> str:
+    """Return the key of the Dask task that keeps an attempt's master alive.
+
+    Each attempt has its own: a former one may still be closing, and Dask would take the same key for the same work.
+    """
+    return f"drlnb-{run}/{task}" + (f"#{attempt}" if attempt > 1 else "")
 
 
 def task_stream(task: str, attempt: int) -> str:

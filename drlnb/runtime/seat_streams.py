@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from drlnb.planning.seats import SeatsMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.journal import StreamOpened
-from drlnb.runtime.broker_runs import LiveRun, _free_stream
 from drlnb.runtime.host import JournalWriter
+from drlnb.runtime.live_run import LiveRun, free_stream
 from drlnb.runtime.protocol import drlnb_version
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SeatStreams:
 
     def _begin(self, key: tuple[str, str], run: LiveRun) -> None:
         folder = run.out / "journal"
-        name = _free_stream(folder, f"seats-e{self._broker.epoch}")
+        name = free_stream(folder, f"seats-e{self._broker.epoch}")
         writer = JournalWriter(folder / f"{name}.jsonl")
         header = StreamOpened(
             stream=name,

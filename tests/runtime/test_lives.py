@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime import broker_lives, broker_nodes, broker_runs
+from drlnb.runtime import broker_lives, broker_nodes, live_run
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.node_slots import NodeSlots
 
@@ -108,8 +108,9 @@ def test_a_task_that_dask_gave_up_is_ended_everywhere(tmp_path):
 
     async def scene(cluster):
         await cluster.runs.create("r", cluster.spec())
+        key = (await cluster.runs.anchors("r"))["a"]
         await cluster.runs.attach("r", "a", "n0", "one")
-        cluster.broker.transition("drlnb-r/a", "processing", "erred", exception=RuntimeError())
+        cluster.broker.transition(key, "processing", "erred", exception=RuntimeError())
         await cluster.settled()
         assert cluster.runs.live["r"].tasks["a"]["state"] == "failed"
         return cluster.of("drlnb_end_task")
@@ -247,7 +248,7 @@ def test_a_run_that_goes_on_is_not_resumed(tmp_path, monkeypatch):
 
 def test_who_watched_a_run_sees_the_rest_of_it_and_its_next_life(tmp_path, monkeypatch):
     """Row numbers go on: a watcher misses nothing, a newcomer gets this life's rows, and both hear what is lost."""
-    monkeypatch.setattr(broker_runs, "_RING", 5)
+    monkeypatch.setattr(live_run, "_RING", 5)
 
     async def scene(cluster):
         runs = cluster.runs
