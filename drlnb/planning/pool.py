@@ -98,13 +98,18 @@ class PoolMachine:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments as plain data: settings as they were at the start."""
-        return {**self._config, "settings": dict(self._config["settings"])}
+        """The constructor's arguments as plain data: settings as they were at the start, the epoch as it is now."""
+        return {**self._config, "epoch": self.epoch, "settings": dict(self._config["settings"])}
 
     @property
     def settings(self) -> LeasingSettings:
         """The settings of leasing as they are now."""
         return self._table.settings
+
+    @property
+    def epoch(self) -> int:
+        """First half of the fences of coming grants."""
+        return self._table.epoch
 
     @property
     def has_slots(self) -> bool:

@@ -9,6 +9,7 @@ from drlnb.records.ids import Fence
 
 __all__ = [
     "AskYield",
+    "EpochRaised",
     "ExecutorIdled",
     "ExecutorStarted",
     "GradientsRestored",
@@ -142,6 +143,14 @@ class TenantLost(Event):
     #: The latest lease that it worked under: if it is held still, its work is gone.  None: it worked under none.
     fence: Fence | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRaised(Event):
+    """A journal tells of a later epoch than the table's own (a clock was set back): grants from now on are above it."""
+
+    #: First half of the fences of coming grants, in nanoseconds; those that were granted before keep theirs.
+    epoch: int
 
 
 # ------------------------------------------------------------------ decisions and commands of the lease table

@@ -48,6 +48,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Install the handlers; called by the scheduler."""
         self.scheduler = scheduler
+        #: Who this broker is.  The pool's epoch begins with it, and is raised above those of journals that it takes on.
         self.epoch = time.time_ns()
         settings = LeasingSettings.from_mapping(self._settings)
         self.pool = PoolMachine(settings, self.epoch)
@@ -202,6 +203,11 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         elif key == "leasing.reap_s":
             self._begin_watch()
         return {"ok": True}
+
+    def go_beyond(self, epoch: int) -> None:
+        """Let the pool's coming fences be above those of an epoch that a journal tells of (a clock may be set back)."""
+        if epoch > self.pool.epoch:
+            self.host.feed(leasing.EpochRaised, epoch=epoch + 1)
 
     def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
         """Take everything from a task that has ended."""

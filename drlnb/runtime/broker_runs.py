@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.live_settings import owner
@@ -13,7 +14,7 @@ from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
 from drlnb.runtime.broker_lives import Lives
 from drlnb.runtime.broker_settings import OVER, forget, note, unfit, with_changes
-from drlnb.runtime.live_run import LiveRun
+from drlnb.runtime.live_run import LiveRun, journalled_epoch
 from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Runs:
             return known
         if (locked := self._locked(spec["out"])) is not None:
             return locked
-        live = self.live[run] = LiveRun(run, self._lives.follow(former, spec), self.broker.epoch)
+        self.broker.go_beyond(journalled_epoch(Path(spec["out"])))
+        live = self.live[run] = LiveRun(run, self._lives.follow(former, spec), self.broker.pool.epoch)
         self._lives.begin(live, former, spec)
         self._open(live)
         live.write_status(force=True)
@@ -171,7 +173,8 @@ class Runs:
         if live.state != "running":
             if (locked := self._locked(live.spec["out"])) is not None:
                 return locked
-            live.open_stream(self.broker.epoch)
+            self.broker.go_beyond(journalled_epoch(live.out))
+            live.open_stream(self.broker.pool.epoch)
             self._open(live)
         row.update(state="starting", wanted="", reason="", node="")
         self.broker.restart_task(run, task, row["attempt"] + 1)

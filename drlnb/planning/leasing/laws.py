@@ -61,6 +61,8 @@ def _of_indices(ledger: Ledger) -> Iterator[tuple[bool, str]]:
     granted_ids = {name for name, lease in ledger.open.items() if lease.state == "granted"}
     yield granted_ids == {lease.request_id for lease in live.values()}, "the granted requests are the live leases"
     yield all(0 < token <= ledger.token for token in live), "no fence is above the last one granted"
+    epochs = [epoch for _, epoch in ledger.former] + [ledger.epoch]
+    yield epochs == sorted(set(epochs)), "epochs rise"
     yield list(live) == sorted(live), "leases are in the order of their fences"
     yield len(ledger.silent) == len(live) and all(token in ledger.silent for token in live), "each silence is watched"
     yield len(ledger.longest) == len(live) and all(token in ledger.longest for token in live), "each hold is watched"

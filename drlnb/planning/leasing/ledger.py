@@ -32,10 +32,12 @@ Records = list[Record]
 
 
 class Ledger:
-    """The state of one lease table of epoch `epoch`."""
+    """The state of one lease table that begins with epoch `epoch`."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        #: (last token granted under it, epoch) of each epoch before, in their order.
+        self.former: list[tuple[int, int]] = []
         #: Time of the last event, in seconds.
         self.t = 0.0
         #: Seconds that the owner's loop stood still so far: silence then is nobody's fault.
@@ -104,18 +106,23 @@ class Ledger:
     # -------------------------------------------------------------- looking
     def fence(self, lease: Lease) -> Fence:
         """Return the fence of a lease."""
-        return Fence(epoch=self.epoch, token=lease.token)
+        return self.fence_of(lease.token)
+
+    def fence_of(self, token: int) -> Fence:
+        """Return the fence of a token, by the epoch under which it was granted."""
+        return Fence(epoch=next((epoch for last, epoch in self.former if token <= last), self.epoch), token=token)
 
     def held(self, fence: Fence) -> Lease | None:
         """Return the live lease of a fence, if there is one."""
-        return self.live.get(fence.token) if fence.epoch == self.epoch else None
+        return self.live.get(fence.token) if fence == self.fence_of(fence.token) else None
 
     def stale(self, fence: Fence) -> RequestRefused:
         """Return the refusal of a fence that no live lease has."""
-        if fence.epoch != self.epoch:
+        if fence.epoch not in {self.epoch, *(epoch for _, epoch in self.former)}:
             reason = f"is of epoch {fence.epoch}, this table of {self.epoch}"
         else:
-            reason = "is over" if 0 < fence.token <= self.token else "was never granted"
+            granted = 0 < fence.token <= self.token and fence == self.fence_of(fence.token)
+            reason = "is over" if granted else "was never granted"
         return RequestRefused(subject=str(fence), reason=reason)
 
     def grant_command(self, lease: Lease) -> SendGrant:
@@ -136,6 +143,11 @@ class Ledger:
             slot = self.slots.get(name)
             if slot is not None and slot.state != "failed" and not slot.closed:
                 yield slot
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Let coming grants be of a later epoch; leases that live keep their fences."""
+        self.former.append((self.token, self.epoch))
+        self.epoch = epoch
 
     # -------------------------------------------------------------- steps of a slot
     def add(self, slot: Slot) -> None:
@@ -317,6 +329,7 @@ class Ledger:
         """Return the state as plain data, fit for JSON."""
         return {
             "epoch": self.epoch,
+            "former": [list(pair) for pair in self.former],
             "t": self.t,
             "lag_s": self.lag_s,
             "token": self.token,
@@ -338,6 +351,7 @@ class Ledger:
     def from_snapshot(cls, snapshot: Mapping[str, Any], max_hold_s: float) -> Self:
         """Rebuild the state of :meth:`snapshot`; `max_hold_s` is for leases of a version that did not keep theirs."""
         ledger = cls(snapshot["epoch"])
+        ledger.former = [(last, epoch) for last, epoch in snapshot.get("former", ())]
         ledger.t, ledger.lag_s, ledger.token = snapshot["t"], snapshot["lag_s"], snapshot["token"]
         ledger.n_asked, ledger.gang = snapshot.get("n_asked", 0), snapshot.get("gang")
         ledger.tasks = {name: TaskBook.from_snapshot(plain) for name, plain in snapshot["tasks"].items()}

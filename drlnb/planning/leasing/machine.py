@@ -22,6 +22,7 @@ from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, Settin
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.leasing import (
+    EpochRaised,
     ExecutorIdled,
     ExecutorStarted,
     LeaseRenewed,
@@ -52,7 +53,8 @@ class LeaseTable(SlotRules):
     settings
         Times and limits of leasing.
     epoch
-        First half of every fence: grows from table to table of one pool, so that fences do.
+        First half of every fence: grows from table to table of one pool, so that fences do
+        (:class:`~drlnb.records.leasing.EpochRaised`, where that was seen late).
     """
 
     def __init__(self, settings: LeasingSettings, epoch: int) -> None:
@@ -63,7 +65,7 @@ class LeaseTable(SlotRules):
 
     @property
     def epoch(self) -> int:
-        """First half of every fence."""
+        """First half of the fences of coming grants."""
         return self._ledger.epoch
 
     def is_resident(self, fence: Fence) -> bool:
@@ -143,6 +145,12 @@ class LeaseTable(SlotRules):
         self.settings = replace(self.settings, **settings)
         self._ledger = Ledger.from_snapshot(snapshot, self.settings.max_hold_s)
         self._reaping = snapshot["reaping"]
+
+    def _on_epoch_raised(self, event: EpochRaised) -> Records:
+        if event.epoch <= self.epoch:
+            return [refused("epoch", f"{event.epoch} is not above {self.epoch}")]
+        self._ledger.raise_epoch(event.epoch)
+        return []
 
     def _waits(self, request_id: str) -> Records:
         """Say what follows from a request that was not granted at once."""
@@ -340,6 +348,7 @@ _HANDLERS: Mapping[type[Event], Callable[[LeaseTable, Any], Records]] = {
     ExecutorIdled: LeaseTable._on_executor_idled,
     ExecutorStarted: LeaseTable._on_executor_started,
     TenantLost: LeaseTable._on_tenant_lost,
+    EpochRaised: LeaseTable._on_epoch_raised,
     SlotRequested: LeaseTable._on_slot_requested,
     RequestPolled: LeaseTable._on_request_polled,
     RequestCancelled: LeaseTable._on_request_cancelled,

@@ -61,7 +61,7 @@ class SlotRules:
         lease = None if event.fence is None else ledger.held(event.fence)
         if lease is not None and slot.name in lease.slots:
             return self._restarted(slot, slot.executor_epoch)
-        if event.fence is not None and (event.fence.epoch, event.fence.token) == (ledger.epoch, slot.drains):
+        if event.fence is not None and event.fence == ledger.fence_of(slot.drains):
             self._note_death(slot, event.task)  # its holder has said so first; the slot drains until it is idle
             if self._struck_out(slot):
                 return self._shut(slot, f"{len(slot.deaths)} executors in a row died on it")
@@ -124,7 +124,7 @@ class SlotRules:
         slot = self._ledger.slots.get(event.slot)
         if slot is None or slot.state != "draining":
             return [refused(event.slot, "is not draining")]
-        if event.fence is not None and (event.fence.epoch, event.fence.token) != (self._ledger.epoch, slot.drains):
+        if event.fence is not None and event.fence != self._ledger.fence_of(slot.drains):
             return [refused(event.slot, f"drains from fence #{slot.drains}, not from {event.fence}")]
         return self._freed(slot, "idle", SlotFreed(slot=slot.name))
 

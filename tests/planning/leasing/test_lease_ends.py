@@ -413,6 +413,7 @@ def add_live(**changed):
         (lambda s: s["open"][0].update(state="pending"), "the granted requests are the live leases"),
         (lambda s: s.update(token=1), "no fence is above the last one granted"),
         (add_live(), "leases are in the order of their fences"),
+        (lambda s: s.update(former=[[1, 1]]), "epochs rise"),
         (lambda s: s["tasks"]["b"].update(floor=2), "no attempt that is over is open"),
         (add_waiting(round=1), "one open request per task, attempt and round"),
         (lambda s: s.update(reaping=False), "a reap deadline is set while a lease is held"),

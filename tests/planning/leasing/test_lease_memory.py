@@ -41,7 +41,7 @@ def test_a_snapshot_of_an_earlier_version_is_read(make_table):
     plain["tasks"] = {
         name: {key: book[key] for key in ("floor", "ended", "story")} for name, book in plain["tasks"].items()
     }
-    for key in ("load", "n_asked", "gang", "settings"):
+    for key in ("load", "n_asked", "gang", "settings", "former"):
         del plain[key]
     plain["ttl_s"] = 500.0
     again = restored(plain, like=table)
