@@ -1,8 +1,10 @@
-"""The laws of leasing under any order of events (leasing: I1, I2, I3, I4, I5, I7, I9, I10)."""
+"""The laws of leasing under any order of events (leasing: I1, I2, I2', I3, I4, I5, I6, I7, I8, I9, I10)."""
 
+import heapq
 import json
 
 import pytest
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -10,6 +12,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -37,6 +40,7 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.common import LoopLagged
 from drlnb.records.ids import Fence
 from drlnb.records.leasing import (
+    EpochRaised,
     LeaseExpired,
     LeaseGranted,
     LeaseReleased,
@@ -57,7 +61,10 @@ STATES = ("free", "reserved", "granted", "draining", "failed")
 class Witness:
     """What an onlooker knows of the pool from events and decisions alone: a second, slower bookkeeping."""
 
-    def __init__(self):
+    def __init__(self, former=()):
+        self.former = tuple(former)  # fences of the tables before
+        self.computing = {}  # slot -> fence whose work may still run there, whatever became of its lease
+        self.executors = {}  # slot -> epoch of its newest executor
         self.state = {}  # slot -> free, draining, failed, or the fence that holds it
         self.queue = {}  # request id -> (rank, arrival)
         self.asked = {}  # request id -> its event
@@ -84,12 +91,37 @@ class Witness:
             hear(event, refused)
         for record in out:
             self.decide(record, name, getattr(event, "request_id", None))
+        if name == "NodeLost":
+            hear(event, refused)  # what drained of a gang's slots for the loss of the first is lost, too
         for slot in self.closed:
             if self.state[slot] == "free":
                 self.state[slot] = "failed"
 
     def on_SlotAdded(self, event, refused):
         self.state.setdefault(event.slot, "free")
+        self.on_ExecutorStarted(event, refused)
+
+    def on_ExecutorStarted(self, event, refused):
+        if event.executor_epoch > self.executors.setdefault(event.slot, event.executor_epoch):
+            self.executors[event.slot] = event.executor_epoch
+            self.rests(event.slot)
+
+    def on_ExecutorIdled(self, event, refused):
+        if self.state.get(event.slot) == "draining":
+            self.rests(event.slot)
+
+    def rests(self, slot):
+        self.computing.pop(slot, None)
+        if self.state.get(slot) == "draining" and slot in self.closed:
+            self.state[slot] = "failed"  # nobody is told that it is free, for it is not on offer
+
+    def on_TenantLost(self, event, refused):
+        if self.computing.get(event.slot) == event.fence:
+            self.computing.pop(event.slot, None)
+
+    def on_LeaseReturned(self, event, refused):
+        if event.clean and str(event.fence) not in refused:
+            self.computing = {slot: fence for slot, fence in self.computing.items() if fence != event.fence}
 
     def on_SlotRequested(self, event, refused):
         held = event.request_id in {fence_id for _, fence_id in self.fences if fence_id not in self.over}
@@ -100,7 +132,7 @@ class Witness:
     def on_SettingChanged(self, event, refused):
         if event.key == "task.priority":
             self.priority[event.task] = event.value
-        if event.key == "slot.undrain" and not refused:
+        if event.key == "slot.undrain" and event.key not in refused:
             self.closed.discard(event.value)
 
     def on_RequestCancelled(self, event, refused):
@@ -114,6 +146,7 @@ class Witness:
         for slot in self.state:
             if slot.startswith(event.node):
                 self.fail(slot)
+                self.executors[slot] = -1  # its node's next agent counts them anew
 
     def fail(self, slot):
         self.state[slot] = "failed"
@@ -156,6 +189,9 @@ class Witness:
                     "I5: in the order of ranks"
                 )
         assert all(record.fence > fence for fence, _ in self.fences), "I3: fences rise"
+        assert all(record.fence > fence for fence in self.former), "I3: over restarts of the table, too"
+        assert not self.computing.keys() & set(record.slots), "I2': nobody computes there any more"
+        self.computing |= dict.fromkeys(record.slots, record.fence)
         del self.queue[record.request_id]
         for slot in record.slots:
             self.state[slot] = record.fence
@@ -172,29 +208,38 @@ class TableRules(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.table = LeaseTable(LeasingSettings(), epoch=1)
-        self.witness = Witness()
         self.gates = {slot: FenceGate() for slot in SLOTS}
         self.stores = {}
-        self.began = {}
-        self.seconds = dict.fromkeys(STATES, 0.0)
-        self.last_t = 0.0
+        self.grants = {}  # fence -> its grant, of every table
         self.t = 0.0
         self.epochs = dict.fromkeys(SLOTS, 0)
+        self.begin(LeaseTable(LeasingSettings(), epoch=1), Witness())
+
+    def begin(self, table, witness):
+        self.table, self.witness = table, witness
+        self.began = {}
+        self.seconds = dict.fromkeys(STATES, 0.0)
+        self.last_t = self.t
         self.history = []
         self.snapshots = [(0, self.table.snapshot())]
 
     def tell(self, event):
+        stale = type(event).__name__.startswith("Lease") and event.fence not in self.witness.state.values()
+        if stale:
+            self.tell(
+                polled("nobody", t=event.t)
+            )  # what time alone brings (a gang is due) is not the stale word's doing
         before = self.table.snapshot()
         self.spend(event.t, before)
-        stale = type(event).__name__.startswith("Lease") and event.fence not in self.witness.state.values()
         out = self.table.handle(event)
         self.history.append((event, out))
         self.witness.see(event, out)
         if stale:
             assert out == (RequestRefused.match(subject=str(event.fence)),), "I9: what is over stays over"
             assert frozen(self.table.snapshot()) == frozen(before) | {"t": event.t}
-        return [record.fence for record in of(LeaseGranted, out)]
+        granted = {record.fence: record for record in of(LeaseGranted, out)}
+        self.grants |= granted
+        return list(granted)
 
     def spend(self, t, snapshot):
         """I10: note in which state each slot was until now."""
@@ -258,7 +303,7 @@ class TableRules(RuleBasedStateMachine):
     @rule(fence=leases)
     def submit(self, fence):
         """Let a holder, live or not, work on its slot: the executor's gate admits none but the newest (I4)."""
-        granted = {record.fence: record.slots for _, out in self.history for record in of(LeaseGranted, out)}
+        granted = {fence: record.slots for fence, record in self.grants.items()}
         if fence is not None:
             for slot in granted[fence]:
                 later = [other for other, slots in granted.items() if slot in slots and other > fence]
@@ -269,7 +314,7 @@ class TableRules(RuleBasedStateMachine):
     @rule(fence=leases)
     def publish(self, fence):
         """Let a holder, live or not, commit: only under the task's newest grant, and by exactly one version (I4)."""
-        grants = {record.fence: record for _, out in self.history for record in of(LeaseGranted, out)}
+        grants = self.grants
         if fence is None:
             return
         mine = grants[fence]
@@ -330,6 +375,36 @@ class TableRules(RuleBasedStateMachine):
         ]
         self.tell(data.draw(st.sampled_from(words)))
 
+    @rule(more=st.integers(0, 2))
+    def raise_epoch(self, more):
+        """Tell of a later epoch in a journal: what is held stays held, what is granted from now on is above it."""
+        before, held = self.table.epoch, dict(self.witness.state)
+        self.tell(EpochRaised(t=self.t, epoch=before + more))
+        assert self.table.epoch == before + more
+        assert self.witness.state == held
+
+    @precondition(lambda self: len(self.history) > 8)
+    @rule(data=st.data())
+    def take_over(self, data):
+        """Begin a new table with the next epoch (I3): all former fences are void at once and everywhere (I4)."""
+        self.replays()
+        slots, former = sorted(self.witness.state), list(self.grants)
+        self.begin(LeaseTable(LeasingSettings(), epoch=self.table.epoch + 1), Witness(former))
+        for slot in slots:
+            self.tell(slot_added(slot, t=self.t, epoch=self.epochs[slot]))
+            (fence,) = self.tell(requested("heir", t=self.t, round=1 + slots.index(slot), allowed=(slot,)))
+            assert self.gates[slot].admit(fence) is None
+            assert all(self.gates[slot].admit(other) is not None for other in former)
+            store = StoreGate()
+            assert store.learn(fence, 1) is None
+            assert all(store.admit(other, 1, 1) is not None for other in former)
+        for fence in former[:3] + former[-3:]:  # the first ones have the heirs' tokens
+            for word in (renewed(fence, t=self.t), returned(fence, t=self.t)):
+                self.tell(word)
+                assert self.history[-1][1] == (RequestRefused.match(subject=str(fence)),)
+        for fence in set(self.witness.state.values()):
+            self.tell(returned(fence, t=self.t, clean=data.draw(st.booleans())))
+
     @rule()
     def save(self):
         self.snapshots.append((len(self.history), json.loads(json.dumps(self.table.snapshot()))))
@@ -351,9 +426,12 @@ class TableRules(RuleBasedStateMachine):
             assert len(usable) < asked.n_slots, "I7: nobody waits while slots are free that would do"
 
     def teardown(self):
+        self.replays()
+
+    def replays(self):
         """I10: the events alone, or the rest of them after any snapshot, give the same records again."""
         for at, snapshot in self.snapshots:
-            table = LeaseTable(LeasingSettings(), epoch=1)
+            table = LeaseTable(LeasingSettings(), epoch=snapshot["epoch"])
             table.restore(snapshot)
             for event, out in self.history[at:]:
                 assert table.handle(event) == out
@@ -379,3 +457,56 @@ def test_laws_hold():
 def test_laws_hold_for_long():
     """Many long stories, at night."""
     run_state_machine_as_test(TableRules, settings=LONG)
+
+
+#: Longest hold of the requests below, and a step's worth of waiting, in seconds.
+H_S, QUANTUM_S = 4.0, 6.0
+
+
+@given(
+    n_slots=st.integers(1, 3),
+    asks=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, 9.0]),  # after the one before
+            st.integers(-1, 2),  # priority
+            st.sampled_from([0.5, 2.0, H_S]),  # held
+        ),
+        min_size=1,
+        max_size=25,
+    ),
+)
+def test_nobody_waits_longer_than_the_bound(n_slots, asks):
+    """I8: holders release within H: who has m ahead, or let past by ageing, waits for H x (1 + m / slots) at most."""
+    table = LeaseTable(LeasingSettings(age_quantum_s=QUANTUM_S, lost_polls=0), epoch=1)
+    for slot in range(n_slots):
+        table.handle(slot_added(f"n0/{slot}"))
+    todo, held, t = [], {}, 0.0
+    for i, (pause_s, priority, hold_s) in enumerate(asks):
+        t += pause_s
+        held[f"t{i}"] = hold_s
+        heapq.heappush(todo, (t, i, requested(f"t{i}", t=t, priority=priority)))
+    asked = {event.task: event for _, _, event in todo}
+    rank = {task: event.t - QUANTUM_S * event.priority for task, event in asked.items()}
+    order, granted = [], {}  # tasks as they ask and are granted; when that is
+    while todo:
+        t, _, event = heapq.heappop(todo)
+        order += [("asked", event.task)] if event in asked.values() else []
+        for record in of(LeaseGranted, table.handle(event)):
+            granted[record.task] = t
+            order.append(("granted", record.task))
+            end_t = t + held[record.task]
+            heapq.heappush(todo, (end_t, len(asks) + len(granted), returned(record.fence, t=end_t)))
+    assert granted.keys() == asked.keys()
+    for task, event in asked.items():
+        waited = slice(order.index(("asked", task)), order.index(("granted", task)))
+        before = [other for what, other in order[waited] if what == "granted"]
+        for other in before:
+            gap = asked[other].priority - event.priority
+            assert asked[other].t <= event.t + QUANTUM_S * gap, "nobody who asks a step's worth later passes"
+        waiting = {other for what, other in order[: waited.start] if what == "asked"}
+        waiting -= {other for what, other in order[: waited.start] if what == "granted"}
+        ahead = {other for other in waiting if rank[other] <= rank[task]}
+        passing = {other for other in asked if other not in waiting | {task} and event.t <= asked[other].t}
+        passing = {other for other in passing if rank[other] < rank[task]}
+        assert set(before) <= ahead | passing
+        assert granted[task] - event.t <= H_S * (1 + len(ahead | passing) / n_slots) + 1e-9
