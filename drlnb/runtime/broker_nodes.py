@@ -2,50 +2,39 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
-from drlnb.planning.seat_rules import SeatsSettings, isolation_problem, n_seats_problem, virtual_limit
+from drlnb.planning.placement.devices import named_devices
+from drlnb.planning.seat_rules import isolation_problem, n_seats_problem
 from drlnb.records import leasing, placement
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.cpu_shares import CpuShares
+from drlnb.runtime.pool_devices import PoolDevices
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, refused
 
 if TYPE_CHECKING:
     from drlnb.runtime.broker import BrokerPlugin
 
-__all__ = ["DEFAULT_VIRTUAL_SLOTS", "Nodes"]
+__all__ = ["Nodes"]
 
 #: Pause before a node that did not answer is asked once more to free a slot, in seconds.
 _REVOKE_AGAIN_S = 1.0
-
-#: Virtual slots where nobody asked for a number and no CUDA device was found.
-DEFAULT_VIRTUAL_SLOTS = 2
 
 #: Pauses before a node is told again what it did not answer, in seconds.
 _TELL_AGAIN_S = (0.5, 2.0, 5.0)
 
 
-class Nodes:
+class Nodes(PoolDevices):
     """Agents by node name (the Dask worker's name: it survives a nanny's restart, the address does not)."""
 
     def __init__(self, broker: "BrokerPlugin") -> None:
+        super().__init__()
         self.broker = broker
-        self.rows: dict[str, dict[str, Any]] = {}
-        #: Node -> slots given to it, by slot name; kept over a restart of the node.
-        self.given: dict[str, dict[str, dict[str, Any]]] = {}
         self.opened = False
-        #: What was asked for when it was opened.
-        self.n_devices = 0
-        self.names: tuple[str, ...] = ()
-        self.seats: int | str = 1
-        self.isolation = "shared"
-        #: Names of the devices that carry the slots.
-        self.devices: frozenset[str] = frozenset()
-        self.notices: list[str] = []
+        #: Every node that has been here.
+        self._known: set[str] = set()
         self._changed = asyncio.Event()
         self.cpus = CpuShares(self)
 
@@ -104,6 +93,9 @@ class Nodes:
             self.lost(self.rows[node]["address"], "its worker was started anew")
         self.rows[node] = {"node": node, "address": address, **row}
         self.cpus.added(node)
+        if self.opened and node not in self._known:
+            self._lend_later(node)
+        self._known.add(node)
         self._note_change()
         return {"epoch": self.broker.epoch, "slots": self._rows(node), "cpu_slots": self.cpus.word(node)}
 
@@ -262,7 +254,8 @@ class Nodes:
             return refused("ConfigError", str(error))
         self._give_seats(devices, seats)
         self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
-        self.devices, self.isolation = frozenset(device.name for device in devices), isolation
+        self.devices, self.isolation = {device.name: device for device in devices}, isolation
+        self.counted = not names and (virtual or n_slots is not None)
         if virtual and not named:
             self._note_virtual(len(devices), seats)
         for node in self.given:
@@ -278,110 +271,7 @@ class Nodes:
             named = named_devices(names, self._there())
         except ConfigError as error:
             return refused("ConfigError", str(error))
-        return {"same": {device.name for device in named} == self.devices}
-
-    def _there(self) -> list[NodeDevices]:
-        """Return what the nodes have, in their order."""
-        return [
-            NodeDevices(
-                node=node,
-                host=row["host"],
-                n_cpus=row["n_cpus"],
-                cuda=tuple((device["index"], device["uuid"]) for device in row["devices"]),
-                why_no_cuda=row["why_no_cuda"],
-            )
-            for node, row in sorted(self.rows.items())
-        ]
-
-    def _first_devices(self, n_slots: int | None) -> tuple[Device, ...]:
-        """Return the first CUDA devices, or virtual ones where there are none."""
-        there = self._there()
-        seen: dict[str, Device] = {}
-        for node in there:
-            for index, uuid in node.cuda:
-                seen.setdefault(uuid, Device(node=node.node, name=f"{node.node}/gpu{index}", seen=f"cuda:{uuid}"))
-        cuda = tuple(seen.values())
-        n_cpus = sum({node.host: node.n_cpus for node in there}.values())
-        most = len(cuda) or n_cpus
-        wanted = n_slots if n_slots is not None else (len(cuda) or min(DEFAULT_VIRTUAL_SLOTS, n_cpus))
-        if wanted > most:
-            what = "CUDA devices" if cuda else "CPU cores for virtual slots"
-            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {what}")
-        return cuda[:wanted] or self._virtual(wanted)
-
-    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device], isolation: str) -> None:
-        """Refuse what this pool is not; somebody who names no numbers takes it as it is.
-
-        Raises
-        ------
-        ConfigError
-            If other devices or seats, or another isolation, are asked for.
-        """
-        if isolation not in {"shared", self.isolation}:
-            raise ConfigError(
-                isolation_problem(isolation, self.seats)
-                or f"this cluster's pool has isolation {self.isolation!r} already; {isolation!r} asks for another"
-            )
-        if named and {device.name for device in named} != self.devices:
-            asked = ", ".join(device.name for device in named)
-            raise ConfigError(
-                f"this cluster's pool has {', '.join(sorted(self.devices))} already; slots asks for {asked}"
-            )
-        if n_slots not in (None, self.n_devices):
-            what = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
-            raise ConfigError(
-                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another"
-            )
-        if seats not in (1, self.seats):
-            raise ConfigError(
-                n_seats_problem(seats)
-                or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another"
-            )
-
-    def _virtual(self, n_devices: int) -> tuple[Device, ...]:
-        """Spread virtual devices over the nodes."""
-        here = dict.fromkeys(sorted(self.rows), 0)
-        devices = []
-        for _ in range(n_devices):
-            node = min(here, key=lambda name: (here[name], name))
-            devices.append(Device(node=node, name=f"{node}/cpu{here[node]}", seen=f"cpu:{here[node]}"))
-            here[node] += 1
-        return tuple(devices)
-
-    def _limits(self, devices: Sequence[Device], *, virtual: bool) -> dict[str, tuple[int, str]]:
-        """Return the most seats of each device by its name, and why no more."""
-        n_most = SeatsSettings().n_most
-        if not virtual:
-            return {device.name: (n_most, f"at most {n_most} seats") for device in devices}
-        hosts = {node: row["host"] for node, row in self.rows.items()}
-        n_on = Counter(hosts[device.node] for device in devices)
-        n_cpus = {row["host"]: row["n_cpus"] for row in self.rows.values()}
-        on = {device.name: hosts[device.node] for device in devices}
-        return {name: virtual_limit(n_cpus[host], n_on[host], n_most) for name, host in on.items()}
-
-    def _give_seats(self, devices: Sequence[Device], seats: int | str) -> None:
-        """Make the slots: one per device, named as it, or one per seat with its number behind."""
-        for device in devices:
-            if seats == 1:
-                self.give(device.node, device.name, device.seen if device.seen.startswith("cuda:") else "cpu")
-            else:
-                for seat in range(1 if seats == "auto" else int(seats)):
-                    self.give(device.node, f"{device.name}/{seat}", device.seen)
-
-    def _note_virtual(self, n_devices: int, seats: int | str) -> None:
-        why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
-        plural = "s" if n_devices > 1 else ""
-        what = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
-        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {what}")
-
-    def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
-        """Let a slot belong to a node; it is in the pool once its executor is up."""
-        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
-
-    def take(self, slot: str) -> dict[str, Any]:
-        """Let a slot belong to nobody any more, and return its row."""
-        given = next(slots for slots in self.given.values() if slot in slots)
-        return given.pop(slot)
+        return {"same": {device.name for device in named} == self.devices.keys()}
 
     async def probe(self, env: str | Mapping[str, Any]) -> dict[str, Any]:
         """Let a node build an environment once and describe its spaces."""

@@ -5,9 +5,20 @@ import pytest
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.rundir import Lock
-from tests.runtime.live import foreign_cluster
+from tests.runtime.live import foreign_cluster, make_foreign
 
-__all__ = ["FakeLink", "ended", "finished", "foreign_cluster", "header", "link", "opened", "row", "specs"]
+__all__ = [
+    "FakeLink",
+    "ended",
+    "finished",
+    "foreign_cluster",
+    "header",
+    "link",
+    "make_foreign",
+    "opened",
+    "row",
+    "specs",
+]
 
 
 class FakeLink:

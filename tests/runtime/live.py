@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,29 +168,64 @@ def make_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         bench.close()
 
 
-@pytest.fixture
-def foreign_cluster(tmp_path: Path) -> Iterator[str]:
-    """Start a scheduler and two workers by Dask's own commands; yield the scheduler's address."""
-    environment = dict(os.environ)
-    log = (tmp_path / "dask.log").open("wb")
-    scheduler_file = tmp_path / "scheduler.json"
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    scheduler += ["--no-dashboard", "--scheduler-file", str(scheduler_file)]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(scheduler_file)]
-    worker += ["--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path)]
-    started = []
-    try:
-        started.append(subprocess.Popen(scheduler, stdout=log, stderr=log, env=environment))
-        wait_until(scheduler_file.is_file, "scheduler file", 30.0)
-        started.append(subprocess.Popen(worker, stdout=log, stderr=log, env=environment))
-        yield str(scheduler_file)
-    finally:
-        family = [child for p in started for child in psutil.Process(p.pid).children(recursive=True)]
-        for process in reversed(started):
-            process.terminate()
-            process.wait(20.0)
+class ForeignCluster:
+    """A scheduler and workers, started by Dask's own commands."""
+
+    def __init__(self, root: Path, options: Sequence[str]) -> None:
+        self.root, self.options = root, list(options)
+        self.log = (root / "dask.log").open("wb")
+        self.file = root / "scheduler.json"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+        wait_until(self.file.is_file, "scheduler file", 30.0)
+
+    def _start(self, command: str, *options: str) -> "subprocess.Popen[bytes]":
+        line = [sys.executable, "-m", f"distributed.cli.{command}", "--scheduler-file", str(self.file), *options]
+        line += ["--no-dashboard", *self.options]
+        process = subprocess.Popen(line, stdout=self.log, stderr=self.log, env=dict(os.environ))
+        self.started.append(process)
+        return process
+
+    def add_workers(self, n: int = 1) -> "subprocess.Popen[bytes]":
+        """Start workers, each with a nanny; return the process that has them below it."""
+        numbers = ("--nworkers", str(n), "--nthreads", "1")
+        return self._start("dask_worker", *numbers, "--local-directory", str(self.root))
+
+    def end(self, process: "subprocess.Popen[bytes]") -> None:
+        """End a process of ours in good order."""
+        process.terminate()
+        process.wait(20.0)
+        self.started.remove(process)
+
+    def close(self) -> None:
+        """End everything and assert that nothing of it is left."""
+        family = [child for p in self.started for child in psutil.Process(p.pid).children(recursive=True)]
+        for process in reversed(list(self.started)):
+            self.end(process)
         _, alive = psutil.wait_procs(family, timeout=5.0)
         for process in alive:
             process.kill()
-        log.close()
+        self.log.close()
         assert not alive, f"left behind: {alive}"
+
+
+@pytest.fixture
+def make_foreign(tmp_path: Path) -> Iterator[Callable[..., ForeignCluster]]:
+    """Start a cluster without workers by Dask's own commands; it is gone when the test ends."""
+    clusters: list[ForeignCluster] = []
+
+    def make(*options: str) -> ForeignCluster:
+        clusters.append(ForeignCluster(tmp_path, options))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        cluster.close()
+
+
+@pytest.fixture
+def foreign_cluster(make_foreign: Callable[..., ForeignCluster]) -> str:
+    """Return the scheduler file of a cluster with two workers."""
+    cluster = make_foreign()
+    cluster.add_workers(2)
+    return str(cluster.file)
