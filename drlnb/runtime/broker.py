@@ -95,7 +95,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Hear what became of a Dask task that may be an anchor."""
         del start, args
-        self.anchors.transition(key, finish, type(kwargs.get("exception")).__name__)
+        # Of a worker that died too often Dask tells no text.
+        why = kwargs.get("exception_text") or "its workers died more often than allowed-failures permits"
+        self.anchors.transition(key, finish, str(why))
 
     def restart(self, scheduler: Any) -> None:
         """Hear that the cluster is restarted: Dask has forgotten every task, its workers end and come back."""

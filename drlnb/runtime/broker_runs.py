@@ -24,6 +24,8 @@ __all__ = ["LiveRun", "Runs"]
 
 #: Longest time from a task's last row in the journal to its master's own word, in seconds.
 _SETTLE_S = 3.0
+#: Time for which the rows of a run that has ended are kept for who looks late, in seconds; the files stay.
+_KEEP_S = 600.0
 
 
 async def _settle(row: Mapping[str, Any]) -> None:
@@ -274,6 +276,7 @@ class Runs:
         if live.state != "running":
             # Its thread may wait for the disk: not in this loop.
             self.keep(asyncio.ensure_future(asyncio.to_thread(live.writer.close)))
+            asyncio.get_running_loop().call_later(_KEEP_S, live.forget_rows)
 
     def end_here(self, live: LiveRun, task: str, state: str, reason: str) -> None:
         """End a task of which no master will tell the end."""

@@ -78,6 +78,11 @@ class LiveRun:
         self.changed.set()
         self.changed = asyncio.Event()
 
+    def forget_rows(self) -> None:
+        """Keep no row of a run that has ended; whoever asks for one is told that it is not kept."""
+        if self.state != "running":
+            self.ring.clear()
+
     def write_status(self, *, force: bool = False) -> None:
         """Write status.json, at most once per second."""
         now = time.monotonic()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime import broker_lives, broker_nodes, live_run
+from drlnb.runtime import broker_lives, broker_nodes, broker_runs, live_run
 from drlnb.runtime.broker import BrokerPlugin
 from drlnb.runtime.node_slots import NodeSlots
 
@@ -244,6 +244,26 @@ def test_a_run_that_goes_on_is_not_resumed(tmp_path, monkeypatch):
         return await cluster.runs.create("r", cluster.spec(resume=True))
 
     assert play(scene, tmp_path)["error"] == "RunLocked"
+
+
+def test_rows_of_a_run_that_has_ended_are_forgotten_after_a_while(tmp_path, monkeypatch):
+    """A scheduler that lives for long keeps no rows of every run that it has seen; a run that goes on keeps its own."""
+    monkeypatch.setattr(broker_runs, "_KEEP_S", 0.0)
+
+    async def scene(cluster):
+        runs = cluster.runs
+        await runs.create("r", cluster.spec())
+        former = runs.live["r"]
+        former.add([{"r": "old"}])
+        await runs.control("r", "stop")
+        await runs.create("r", cluster.spec(resume=True))
+        while former.ring:
+            await asyncio.sleep(0)
+        await cluster.settled()
+        page = await runs.rows("r", 0, 0.0)
+        return [row["r"] for row in page["rows"]], page["gap"]
+
+    assert play(scene, tmp_path) == (["StreamOpened"], False)
 
 
 def test_who_watched_a_run_sees_the_rest_of_it_and_its_next_life(tmp_path, monkeypatch):
