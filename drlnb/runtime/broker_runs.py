@@ -128,6 +128,7 @@ class Runs:
         self.broker.go_beyond(journalled_epoch(Path(spec["out"])))
         live = self.live[run] = LiveRun(run, self._lives.follow(former, spec), self.broker.pool.epoch)
         self._lives.begin(live, former, spec)
+        await self.anchors(run)  # one of the former life that comes back only now is no master that was lost
         self._open(live)
         live.write_status(force=True)
         return {"ok": True}

@@ -7,6 +7,7 @@ import pytest
 
 from drlnb.runtime import broker_lives, broker_nodes, broker_runs, live_run
 from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.broker_anchors import Anchors
 from drlnb.runtime.node_slots import NodeSlots
 
 
@@ -218,6 +219,33 @@ def test_a_run_is_resumed_once_its_last_task_has_ended_here_too(tmp_path):
         return live.tasks["a"]["state"], (await cluster.runs.attach("r", "a", "n0", "two"))["attempt"]
 
     assert play(scene, tmp_path, "n0") == ("starting", 2)  # the journal knows of no attempt, the broker does
+
+
+def test_an_anchor_of_the_former_life_that_comes_back_late_is_not_replaced(tmp_path, monkeypatch):
+    """The run is resumed before its former master's Dask task has ended: the next one is the client's to submit."""
+    submitted = []
+
+    async def submit(anchors, tasks):
+        submitted.extend(task for _, task in tasks)
+
+    monkeypatch.setattr(Anchors, "_submit", submit)
+
+    async def scene(cluster):
+        await cluster.runs.create("r", cluster.spec())
+        former = (await cluster.runs.anchors("r"))["a"]
+        await cluster.runs.attach("r", "a", "n0", "one")
+        await cluster.runs.end("r", "a", 1, "stopped", "asked for")
+        await cluster.runs.create("r", cluster.spec(resume=True))
+        cluster.broker.transition(former, "processing", "memory")
+        await cluster.settled()
+        assert submitted == []
+        latter = (await cluster.runs.anchors("r"))["a"]
+        assert latter != former
+        cluster.broker.transition(latter, "processing", "memory")
+        await cluster.settled()
+
+    play(scene, tmp_path, "n0")
+    assert submitted == ["a"], "one that is lost is replaced"
 
 
 def test_lives_that_follow_at_once_have_streams_of_their_own(tmp_path):
