@@ -79,13 +79,15 @@ def test_resume_after_the_whole_cluster_was_killed(make_bench):
     run.round(12)
     bench.handle.kill()
     bench.client.close(timeout=1)
-    assert (run.out / "checkpoints" / "a" / "LATEST").read_text() == "10"
+    # It was killed some time after round 12 had been heard of.
+    latest = int((run.out / "checkpoints" / "a" / "LATEST").read_text())
+    assert latest >= 10
     again = make_bench()
     rerun = again.start([task], resume=True, attempts={"a": 1})
     assert rerun.end()["a"]["state"] == "done"
     journal = check_laws(run.out)
     opened = {record.attempt: record.n_rounds for record in journal.of(words.TaskOpened)}
-    assert opened == {1: 0, 2: 10}
+    assert opened == {1: 0, 2: latest}
     fresh = again.start([task], run="r2")
     fresh.end()
     names = [(out / "checkpoints" / "a" / "LATEST").read_text() for out in (run.out, fresh.out)]
