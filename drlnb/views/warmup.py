@@ -203,10 +203,13 @@ def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
     nan = np.full(len(line), np.nan)
     came = np.where(np.isnan(arrival), now, arrival)
     begun = np.where(np.isnan(begun) & (line["planned"] <= now), line["planned"], begun)
-    up = np.where(np.isnan(ready), now, ready)
+    # A parked process that was woken with its parameters tells nothing of it: it was up when it acted next.
+    acted = _next_began(line)
+    up = np.where(np.isnan(ready), np.where(np.isnan(acted), now, acted), ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)
     stays = np.array([action == "keep" for action in line.texts("action")], dtype=np.bool_)
-    waits = (ended == 0) & ~stays
+    over = np.array([action == "end" for action in line.texts("action")], dtype=np.bool_)  # and nobody rests
+    waits = (ended == 0) & ~stays & ~over
     return {
         _ACTS: (line["began"], sent),
         _ENDED: (np.where(ended == 1, sent, nan), down),
@@ -215,6 +218,15 @@ def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
         _IDLE: (np.where(stays, sent, np.where(ended > 0, ready, nan)), came),
         _LATE: (np.where(ended > 0, arrival, nan), up),
     }
+
+
+def _next_began(line: WarmupLine) -> Floats:
+    """Return when each collector began to act after each of its rests, NaN if it has not."""
+    found = np.full(len(line), np.nan)
+    for one in np.unique(line["collector"]):
+        at = np.flatnonzero(line["collector"] == one)
+        found[at[:-1]] = line["began"][at[1:]]
+    return found
 
 
 def _late_and_early(lines: Sequence[WarmupLine]) -> tuple[Floats, Floats]:

@@ -131,6 +131,23 @@ def test_who_is_kept_idles_and_who_is_parked_rests():
     assert phases(warmup.waterfall(run.journal()))[1:] == [("parked", 1.0, 3.0), ("late", 3.0, 3.25)]
 
 
+def test_who_is_woken_with_its_parameters_is_late_until_it_acts():
+    """A parked process says nothing when it is woken: the next experience tells when it began to act."""
+    run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
+    run.sent("a", 2, 6.0, collect=2.5, end=words_of_warmup.ParkCollector)
+    run.say(STREAM, SettingChanged(t=60.0, key="x", value=0, task=None))
+    drawn = [one for one in phases(warmup.waterfall(run.journal())) if one[0] == "late"]
+    assert drawn == [("late", 3.0, 3.5)]
+
+
+def test_nobody_is_late_after_the_last_round():
+    """The parameters of the last round arrive, and nobody acts on them: the rest ends in nothing."""
+    run = Run().task("a").sent("a", 1, 1.0, action="end", end=None, reason="no round follows this one: nobody rests")
+    run.arrived("a", 3.0, 2)
+    run.say(STREAM, SettingChanged(t=60.0, key="x", value=0, task=None))
+    assert [name for name, *_ in phases(warmup.waterfall(run.journal()))] == ["acts"]
+
+
 def test_numbers_and_sentence_by_hand():
     """Two starts, one in time: means of what the journal measured."""
     view = warmup.waterfall(two_rounds().journal())
