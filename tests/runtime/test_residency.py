@@ -1,7 +1,5 @@
 """Whose models stay on a slot between leases, and what ends an update before its end."""
 
-import pytest
-
 from drlnb.runtime.executor import ExecutorChild, _budget_bytes
 from drlnb.runtime.residency import Model, Residency
 from tests.runtime.learning import FENCE, Channel, LearningChild
@@ -35,16 +33,6 @@ def test_the_model_in_use_stays_however_large():
 def test_the_budget_is_a_part_of_the_devices_memory():
     """60 %, shared by the executors of the device."""
     assert _budget_bytes("cpu", 1000, 2) == 300.0
-
-
-@pytest.fixture
-def child():
-    """Return an executor child that has computed a round."""
-    made = LearningChild()
-    made.round()
-    yield made
-    for collector in made.collectors:
-        collector.close()
 
 
 def test_a_task_that_was_dropped_brings_its_state_and_learns_the_same(child):

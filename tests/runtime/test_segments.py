@@ -14,7 +14,7 @@ from drlnb.runtime import segments
 from drlnb.runtime.executor import ExecutorChild
 from drlnb.runtime.node_slots import NodeSlots
 from drlnb.runtime.segments import Segments, attached
-from tests.runtime.learning import Channel, LearningChild
+from tests.runtime.learning import Channel
 
 
 @pytest.fixture
@@ -117,16 +117,6 @@ def test_without_memory_files_a_folder_serves(tmp_path, monkeypatch):
 
 
 # ------------------------------------------------------------------ executors
-@pytest.fixture
-def child():
-    """Return an executor child that has computed a round."""
-    made = LearningChild()
-    made.round()
-    yield made
-    for collector in made.collectors:
-        collector.close()
-
-
 def _finished(learning, state, frames, lender=None):
     """Let another executor compute the round from a state; return its answer, the result, and what was lent."""
     learning.child = ExecutorChild(Channel(), "cpu")
