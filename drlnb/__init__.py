@@ -6,22 +6,22 @@ Public names load on first use, so that importing :mod:`drlnb` in a headless wor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from drlnb.rl.register import register_environments
+from drlnb.rl.envs.register import register_environments
 
 if TYPE_CHECKING:
-    from drlnb.fleet.callbacks import BaseCallback, CallbackList
-    from drlnb.fleet.fleet import Fleet
-    from drlnb.fleet.going_on import resume
-    from drlnb.fleet.models import DQN, GPF, PPO
-    from drlnb.fleet.recording import play
-    from drlnb.fleet.stock_callbacks import (
+    from drlnb.fleet.algorithms import DQN, GPF, PPO
+    from drlnb.fleet.callbacks.base import BaseCallback, CallbackList
+    from drlnb.fleet.callbacks.stock import (
         CheckpointCallback,
         EvalCallback,
         EveryNTimesteps,
         StopTrainingOnNoModelImprovement,
         StopTrainingOnRewardThreshold,
     )
-    from drlnb.fleet.task import Task
+    from drlnb.fleet.fleet import Fleet
+    from drlnb.fleet.playback import play
+    from drlnb.fleet.resume import resume
+    from drlnb.fleet.tasks.task import Task
     from drlnb.fleet.training import Training
 
     __version__: str
@@ -47,21 +47,21 @@ __all__ = [
 
 #: Public name -> the module that defines it.
 _HOMES = {
-    "BaseCallback": "drlnb.fleet.callbacks",
-    "CallbackList": "drlnb.fleet.callbacks",
-    "CheckpointCallback": "drlnb.fleet.stock_callbacks",
-    "DQN": "drlnb.fleet.models",
-    "EvalCallback": "drlnb.fleet.stock_callbacks",
-    "EveryNTimesteps": "drlnb.fleet.stock_callbacks",
+    "BaseCallback": "drlnb.fleet.callbacks.base",
+    "CallbackList": "drlnb.fleet.callbacks.base",
+    "CheckpointCallback": "drlnb.fleet.callbacks.stock",
+    "DQN": "drlnb.fleet.algorithms",
+    "EvalCallback": "drlnb.fleet.callbacks.stock",
+    "EveryNTimesteps": "drlnb.fleet.callbacks.stock",
     "Fleet": "drlnb.fleet.fleet",
-    "GPF": "drlnb.fleet.models",
-    "PPO": "drlnb.fleet.models",
-    "StopTrainingOnNoModelImprovement": "drlnb.fleet.stock_callbacks",
-    "StopTrainingOnRewardThreshold": "drlnb.fleet.stock_callbacks",
-    "Task": "drlnb.fleet.task",
+    "GPF": "drlnb.fleet.algorithms",
+    "PPO": "drlnb.fleet.algorithms",
+    "StopTrainingOnNoModelImprovement": "drlnb.fleet.callbacks.stock",
+    "StopTrainingOnRewardThreshold": "drlnb.fleet.callbacks.stock",
+    "Task": "drlnb.fleet.tasks.task",
     "Training": "drlnb.fleet.training",
-    "play": "drlnb.fleet.recording",
-    "resume": "drlnb.fleet.going_on",
+    "play": "drlnb.fleet.playback",
+    "resume": "drlnb.fleet.resume",
 }
 
 register_environments()

@@ -100,7 +100,7 @@ def _shared_memory() -> set[str]:
 
 def _mappings() -> int:
     """Return how many memory files of drlnb are mapped here, open or not; looks only once a host store was loaded."""
-    if "drlnb.runtime.host_store" not in sys.modules:
+    if "drlnb.runtime.ipc.parameter_store" not in sys.modules:
         return 0
     with contextlib.suppress(OSError):
         return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:drlnb")

@@ -77,16 +77,16 @@ def test_the_package_itself_loads_nothing_heavy():
     """``import drlnb`` costs a headless worker neither torch nor Dask, and of the floors only gymnasium's hook."""
     floors = {f"drlnb.{floor}" for floor in ("cli", "fleet", "sim", "runtime", "planning", "rl", "records")}
     assert loaded_by("drlnb", of=HEAVY | IMPURE | floors | {"numpy", "importlib.metadata"}) == {"drlnb": {"drlnb.rl"}}
-    deeper = {name for name in modules_of("rl") if name not in {"drlnb.rl", "drlnb.rl.register"}}
+    deeper = {name for name in modules_of("rl") if name not in {"drlnb.rl", "drlnb.rl.envs", "drlnb.rl.envs.register"}}
     assert loaded_by("drlnb", of=deeper) == {"drlnb": set()}
 
 
 @pytest.mark.parametrize(
     ("name", "absent"),
     [
-        ("drlnb.rl.collect", {"torch", "dask", "distributed"}),
-        ("drlnb.runtime.agent", {"torch", "gymnasium"}),
-        ("drlnb.runtime.broker", {"torch", "gymnasium"}),
+        ("drlnb.rl.collecting.collector", {"torch", "dask", "distributed"}),
+        ("drlnb.runtime.node.plugin", {"torch", "gymnasium"}),
+        ("drlnb.runtime.scheduler.plugin", {"torch", "gymnasium"}),
         ("drlnb.cli.main", {"torch", "distributed"}),
     ],
 )

@@ -19,8 +19,8 @@ from drlnb.bench.chaos_faults import KINDS, N_SLOTS, Arena, TooQuiet, left_over,
 from drlnb.bench.chaos_laws import LAWS, broken_laws
 from drlnb.bench.groups import BenchParser, say, summary
 from drlnb.bench.report import Bar, Report, Row, row_lines
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import JournalError, PeerError
 from drlnb.records.journal import Journal
 
@@ -211,7 +211,7 @@ def _gone_on(arena: Arena, run: str) -> list[str]:
 
 def _ended(arena: Arena) -> list[str]:
     """Stop every run and wait until it is over; return what is not."""
-    from drlnb.runtime import install
+    from drlnb.runtime.client import install
 
     late = []
     for run in arena.runs:

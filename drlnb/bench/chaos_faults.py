@@ -14,10 +14,10 @@ from distributed import Client, fire_and_forget
 from drlnb.bench.deaths import Family
 from drlnb.bench.stage import Stage, open_stage, survivors
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.settings import resolve
-from drlnb.runtime import install
-from drlnb.runtime.anchor import anchor
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.runtime.client import install
 from drlnb.runtime.protocol import BROKER
+from drlnb.runtime.scheduler.anchor_task import anchor
 
 __all__ = ["KINDS", "N_SLOTS", "Arena", "TooQuiet", "left_over", "open_arena", "pool_state"]
 

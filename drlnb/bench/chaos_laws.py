@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drlnb.planning.replay import replay
-from drlnb.records import leasing
 from drlnb.records import round as words
 from drlnb.records.base import Event
+from drlnb.records.columns import leasing
 from drlnb.records.errors import JournalError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream

@@ -13,7 +13,7 @@ from drlnb.bench.report import Bar, Row, pair_up
 from drlnb.bench.runtime import Effort
 from drlnb.bench.stage import Stage, in_loop, open_stage, survivors, until
 from drlnb.bench.training import cartpole, start_run
-from drlnb.runtime import install
+from drlnb.runtime.client import install
 from drlnb.runtime.protocol import AGENT, BROKER
 
 __all__ = ["Family", "failover", "orphans"]

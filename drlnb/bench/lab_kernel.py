@@ -10,7 +10,7 @@ import ipywidgets
 import plotly.graph_objects as go
 import psutil
 
-from drlnb.fleet.frames import table_rows
+from drlnb.fleet.rows.tables import table_rows
 
 __all__ = ["close_figures", "hub_cpu", "left", "stream_figure", "table_rows"]
 

@@ -11,7 +11,7 @@ from drlnb.bench.leasing import Effort
 from drlnb.bench.report import Bar, Row
 from drlnb.planning.leasing import LeaseTable, LeasingSettings
 from drlnb.records.base import Event, Record
-from drlnb.records.leasing import LeaseGranted, LeaseRenewed, LeaseReturned, SlotAdded, SlotRequested
+from drlnb.records.columns.leasing import LeaseGranted, LeaseRenewed, LeaseReturned, SlotAdded, SlotRequested
 
 __all__ = ["cost_s", "events"]
 

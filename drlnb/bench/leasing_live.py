@@ -23,14 +23,14 @@ from drlnb.bench.report import Bar, Report, Row, pair_up
 from drlnb.bench.sharing import processes, rate
 from drlnb.bench.stage import open_stage, virtual_devices
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.planning.leasing import expected_load
 from drlnb.planning.leasing.theory import bound
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs import probe
+from drlnb.rl.envs.make import probe
 from drlnb.runtime.protocol import BROKER
 
 __all__ = [

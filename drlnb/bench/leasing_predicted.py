@@ -15,12 +15,12 @@ from drlnb.bench.leasing_live import N_TASKS, Effort, train
 from drlnb.bench.report import Row
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.records import round as words
 from drlnb.records.journal import Journal
-from drlnb.sim.recorded import Load, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
-from drlnb.sim.recorded_task import RecordedTask
-from drlnb.sim.rules import Rules, pool_settings
+from drlnb.sim.recorded.play import Load, load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded.settings import Rules, pool_settings
+from drlnb.sim.recorded.task import RecordedTask
 
 __all__ = ["Foretold", "Share", "foretell", "predicted", "predicted_rows", "shares"]
 

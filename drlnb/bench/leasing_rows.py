@@ -11,12 +11,12 @@ from typing import Any
 from drlnb.bench.leasing import Effort
 from drlnb.bench.report import Bar, Row
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.leasing import LeaseReleased
+from drlnb.records.columns.leasing import LeaseReleased
 from drlnb.sim.costs import Workload
-from drlnb.sim.leasing import LeasingResult, LeasingWorkload, for_duty, simulate_leasing, tasks_for_load
-from drlnb.sim.leasing_report import Comparison, compare
-from drlnb.sim.runs import run_tasks
-from drlnb.sim.sharing import colocated_makespan_s
+from drlnb.sim.leasing.colocated import colocated_makespan_s
+from drlnb.sim.leasing.compare import LeasingResult, LeasingWorkload, for_duty, simulate_leasing, tasks_for_load
+from drlnb.sim.leasing.report import Comparison, compare
+from drlnb.sim.training.fleet import run_tasks
 
 __all__ = ["fairness", "held_out", "in_turn", "makespan", "table", "throughput", "utilisation"]
 

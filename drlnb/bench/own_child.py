@@ -14,8 +14,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from drlnb.bench.peers import own_spec
-    from drlnb.rl.evaluation import evaluate_parameters as evaluate
-    from drlnb.rl.local import train_local
+    from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+    from drlnb.rl.local.train import train_local
 
     spec = own_spec(work)
     began = time.perf_counter()

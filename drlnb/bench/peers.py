@@ -13,7 +13,7 @@ from typing import Any
 
 from drlnb.records.errors import MissingExtra, TrainingFailed
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.start_modes import child_environment
+from drlnb.runtime.ipc.start_modes import child_environment
 
 __all__ = ["WORKS", "Work", "own_spec", "permutation_p", "require_peer", "run_own", "run_peer", "start"]
 
@@ -94,8 +94,8 @@ WORKS: dict[str, Work] = {
 
 def own_spec(work: Mapping[str, Any]) -> TaskSpec:
     """Return a piece of work as a task of ours, its spaces filled in."""
-    from drlnb.rl.envs import probe
-    from drlnb.rl.settings import resolve
+    from drlnb.rl.algorithms.resolve import resolve
+    from drlnb.rl.envs.make import probe
 
     found = resolve(
         work["env"],

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from drlnb.records.errors import ConfigError
-from drlnb.runtime.versions import versions
+from drlnb.runtime.files.versions import versions
 
 __all__ = ["Bar", "Report", "Row", "busy_notice", "load", "machine", "pair_up", "quantile", "row_lines", "spread_of"]
 

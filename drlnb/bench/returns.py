@@ -8,7 +8,7 @@ from functools import partial
 from drlnb.bench.groups import BenchParser, chosen, go_through, say
 from drlnb.bench.peers import Work, run_own
 from drlnb.bench.report import Bar, Report, Row
-from drlnb.rl.settings import resolve
+from drlnb.rl.algorithms.resolve import resolve
 
 __all__ = ["CASES", "Effort", "main"]
 

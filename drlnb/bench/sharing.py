@@ -21,16 +21,17 @@ from drlnb.bench.report import Bar, Row, pair_up
 from drlnb.bench.sharing_child import LEAST
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
-from drlnb.planning.seat_rules import ISOLATIONS
-from drlnb.records import leasing, seats
+from drlnb.planning.seats.rules import ISOLATIONS
+from drlnb.records import seats
+from drlnb.records.columns import leasing
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import round_steps
-from drlnb.rl.envs import probe
-from drlnb.runtime.start_modes import child_environment
+from drlnb.rl.algorithms.registry import round_steps
+from drlnb.rl.envs.make import probe
+from drlnb.runtime.ipc.start_modes import child_environment
 
 __all__ = [
     "REGIMES",

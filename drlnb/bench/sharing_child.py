@@ -26,7 +26,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from drlnb.records.spec import TaskSpec
-    from drlnb.rl.local import train_local
+    from drlnb.rl.local.train import train_local
 
     spec = TaskSpec.from_plain(work["spec"])
     _say("ready")

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import psutil
 from distributed import Client
 
-from drlnb.runtime.install import Pool, install
-from drlnb.runtime.local import LocalHandle, start_local
+from drlnb.runtime.client.install import Pool, install
+from drlnb.runtime.client.local_cluster import LocalHandle, start_local
 
 __all__ = ["Stage", "in_loop", "open_stage", "survivors", "until", "virtual_devices"]
 

@@ -15,10 +15,10 @@ from typing import Any
 from drlnb.bench.report import Bar, Row, pair_up
 from drlnb.bench.runtime import Effort
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs import probe
-from drlnb.rl.settings import resolve
-from drlnb.runtime.collectors import CollectorHost
-from drlnb.runtime.start_modes import Zygote, child_environment
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.envs.make import probe
+from drlnb.runtime.ipc.start_modes import Zygote, child_environment
+from drlnb.runtime.node.collector_host import CollectorHost
 
 __all__ = ["startup"]
 

@@ -17,14 +17,14 @@ from drlnb.bench.report import Bar, Row, pair_up, quantile
 from drlnb.bench.runtime import Effort
 from drlnb.bench.stage import Stage, open_stage, survivors, virtual_devices
 from drlnb.records import round as words
-from drlnb.records.distribution import HostCompleted
+from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Stream, read_stream
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.settings import resolve
-from drlnb.runtime import install
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.runtime.client import install
+from drlnb.runtime.ipc.start_modes import child_environment
 from drlnb.runtime.protocol import task_stream
-from drlnb.runtime.start_modes import child_environment
 
 __all__ = ["cartpole", "first_step", "overhead", "overhead_train", "start_run", "train_on"]
 
@@ -228,7 +228,7 @@ _ALONE = """
 import json, sys, time
 import torch
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.local import train_local
+from drlnb.rl.local.train import train_local
 spec = TaskSpec.from_plain(json.loads(sys.stdin.read()))
 began = time.perf_counter()
 result = train_local(spec)

@@ -18,9 +18,9 @@ from drlnb.bench.groups import BenchParser, chosen, go_through
 from drlnb.bench.report import Bar, Report, Row, pair_up, quantile
 from drlnb.bench.stage import virtual_devices
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.records import round as words
-from drlnb.records import warmup
+from drlnb.records.columns import warmup
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal, Stream
 

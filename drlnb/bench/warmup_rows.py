@@ -9,8 +9,8 @@ import numpy as np
 from drlnb.bench.report import Bar, Row
 from drlnb.bench.warmup import Effort
 from drlnb.planning.warmup import critical_quantile, saa_plan
-from drlnb.sim.warmup import SHAPES, STARTS, WarmupWorkload
-from drlnb.sim.warmup_report import Comparison, compare
+from drlnb.sim.warmup.compare import SHAPES, STARTS, WarmupWorkload
+from drlnb.sim.warmup.report import Comparison, compare
 
 __all__ = ["cells", "held_out", "plan_time", "wait"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.seat_rules import n_seats_problem
+from drlnb.planning.seats.rules import n_seats_problem
 from drlnb.records.errors import InputError
 
 __all__ = [

@@ -36,7 +36,7 @@ def _speed(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Show the tasks as they stood, then the summary."""
     from drlnb.cli.progress import Live, leases_line, table
-    from drlnb.fleet.recording import play
+    from drlnb.fleet.playback import play
 
     recording = play(args.dir, args.speed)
     print(f"recording of run {recording.run_id}, {recording.duration_s:.0f} s; nothing is trained", flush=True)

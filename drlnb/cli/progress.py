@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from drlnb.fleet.board import TaskStatus
-from drlnb.rl.algorithms import settings_of
+from drlnb.fleet.rows.task_status import TaskStatus
+from drlnb.rl.algorithms.registry import settings_of
 
 __all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "table"]
 

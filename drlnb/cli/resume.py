@@ -23,9 +23,9 @@ def run(args: argparse.Namespace) -> int:
     """Go on."""
     if args.client and args.workers:
         raise UsageError("--workers is for the local cluster, not for the one at --client")
-    from drlnb.fleet.existing import check
+    from drlnb.fleet.cluster.existing import check
     from drlnb.fleet.fleet import Fleet
-    from drlnb.runtime.rundir import RunDir
+    from drlnb.runtime.files.run_directory import RunDir
 
     spec = RunDir(args.dir).read_spec()
     check(args.dir, spec, "resume")  # before a cluster is started

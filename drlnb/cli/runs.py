@@ -57,7 +57,7 @@ def _line(run: str, state: str, tasks: str, where: str) -> str:
 
 
 def _list_cluster(address: str) -> int:
-    from drlnb.fleet.link import connect
+    from drlnb.fleet.cluster.link import connect
 
     link = connect(address)
     try:
@@ -74,7 +74,7 @@ def _list_cluster(address: str) -> int:
 
 def _list_here() -> int:
     """List the run directories under ``runs/``."""
-    from drlnb.runtime.rundir import RunDir
+    from drlnb.runtime.files.run_directory import RunDir
 
     found = sorted(path.parent for path in Path("runs").glob("*/run.json"))
     for path in found:
@@ -94,7 +94,7 @@ _WORST = ("failed", "interrupted", "stopped", "done")
 
 
 def _steer(args: argparse.Namespace) -> int:
-    from drlnb.fleet.link import connect
+    from drlnb.fleet.cluster.link import connect
 
     run_id, address = _found(args.which, args.client)
     link = connect(address)
@@ -112,9 +112,9 @@ def _steer(args: argparse.Namespace) -> int:
 def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
     """Tell the cluster; return in words what it was told."""
     if args.action == "set":
-        from drlnb.planning.live_settings import owner
+        from drlnb.planning.settings import owner
         from drlnb.records.effect import takes_effect
-        from drlnb.rl.settings import parse_text
+        from drlnb.rl.algorithms.resolve import parse_text
 
         link.set(run_id, args.key, parse_text(args.value), task=args.task)
         whose = " (of the pool: for all who share it)" if owner(args.key) == "pool" else ""
@@ -125,7 +125,7 @@ def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
 
 def _found(which: str, address: str | None) -> tuple[str, str]:
     """Return a run's id and the address of its cluster."""
-    from drlnb.runtime.rundir import RunDir
+    from drlnb.runtime.files.run_directory import RunDir
 
     run_id = which
     if (Path(which) / "run.json").is_file():

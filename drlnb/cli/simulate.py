@@ -84,9 +84,9 @@ def _warmup_options(parser: argparse.ArgumentParser) -> None:
 
 #: What can be simulated -> words of ``--help``, its options, the module whose ``main`` runs it.
 _KINDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], str]] = {
-    "train": ("whole runs", _train_options, "drlnb.sim.train"),
-    "leasing": ("who holds which slot when", _leasing_options, "drlnb.sim.leasing_report"),
-    "warmup": ("when collectors start", _warmup_options, "drlnb.sim.warmup_report"),
+    "train": ("whole runs", _train_options, "drlnb.sim.training.report"),
+    "leasing": ("who holds which slot when", _leasing_options, "drlnb.sim.leasing.report"),
+    "warmup": ("when collectors start", _warmup_options, "drlnb.sim.warmup.report"),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drlnb.cli.parser import UsageError, at_least, device_choice, key_values, seat_count, seconds, seed_list
-from drlnb.planning.seat_rules import ISOLATIONS
+from drlnb.planning.seats.rules import ISOLATIONS
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["add_cluster_options", "add_parser"]
@@ -136,7 +136,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _tasks(args: argparse.Namespace) -> list[Any]:
-    from drlnb.fleet.task import Task
+    from drlnb.fleet.tasks.task import Task
 
     hyper = key_values("--hyper", args.hyper)
     for key in hyper:
@@ -164,13 +164,13 @@ def run(args: argparse.Namespace) -> int:
     if args.client and args.workers:
         raise UsageError("--workers is for the local cluster, not for the one at --client")
     from drlnb.cli.progress import settings_lines
-    from drlnb.fleet.existing import check
+    from drlnb.fleet.cluster.existing import check
     from drlnb.fleet.fleet import Fleet, default_out, run_spec
-    from drlnb.fleet.planners import planner_names
-    from drlnb.fleet.task import task_specs
-    from drlnb.rl.algorithms import settings_class
-    from drlnb.rl.settings import parse_text
-    from drlnb.rl.sinks import sinks_of
+    from drlnb.fleet.tasks.planners import planner_names
+    from drlnb.fleet.tasks.task import task_specs
+    from drlnb.rl.algorithms.registry import settings_class
+    from drlnb.rl.algorithms.resolve import parse_text
+    from drlnb.rl.tracking.sinks import sinks_of
 
     tasks, sinks = _tasks(args), sinks_of(args.track)
     specs = task_specs(tasks)

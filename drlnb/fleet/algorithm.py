@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from drlnb.fleet.arguments import altered, bound, described, moved, signature
-from drlnb.fleet.callbacks import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.progress import ProgressLine
+from drlnb.fleet.callbacks.sessions import LocalSession, RunSession
+from drlnb.fleet.callbacks.tensorboard_log import TensorBoardLog, budget_folder
 from drlnb.fleet.current import begin, current_fleet
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.launch import default_out, run_spec
 from drlnb.fleet.listening import start_listening
-from drlnb.fleet.model import Model
-from drlnb.fleet.planners import planner_names
-from drlnb.fleet.progress import ProgressLine
-from drlnb.fleet.saved import load_model, newest
-from drlnb.fleet.sessions import LocalSession, RunSession
-from drlnb.fleet.tensorboard_log import TensorBoardLog, budget_folder
+from drlnb.fleet.policies.files import load_model, newest
+from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
+from drlnb.fleet.tasks.planners import planner_names
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.fresh import anew
-from drlnb.rl.state import Trained
-from drlnb.rl.threads import one_thread
+from drlnb.rl.checkpoints.new_budget import anew
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.local.one_thread import one_thread
 
 __all__ = ["Algorithm"]
 
@@ -77,7 +77,7 @@ class Algorithm(Model):
         total_timesteps
             Environment steps over all environments, made in whole rounds.
         callback
-            See :mod:`drlnb.fleet.callbacks`: one, a function of ``(locals, globals)``, or a list of them.
+            See :mod:`drlnb.fleet.callbacks.base`: one, a function of ``(locals, globals)``, or a list of them.
         log_interval
             Rounds between two lines of progress (with ``verbose=1`` or `progress_bar`).
         tb_log_name
@@ -296,7 +296,7 @@ class Algorithm(Model):
         """
         spec, trained = load_model(path, trust=trust)
         if spec.algo != cls.ALGO:
-            from drlnb.fleet.models import MODELS
+            from drlnb.fleet.algorithms import MODELS
 
             right = MODELS[spec.algo].__name__
             raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")
@@ -314,7 +314,7 @@ class Algorithm(Model):
 
 def _republished(spec: TaskSpec, trained: Trained) -> Trained:
     """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
-    from drlnb.rl.learner import make_learner
+    from drlnb.rl.algorithms.protocol import make_learner
 
     with one_thread():
         learner = make_learner(spec)

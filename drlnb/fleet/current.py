@@ -7,7 +7,7 @@ from typing import Any
 from drlnb.fleet.fleet import Fleet, _own
 from drlnb.fleet.launch import launch
 from drlnb.fleet.training import Training
-from drlnb.rl.state import Trained
+from drlnb.rl.checkpoints.trained import Trained
 
 __all__ = ["begin", "current_fleet"]
 

@@ -8,22 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from drlnb.fleet import faces
-from drlnb.fleet.cluster import check_pool, close_at_exit, current_client, start_cluster, sweep
+from drlnb.fleet.cluster.cluster import check_pool, close_at_exit, current_client, start_cluster, sweep
+from drlnb.fleet.cluster.link import connect
+from drlnb.fleet.cluster.pool_facts import Pooled
+from drlnb.fleet.cluster.user_lease import Lending
+from drlnb.fleet.faces import faces
+from drlnb.fleet.faces.say import note, say
 from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
-from drlnb.fleet.lease import Lending
-from drlnb.fleet.link import connect
-from drlnb.fleet.live_settings import plain
-from drlnb.fleet.notice import note, say
-from drlnb.fleet.planners import planner_names
-from drlnb.fleet.pooled import Pooled
-from drlnb.fleet.task import Task, task_specs
+from drlnb.fleet.tasks.live_settings import plain
+from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.fleet.training import Training
-from drlnb.planning.live_settings import owner, unknown_setting
+from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError
-from drlnb.rl.live import PREFIX
-from drlnb.rl.sinks import sinks_of
-from drlnb.runtime.rundir import RunDir
+from drlnb.rl.algorithms.live_settings import PREFIX
+from drlnb.rl.tracking.sinks import sinks_of
+from drlnb.runtime.files.run_directory import RunDir
 
 __all__ = ["Fleet", "default_out", "launch", "run_spec"]
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drlnb.fleet.existing import check, prepare
-from drlnb.fleet.link import Link
+from drlnb.fleet.cluster.existing import check, prepare
+from drlnb.fleet.cluster.link import Link
 from drlnb.fleet.training import Training
-from drlnb.planning.live_settings import begun_with, owner, setting_problem, settings_problems
+from drlnb.planning.settings import begun_with, owner, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
-from drlnb.rl.checks import POSITIVE
-from drlnb.rl.state import Trained
-from drlnb.runtime.checkpoint_effects import write_trained
-from drlnb.runtime.rundir import RunDir
-from drlnb.runtime.versions import versions
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.settings.checks import POSITIVE
+from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.files.versions import versions
+from drlnb.runtime.master.checkpoint_effects import write_trained
 
 __all__ = ["attach", "default_out", "launch", "run_spec", "same_work"]
 
@@ -172,7 +172,7 @@ def _refuse_changed(spec: Mapping[str, Any], scheduling: Mapping[str, Mapping[st
 
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the round machine's configuration under the names of :mod:`drlnb.planning.live_settings`."""
+    """Return the round machine's configuration under the names of :mod:`drlnb.planning.settings`."""
     warmup = {f"warmup.{key}": value for key, value in settings.get("warmup", {}).items()}
     return {f"leasing.{key}": value for key, value in settings.items() if key != "warmup"} | warmup
 
@@ -214,7 +214,7 @@ def _refuse_respawn(spec: Mapping[str, Any]) -> None:
 
 def _unfit(task: Mapping[str, Any]) -> str:
     """Return why an algorithm or its policy cannot serve its task's spaces."""
-    from drlnb.rl.algorithms import check_fit
+    from drlnb.rl.algorithms.registry import check_fit
 
     if task.get("action_space") is None:
         return ""

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from drlnb.fleet.callbacks import BaseCallback, as_callback
-from drlnb.fleet.model import Model
-from drlnb.fleet.notice import say
-from drlnb.fleet.sessions import RunSession
+from drlnb.fleet.callbacks.base import BaseCallback, as_callback
+from drlnb.fleet.callbacks.sessions import RunSession
+from drlnb.fleet.faces.say import say
+from drlnb.fleet.policies.policy import Model
 from drlnb.records.errors import ConfigError
 
 __all__ = ["listen", "start_listening"]

@@ -8,19 +8,19 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from drlnb.fleet import faces
-from drlnb.fleet.board import Board, TaskStatus
-from drlnb.fleet.faces import RunFaces
-from drlnb.fleet.frames import frame_of, from_second, journal_of, table_rows
-from drlnb.fleet.model import Model, load_model
-from drlnb.fleet.notice import say
-from drlnb.fleet.preview import Preview, preview
-from drlnb.fleet.summary import summarise
-from drlnb.fleet.tap import Rows, Tap
+from drlnb.fleet.faces import faces
+from drlnb.fleet.faces.faces import RunFaces
+from drlnb.fleet.faces.say import say
+from drlnb.fleet.policies.policy import Model, load_model
+from drlnb.fleet.rows.row_feed import Rows, Tap
+from drlnb.fleet.rows.summary import summarise
+from drlnb.fleet.rows.tables import frame_of, from_second, journal_of, table_rows
+from drlnb.fleet.rows.task_status import Board, TaskStatus
+from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 __all__ = ["Run"]
 
@@ -253,7 +253,8 @@ class Run(RunFaces):
         Returns
         -------
         Preview
-            A figure before and after, :meth:`~drlnb.fleet.preview.Preview.rows` of it, and by how much the telling of
+            A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
+            telling of
             things as they are misses what was recorded: for leasing rounds and waits of each task (``speedup``,
             ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``, ``idle_s``,
             ``calibration_s``).

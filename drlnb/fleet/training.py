@@ -5,15 +5,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drlnb.fleet.export import MetricsExport
-from drlnb.fleet.link import Link
-from drlnb.fleet.live_settings import sendable
+from drlnb.fleet.cluster.link import Link
+from drlnb.fleet.rows.export import MetricsExport
+from drlnb.fleet.rows.tracking import Trackings
 from drlnb.fleet.run import Run
-from drlnb.fleet.tracking import Trackings
-from drlnb.planning.live_settings import owner
+from drlnb.fleet.tasks.live_settings import sendable
+from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, JournalError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 __all__ = ["Training"]
 
@@ -96,7 +96,8 @@ class Training(Run):
         Parameters
         ----------
         track
-            ``tensorboard``, ``wandb``, ``mlflow``, an object of :class:`drlnb.rl.sinks.Sink`'s form, or several.
+            ``tensorboard``, ``wandb``, ``mlflow``, an object of :class:`drlnb.rl.tracking.sinks.Sink`'s form, or
+            several.
 
         Raises
         ------

@@ -13,11 +13,8 @@ from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
 from drlnb.planning.placement.planner import PlacementView, placement_planner
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
-from drlnb.records.common import SettingChanged
-from drlnb.records.errors import ConfigError, InvalidTransition
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import RequestRefused, SlotRequested
-from drlnb.records.placement import (
+from drlnb.records.columns.leasing import RequestRefused, SlotRequested
+from drlnb.records.columns.placement import (
     NodeAdded,
     NodeLost,
     PlacementAsked,
@@ -26,6 +23,9 @@ from drlnb.records.placement import (
     TaskRestarted,
     TaskStopped,
 )
+from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.ids import Fence
 
 __all__ = ["PoolMachine"]
 

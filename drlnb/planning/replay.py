@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.round import RoundMachine
-from drlnb.planning.seats import SeatsMachine
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition, JournalError
 from drlnb.records.journal import Stream, StreamOpened

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from drlnb.records import batching, common, distribution, leasing, placement, replay, seats, swapping, warmup
+from drlnb.records import common, replay, seats
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
+from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
 from drlnb.records.errors import JournalError
 
 __all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]

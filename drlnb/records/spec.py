@@ -7,7 +7,7 @@ from typing import Any, Self
 
 __all__ = ["ALGORITHMS", "SOURCE_KEYS", "TaskSpec"]
 
-#: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.TABLE`.
+#: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.registry.TABLE`.
 ALGORITHMS = ("ppo", "gpf", "dqn")
 
 #: Fields of a task that say how its environments are made.
@@ -32,7 +32,7 @@ class TaskSpec:
     env_factory: str | None = None
     #: Arguments of the environment's constructor, or of the factory.
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.wrappers.KNOWN`.
+    #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.envs.wrappers.KNOWN`.
     env_wrappers: Sequence[Mapping[str, Any]] = field(default_factory=list)
     algo: str = "ppo"
     #: Budget in environment steps over all environments, at least 1.

@@ -16,9 +16,10 @@ from drlnb.report.download import Download, Names, archive, scrub
 from drlnb.report.page import Section, controls, facts_table, journal_part, page, pairs_table
 from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
-from drlnb.views import warmup, words
-from drlnb.views.fold import Fold, rows_of
-from drlnb.views.view import View
+from drlnb.views.drawing import words
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.warmup import waterfall
 
 __all__ = ["MAX_BARS", "MAX_BYTES", "Report", "build"]
 
@@ -206,7 +207,7 @@ def _summary(fold: Fold, views: Mapping[str, View], told: Mapping[str, str]) -> 
     if "warmup" in views:
         facts["warm-up"] = views["warmup"].sentence
     elif any(len(one.rests) for attempts in fold.warmups.values() for one in attempts.values()):
-        facts["warm-up"] = warmup.waterfall(fold).sentence
+        facts["warm-up"] = waterfall.waterfall(fold).sentence
     if "torn" in told:
         facts["torn"] = told["torn"]
     return facts_table(facts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.journal import Journal, line_of
-from drlnb.views.fold import rows_of, split_stream
+from drlnb.views.folds.fold import rows_of, split_stream
 
 __all__ = ["Download", "Names", "archive", "scrub"]
 

@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from drlnb.views import assets, payload
-from drlnb.views.view import View
+from drlnb.views.drawing import assets, payload
+from drlnb.views.drawing.view import View
 
 __all__ = ["data_block", "script", "script_json"]
 

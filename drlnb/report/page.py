@@ -7,7 +7,7 @@ from typing import Any
 
 from drlnb.report import mount
 from drlnb.report.download import Download
-from drlnb.views.view import View, table_html
+from drlnb.views.drawing.view import View, table_html
 
 __all__ = ["CSP", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
 

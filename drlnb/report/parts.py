@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drlnb.views import fleet, learning, leasing, rounds, warmup
-from drlnb.views.fold import Fold
-from drlnb.views.view import View
-from drlnb.views.warmup_line import tasks_with_starts
+from drlnb.views import fleet, learning, rounds
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.fold import Fold
+from drlnb.views.leasing import gantt
+from drlnb.views.warmup import waterfall
+from drlnb.views.warmup.lines import tasks_with_starts
 
 __all__ = ["MAX_TASKS", "NAMES", "pictures"]
 
@@ -41,14 +43,14 @@ def pictures(
     """
     found = {
         "tasks": ("Tasks", fleet.tasks(fold, specs)),
-        "leases": ("Who held a slot when", leasing.gantt(fold, max_bars=max_bars)),
+        "leases": ("Who held a slot when", gantt.gantt(fold, max_bars=max_bars)),
     }
     if fold.pool.lease_rows:
         found |= {
-            "shares": ("What sharing saved, and what it cost", leasing.shares(fold)),
-            "queue": ("How long the queue was", leasing.queue(fold)),
-            "lending": ("What each task was lent", leasing.lending(fold)),
-            "reasons": ("Why slots were asked for, given back, refused or drained", leasing.reasons(fold)),
+            "shares": ("What sharing saved, and what it cost", gantt.shares(fold)),
+            "queue": ("How long the queue was", gantt.queue(fold)),
+            "lending": ("What each task was lent", gantt.lending(fold)),
+            "reasons": ("Why slots were asked for, given back, refused or drained", gantt.reasons(fold)),
         }
     found |= {
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
@@ -62,18 +64,18 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
     names = tasks_with_starts(fold)
     if not names:
         return {}
-    n_rounds = warmup.N_ROUNDS if len(names) <= _FEW_TASKS else _FEW_ROUNDS
+    n_rounds = waterfall.N_ROUNDS if len(names) <= _FEW_TASKS else _FEW_ROUNDS
     found = {
         "warmup": (
             "When each collector started, and whether it was ready in time",
-            warmup.waterfall(fold, n_rounds=n_rounds),
+            waterfall.waterfall(fold, n_rounds=n_rounds),
         ),
-        "choices": ("Why it started then: the newest choices", warmup.choices(fold)),
-        "starts": ("How long starts take", warmup.starts(fold)),
+        "choices": ("Why it started then: the newest choices", waterfall.choices(fold)),
+        "starts": ("How long starts take", waterfall.starts(fold)),
     }
     for i, name in enumerate(names[:MAX_TASKS]):
-        found[f"history{i}"] = (f"{name}: rounds that plans rest on", warmup.rounds(fold, name))
-        view = warmup.curve(fold, name)
+        found[f"history{i}"] = (f"{name}: rounds that plans rest on", waterfall.rounds(fold, name))
+        view = waterfall.curve(fold, name)
         if len(view.columns["points"]["x"]):
             found[f"curve{i}"] = (f"{name}: what another start would have cost", view)
     return found

@@ -1,20 +1,20 @@
 """Which floor learns?  Environments, collectors, learners and evaluation, with no cluster in sight.
 
-Import the module you need (``drlnb.rl.collect``, ``drlnb.rl.learner``): this package loads nothing by itself, so that a
-collector process never pays for torch.  A few names that people type load on first use.
+Import the module you need (``drlnb.rl.collecting.collector``, ``drlnb.rl.algorithms.protocol``): this package loads
+nothing by itself, so that a collector process never pays for torch.  A few names that people type load on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from drlnb.rl.advantages import gae
-    from drlnb.rl.dqn_losses import dqn_loss
-    from drlnb.rl.evaluation import Evaluation, evaluate
-    from drlnb.rl.gpf_losses import gpf_loss
-    from drlnb.rl.losses import ppo_loss
-    from drlnb.rl.traces import retrace, vtrace
-    from drlnb.rl.video import Episode, record_episode
+    from drlnb.rl.collecting.evaluation import Evaluation, evaluate
+    from drlnb.rl.collecting.video import Episode, record_episode
+    from drlnb.rl.objectives.advantages import gae
+    from drlnb.rl.objectives.dqn_losses import dqn_loss
+    from drlnb.rl.objectives.gpf_losses import gpf_loss
+    from drlnb.rl.objectives.losses import ppo_loss
+    from drlnb.rl.objectives.traces import retrace, vtrace
 
 __all__ = [
     "Episode",
@@ -31,16 +31,16 @@ __all__ = [
 
 #: Name -> the module that defines it; none has the name of a module.
 _HOMES = {
-    "Episode": "drlnb.rl.video",
-    "Evaluation": "drlnb.rl.evaluation",
-    "dqn_loss": "drlnb.rl.dqn_losses",
-    "evaluate": "drlnb.rl.evaluation",
-    "gae": "drlnb.rl.advantages",
-    "gpf_loss": "drlnb.rl.gpf_losses",
-    "ppo_loss": "drlnb.rl.losses",
-    "record_episode": "drlnb.rl.video",
-    "retrace": "drlnb.rl.traces",
-    "vtrace": "drlnb.rl.traces",
+    "Episode": "drlnb.rl.collecting.video",
+    "Evaluation": "drlnb.rl.collecting.evaluation",
+    "dqn_loss": "drlnb.rl.objectives.dqn_losses",
+    "evaluate": "drlnb.rl.collecting.evaluation",
+    "gae": "drlnb.rl.objectives.advantages",
+    "gpf_loss": "drlnb.rl.objectives.gpf_losses",
+    "ppo_loss": "drlnb.rl.objectives.losses",
+    "record_episode": "drlnb.rl.collecting.video",
+    "retrace": "drlnb.rl.objectives.traces",
+    "vtrace": "drlnb.rl.objectives.traces",
 }
 
 

@@ -14,7 +14,7 @@ name               shape                  meaning
 ``truncated``      ``(T, n)`` bool        time limit and not a true end
 ``final_obs``      ``(k, *obs)``          last observation of each truncated episode
 ``final_at``       ``(k, 2)`` int32       its ``(t, column)``
-``action_mask``    ``(T, n, width)`` bool  allowed choices, see :mod:`drlnb.rl.masks`; only with ``use_masking``
+``action_mask``    ``(T, n, width)`` bool  allowed choices, see :mod:`drlnb.rl.envs.masks`; only with ``use_masking``
 ``obs_moments``    ``(n, 1 + 2 d)`` f64   count, means, M2 of the observations; only when they are normalised
 ``return_moments`` ``(n, 3)`` f64         count, mean, M2 of the discounted returns; only when rewards are scaled
 =================  =====================  =================================================================

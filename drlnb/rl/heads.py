@@ -1,7 +1,7 @@
 """What do a network's outputs mean?  One head per action space: which noise, which action, how likely it was.
 
-All in numpy, for actors; :mod:`drlnb.rl.distributions` says the same in torch, and a test holds both equal.  Noise of
-zero gives the most likely action.
+All in numpy, for actors; :mod:`drlnb.rl.networks.distributions` says the same in torch, and a test holds both equal.
+Noise of zero gives the most likely action.
 
 =============  =========================  ==========================  =============================================
 kind           outputs ``(..., width)``   noise                       action
@@ -67,7 +67,7 @@ class Head:
 
     @classmethod
     def of(cls, action_space: Mapping[str, Any]) -> "Head":
-        """Return the head of a plain action space, see :func:`drlnb.rl.envs.describe`.
+        """Return the head of a plain action space, see :func:`drlnb.rl.envs.make.describe`.
 
         Raises
         ------

@@ -99,7 +99,7 @@ class RowForm:
 
     @classmethod
     def of(cls, of: Mapping[str, Any]) -> "RowForm":
-        """Return the form of a plain space, see :func:`drlnb.rl.envs.describe`."""
+        """Return the form of a plain space, see :func:`drlnb.rl.envs.make.describe`."""
         spaces = part_spaces(of)
         n_vector = sum(_width(space) for space in spaces.values() if not is_image(space))
         place, byte, parts = 0, 4 * n_vector, []

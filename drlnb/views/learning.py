@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views import decimate, marks, theme, words
-from drlnb.views.fold import Fold, fold_of
-from drlnb.views.task_fold import TaskFold
-from drlnb.views.view import Column, View
+from drlnb.views.drawing import decimate, marks, theme, words
+from drlnb.views.drawing.view import Column, View
+from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.task import TaskFold
 
 __all__ = ["Band", "band", "curves"]
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import Run
-from drlnb.widgets.desk import Desk
-from drlnb.widgets.fleet import TasksPanel
-from drlnb.widgets.frame import Panel
-from drlnb.widgets.launcher import LauncherPanel
-from drlnb.widgets.leasing import LeasingPanel
-from drlnb.widgets.live import live
-from drlnb.widgets.settings import WrongSetting, nearest
+from drlnb.widgets.panels.desk import Desk
+from drlnb.widgets.panels.fleet import TasksPanel
+from drlnb.widgets.panels.frame import Panel
+from drlnb.widgets.panels.launcher import LauncherPanel
+from drlnb.widgets.panels.leasing import LeasingPanel
+from drlnb.widgets.panels.settings import WrongSetting, nearest
+from drlnb.widgets.transport.live import live
 
 __all__ = ["PANELS", "desk", "launcher", "panel"]
 

@@ -7,8 +7,8 @@ import pytest
 from drlnb.bench import chaos
 from drlnb.bench.chaos_faults import KINDS
 from drlnb.bench.chaos_laws import LAWS, broken_laws
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened

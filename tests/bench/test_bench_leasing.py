@@ -7,7 +7,7 @@ import pytest
 from drlnb.bench import leasing, leasing_events, leasing_live, leasing_rows
 from drlnb.bench.leasing import GROUPS, Effort, main
 from drlnb.records.errors import ConfigError
-from drlnb.sim.leasing import LeasingWorkload, alone
+from drlnb.sim.leasing.compare import LeasingWorkload, alone
 
 QUICK = Effort(rounds=20, fair_rounds=20, seeds=(0,), held_out=(100,), events=30)
 

@@ -8,7 +8,7 @@ from drlnb.bench import leasing_live, leasing_predicted
 from drlnb.bench.leasing_live import MODELLED_S, Held, Turn, held, throughput_rows
 from drlnb.bench.leasing_predicted import Foretold, Share, foretell, predicted_rows, shares
 from drlnb.bench.padded import GRADIENT_S, STEP_S
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened

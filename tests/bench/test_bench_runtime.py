@@ -14,7 +14,7 @@ from drlnb.bench import deaths, groups, messages, runtime, training
 from drlnb.bench.report import Bar, Row
 from drlnb.bench.stage import survivors, virtual_devices
 from drlnb.records import round as words
-from drlnb.records.distribution import HostCompleted
+from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream, StreamOpened

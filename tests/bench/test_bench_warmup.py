@@ -9,8 +9,8 @@ import pytest
 from drlnb.bench import warmup, warmup_live, warmup_rows
 from drlnb.bench.warmup import Effort, main
 from drlnb.records.errors import ConfigError
-from drlnb.sim.warmup import WarmupWorkload
-from drlnb.sim.warmup_report import Comparison
+from drlnb.sim.warmup.compare import WarmupWorkload
+from drlnb.sim.warmup.report import Comparison
 
 
 @pytest.fixture

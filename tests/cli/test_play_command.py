@@ -5,7 +5,7 @@ import pytest
 from drlnb.cli.main import main
 from drlnb.records.journal import line_of
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.test_recording import rounds
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from drlnb.cli.main import main
-from drlnb.planning.round import RoundMachine
+from drlnb.planning.round.machine import RoundMachine
 from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.round import StopAsked, TaskOpened
 

@@ -2,7 +2,7 @@ import pytest
 
 from drlnb.cli.main import main
 from drlnb.records.errors import ConfigError
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ class _Cluster:
 @pytest.fixture
 def cluster(monkeypatch):
     made = _Cluster()
-    monkeypatch.setattr("drlnb.fleet.link.connect", lambda address: made)
+    monkeypatch.setattr("drlnb.fleet.cluster.link.connect", lambda address: made)
     return made
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import Lock
+from drlnb.runtime.files.run_directory import Lock
 from tests.runtime.live import foreign_cluster, make_foreign
 
 __all__ = [
@@ -124,7 +124,7 @@ def ended(task, state="done", reason="", attempt=1):
 
 def small_task(**given):
     """Return the spec of a small PPO task with its spaces; keywords that are no field are hyper-parameters."""
-    from drlnb.rl.envs import probe
+    from drlnb.rl.envs.make import probe
 
     top = {"name": "a", "env": "CartPole-v1", "seed": 3, "n_envs": 4, "total_timesteps": 1000}
     top |= {key: given.pop(key) for key in list(given) if key in top}

@@ -1,6 +1,6 @@
 import pytest
 
-from drlnb.fleet.board import Board, split_stream
+from drlnb.fleet.rows.task_status import Board, split_stream
 from drlnb.records.spec import TaskSpec
 
 SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)

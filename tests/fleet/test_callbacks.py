@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from drlnb.fleet.callbacks import BaseCallback, CallbackList, Evaluated, Written, as_callback
-from drlnb.fleet.stock_callbacks import (
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, Evaluated, Written, as_callback
+from drlnb.fleet.callbacks.stock import (
     CheckpointCallback,
     EvalCallback,
     EveryNTimesteps,

@@ -1,8 +1,8 @@
 import pytest
 
-from drlnb.fleet.existing import check, differences, prepare
+from drlnb.fleet.cluster.existing import check, differences, prepare
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
-from drlnb.runtime.rundir import Hello, Lock, RunDir
+from drlnb.runtime.files.run_directory import Hello, Lock, RunDir
 
 
 def task(**changes):

@@ -1,6 +1,6 @@
 import csv
 
-from drlnb.fleet.export import MetricsExport
+from drlnb.fleet.rows.export import MetricsExport
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import MetricsRecorded
 from tests.fleet.conftest import finished, opened, row

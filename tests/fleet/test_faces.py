@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.fleet import faces
+from drlnb.fleet.faces import faces
 
 
 def entry(value):

@@ -1,11 +1,11 @@
 import pytest
 
+from drlnb.fleet.cluster.link import connect
 from drlnb.fleet.fleet import Fleet, launch, run_spec
-from drlnb.fleet.link import connect
-from drlnb.fleet.planners import planner_names
-from drlnb.fleet.task import Task, task_specs
+from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ import time
 import pytest
 
 import drlnb
-from drlnb.fleet.lease import Leases
+from drlnb.fleet.cluster.user_lease import Leases
 from drlnb.planning.replay import replay
-from drlnb.records import leasing, placement
+from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
-from drlnb.runtime.loop_client import LoopLease
-from drlnb.runtime.parcels import pack_call
-from drlnb.views.leasing import gantt
+from drlnb.runtime.client.user_lease import LoopLease
+from drlnb.runtime.ipc.pickling import pack_call
+from drlnb.views.leasing.gantt import gantt
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -79,7 +79,7 @@ def held():
 @pytest.fixture
 def leases(held, monkeypatch):
     """Make leases that are granted at once."""
-    monkeypatch.setattr("drlnb.runtime.loop_client.LoopLease", lambda client, **asked: held)
+    monkeypatch.setattr("drlnb.runtime.client.user_lease.LoopLease", lambda client, **asked: held)
     loop = Loop()
     yield Leases(loop)
     loop.close()
@@ -206,8 +206,8 @@ def quick(tmp_path):
     """Start a cluster with short times of leasing; open fleets with so many slots on it."""
     from distributed import Client
 
-    from drlnb.runtime import install
-    from drlnb.runtime.local import start_local
+    from drlnb.runtime.client import install
+    from drlnb.runtime.client.local_cluster import start_local
 
     handle = start_local(n_workers=1, root=tmp_path / "cluster")
     client = Client(handle.address)
@@ -356,9 +356,9 @@ def test_a_loop_that_has_ended_is_not_expected_any_more(quick):
     """The pool hears that a loop rests for long, and the loop is served as before when it comes back."""
 
     def soon():
-        from drlnb.runtime import loops
+        from drlnb.runtime.scheduler import user_leases
 
-        loops._AWAY_S = loops._PAUSES = 0.0
+        user_leases._AWAY_S = user_leases._PAUSES = 0.0
 
     def turns(n):
         for _ in range(n):

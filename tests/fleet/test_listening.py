@@ -4,12 +4,12 @@ import pytest
 
 import drlnb
 from drlnb.fleet import run as run_module
-from drlnb.fleet import sessions
 from drlnb.fleet import training as module
+from drlnb.fleet.callbacks import sessions
 from drlnb.fleet.listening import listen
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, header, opened
 
 

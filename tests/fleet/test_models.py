@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import drlnb
-from drlnb.fleet import tensorboard_log
-from drlnb.fleet.callbacks import BaseCallback
-from drlnb.fleet.models import MODELS
-from drlnb.fleet.tensorboard_log import budget_folder
+from drlnb.fleet.algorithms import MODELS
+from drlnb.fleet.callbacks import tensorboard_log
+from drlnb.fleet.callbacks.base import BaseCallback
+from drlnb.fleet.callbacks.tensorboard_log import budget_folder
 from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch, MissingExtra
 from drlnb.rl import evaluate
 

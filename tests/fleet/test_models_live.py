@@ -7,7 +7,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.utils import EzPickle
 
 import drlnb
-from drlnb.fleet.callbacks import BaseCallback
+from drlnb.fleet.callbacks.base import BaseCallback
 from drlnb.records import round as words
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal

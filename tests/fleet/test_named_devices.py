@@ -9,8 +9,8 @@ import drlnb
 from drlnb.cli.main import main
 from drlnb.cli.parser import device_choice
 from drlnb.fleet import fleet as module
-from drlnb.fleet.cluster import check_pool
-from drlnb.records import leasing
+from drlnb.fleet.cluster.cluster import check_pool
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
 from tests.runtime.live import wait_until

@@ -8,20 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.fleet import faces
 from drlnb.fleet import fleet as module
+from drlnb.fleet.faces import faces
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.form import LaunchForm, known_envs
-from drlnb.fleet.frames import table_rows
-from drlnb.fleet.planners import CHOICES, planner_names
-from drlnb.fleet.task import Task
+from drlnb.fleet.rows.tables import table_rows
+from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
+from drlnb.fleet.tasks.planners import CHOICES, planner_names
+from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
+from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
 from drlnb.records.round import ExperienceArrived, GradientComputed, LeaseReceived, MetricsRecorded
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import FakeLink, ended
 from tests.widgets.conftest import until
 

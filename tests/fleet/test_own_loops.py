@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
 from drlnb.records.journal import Journal
-from drlnb.rl.threads import one_thread
-from drlnb.views.leasing import gantt
+from drlnb.rl.local.one_thread import one_thread
+from drlnb.views.leasing.gantt import gantt
 from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster

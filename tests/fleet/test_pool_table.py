@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.fleet.frames import table_rows
-from drlnb.fleet.pool_table import pool_rows
+from drlnb.fleet.rows.pool_table import pool_rows
+from drlnb.fleet.rows.tables import table_rows
 from drlnb.planning.replay import fresh_machine
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
+from drlnb.records.columns.placement import NodeLost
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.placement import NodeLost
 
 JOURNALS = Path(__file__).parents[1] / "journals"
 

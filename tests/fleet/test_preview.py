@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from drlnb.fleet.preview import preview
+from drlnb.fleet.whatif.preview import preview
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal, Stream

@@ -6,18 +6,18 @@ from dataclasses import fields, replace
 
 import pytest
 
-from drlnb.fleet.preview import preview
-from drlnb.fleet.previewed import PREVIEWED
+from drlnb.fleet.whatif.preview import preview
+from drlnb.fleet.whatif.previewable import PREVIEWED
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.live_settings import SCHEDULING_KEYS
+from drlnb.planning.settings import SCHEDULING_KEYS
+from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, SlotClosed
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
-from drlnb.records.leasing import LeaseGranted, RequestRefused, SlotClosed
 from drlnb.sim.costs import Costs
-from drlnb.sim.recorded import pools_of, recorded_tasks, slots_of
-from drlnb.sim.rules import pool_settings, priorities, task_rules
-from drlnb.sim.train import run_tasks
+from drlnb.sim.recorded.play import pools_of, recorded_tasks, slots_of
+from drlnb.sim.recorded.settings import pool_settings, priorities, task_rules
+from drlnb.sim.training.report import run_tasks
 from tests.sim.test_recorded_starts import trained
 
 TASKS = ["sim0", "sim1", "sim2"]

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 import drlnb
-from drlnb.fleet.recording import readable
+from drlnb.fleet.playback import readable
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.round import EndTask, MetricsRecorded, PauseAsked, TaskOpened
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 
 def rounds(task, *, first_t, n, end="done"):

@@ -6,7 +6,7 @@ from drlnb.fleet import run as run_module
 from drlnb.fleet import training as module
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
-from drlnb.runtime.rundir import Lock, RunDir
+from drlnb.runtime.files.run_directory import Lock, RunDir
 from tests.fleet.conftest import ended, finished, opened
 from tests.widgets.conftest import until
 

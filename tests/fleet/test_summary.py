@@ -1,8 +1,8 @@
 import pytest
 
-from drlnb.fleet.summary import summarise
-from drlnb.records import leasing, warmup
+from drlnb.fleet.rows.summary import summarise
 from drlnb.records import round as words
+from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.spec import TaskSpec

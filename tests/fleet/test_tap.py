@@ -1,7 +1,7 @@
 import pytest
 
-from drlnb.fleet import tap as module
-from drlnb.fleet.tap import Rows
+from drlnb.fleet.rows import row_feed as module
+from drlnb.fleet.rows.row_feed import Rows
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import PhaseEntered

@@ -3,8 +3,8 @@ import threading
 import gymnasium
 import pytest
 
-from drlnb.fleet.planners import planner_names
-from drlnb.fleet.task import Task, task_specs
+from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import ALGORITHMS
 from drlnb.rl.pickled import unpack

@@ -4,10 +4,10 @@ import pytest
 
 from drlnb.fleet import run as run_module
 from drlnb.fleet import training as module
-from drlnb.fleet.tracking import Tracking
+from drlnb.fleet.rows.tracking import Tracking
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, header, opened, row
 from tests.rl.test_sinks import Broken, Kept
 

@@ -5,11 +5,11 @@ import pytest
 from drlnb.fleet import run as run_module
 from drlnb.fleet import training as module
 from drlnb.fleet.training import Training
+from drlnb.records.columns.leasing import LeaseReturned
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import LeaseReturned
-from drlnb.runtime import checkpoint
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files import checkpoint
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, header, opened
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drlnb.cli.main import main
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError
 
 ZOO = Path(__file__).parents[1] / "rl" / "zoo"

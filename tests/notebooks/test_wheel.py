@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import drlnb
 from drlnb.cli.lab import notebook_for
-from drlnb.views.assets import module
+from drlnb.views.drawing.assets import module
 
 assert Path(drlnb.__file__).is_relative_to(sys.argv[1]), drlnb.__file__
 path, notice = notebook_for("00_tour", fresh="--fresh" in sys.argv)

@@ -1,7 +1,6 @@
 """Short words for the events of the pool, and for picking records out of an answer."""
 
-from drlnb.records.common import DeadlinePassed, SettingChanged
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     ExecutorIdled,
     ExecutorStarted,
     LeaseGranted,
@@ -14,7 +13,8 @@ from drlnb.records.leasing import (
     SlotRequested,
     TenantLost,
 )
-from drlnb.records.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
+from drlnb.records.columns.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
+from drlnb.records.common import DeadlinePassed, SettingChanged
 
 
 def requested(task, *, t, attempt=1, round=1, node="m", request_id=None, **more):

@@ -2,15 +2,15 @@
 
 import json
 
-from drlnb.planning.round import RoundMachine
+from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
+from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
+from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady
 from drlnb.records.common import DeadlinePassed, SettingChanged
-from drlnb.records.distribution import HostCompleted, HostUnreachable
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import GradientsRestored, YieldAsked
-from drlnb.records.placement import NodeLost
-from drlnb.records.warmup import CollectorLost, CollectorReady
 
 N_STEPS = 8
 

@@ -1,6 +1,6 @@
 """Collectors and hosts of one task."""
 
-from drlnb.planning.crew import BACKOFF_MAX_S, BACKOFF_S, Crew
+from drlnb.planning.round.collectors import BACKOFF_MAX_S, BACKOFF_S, Crew
 
 
 def crew_on(*nodes):

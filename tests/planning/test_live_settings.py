@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.live_settings import (
+from drlnb.planning.settings import (
     POOL_KEYS,
     SCHEDULING_KEYS,
     TASK_KEYS,

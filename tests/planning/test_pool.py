@@ -19,10 +19,10 @@ from pool_words import (
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
+from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
-from drlnb.records.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
-from drlnb.records.placement import PlacementPlanned, SendPlacement, TaskRestarted
 
 
 class CheckedPool(PoolMachine):

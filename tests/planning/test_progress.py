@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.planning.progress import EPISODE_WINDOW, Progress
+from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
 
 
 def test_the_scalars_of_a_round():

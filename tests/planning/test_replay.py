@@ -11,12 +11,12 @@ from round_words import Master
 
 from drlnb.planning import replay as replay_module
 from drlnb.planning.replay import fresh_machine, replay
-from drlnb.planning.round import RoundMachine
+from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, StreamOpened, line_of, stream_of
 from drlnb.sim.costs import Costs
-from drlnb.sim.train import run_tasks
+from drlnb.sim.training.report import run_tasks
 
 GOLDEN = Path(__file__).parents[1] / "journals"
 

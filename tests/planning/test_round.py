@@ -3,14 +3,14 @@
 import pytest
 from round_words import Master, fence, kinds, of, only
 
-from drlnb.planning.round import ROUND_DEFAULTS, RoundMachine
+from drlnb.planning.round.machine import ROUND_DEFAULTS, RoundMachine
 from drlnb.records import round as words
-from drlnb.records.batching import BatchPlanned, RoundClosed
-from drlnb.records.distribution import DistributionPlanned, SendChunk, VersionPublished
+from drlnb.records.columns.batching import BatchPlanned, RoundClosed
+from drlnb.records.columns.distribution import DistributionPlanned, SendChunk, VersionPublished
+from drlnb.records.columns.leasing import HoldPlanned, RequestRefused, SlotRequested
+from drlnb.records.columns.swapping import SwapPlanned
+from drlnb.records.columns.warmup import StartCollector, WakeCollector, WarmupPlanned
 from drlnb.records.errors import InvalidTransition
-from drlnb.records.leasing import HoldPlanned, RequestRefused, SlotRequested
-from drlnb.records.swapping import SwapPlanned
-from drlnb.records.warmup import StartCollector, WakeCollector, WarmupPlanned
 
 
 def test_a_new_task_asks_for_a_slot_to_make_version_1():

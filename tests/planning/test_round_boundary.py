@@ -4,8 +4,8 @@ import pytest
 from round_words import Master, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.distribution import SendChunk
-from drlnb.records.warmup import WakeCollector
+from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.warmup import WakeCollector
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from round_words import Master, of, only
 
 from drlnb.records import round as words
-from drlnb.records.warmup import CollectorReady, WakeCollector
+from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 
 
 def trained(n_rounds=6, **config):

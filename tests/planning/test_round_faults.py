@@ -4,10 +4,10 @@ import pytest
 from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.batching import BatchPlanned
-from drlnb.records.distribution import DistributionPlanned, HostDropped, SendChunk
-from drlnb.records.leasing import HoldPlanned
-from drlnb.records.warmup import CollectorRestartPlanned, StartCollector, WakeCollector
+from drlnb.records.columns.batching import BatchPlanned
+from drlnb.records.columns.distribution import DistributionPlanned, HostDropped, SendChunk
+from drlnb.records.columns.leasing import HoldPlanned
+from drlnb.records.columns.warmup import CollectorRestartPlanned, StartCollector, WakeCollector
 
 
 @pytest.fixture

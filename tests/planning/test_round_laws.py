@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from round_words import N_STEPS, fence, round_config
 
 from drlnb.planning.leasing.fence import StoreGate
-from drlnb.planning.round import RoundMachine
+from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup import COLLECTOR_MODES, PLANNER_NAMES
 from drlnb.records import round as words
+from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
+from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 from drlnb.records.common import SettingChanged
-from drlnb.records.distribution import HostCompleted, HostUnreachable, SendChunk
-from drlnb.records.leasing import GradientsRestored, YieldAsked
-from drlnb.records.placement import NodeLost
-from drlnb.records.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 
 NODES = ("n0", "n1", "n2")
 

@@ -3,8 +3,7 @@
 import pytest
 from round_words import Master, kinds, of, only
 
-from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked
-from drlnb.records.warmup import (
+from drlnb.records.columns.warmup import (
     CollectorReady,
     ParkCollector,
     RevokeStart,
@@ -13,6 +12,7 @@ from drlnb.records.warmup import (
     WakeCollector,
     WarmupPlanned,
 )
+from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked
 
 CROWDED = {"n_cpu_slots": 1, "n_sharing": 2}
 

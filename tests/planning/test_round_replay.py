@@ -7,12 +7,12 @@ from round_words import N_STEPS, Master, fence, kinds, of, only
 from test_round_laws import Peer
 
 from drlnb.planning.replay import replay
-from drlnb.planning.round import RoundMachine
-from drlnb.planning.round_state import RING
-from drlnb.records import leasing, warmup
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.round.state import RING
 from drlnb.records import replay as ring
 from drlnb.records import round as words
-from drlnb.records.batching import RoundClosed
+from drlnb.records.columns import leasing, warmup
+from drlnb.records.columns.batching import RoundClosed
 from drlnb.records.journal import Stream, StreamOpened
 
 

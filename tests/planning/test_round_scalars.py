@@ -3,9 +3,9 @@
 import pytest
 from round_words import Master, only
 
-from drlnb.planning.round_scalars import RoundScalars
+from drlnb.planning.round.scalars import RoundScalars
+from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
 from drlnb.records.round import MetricsRecorded
-from drlnb.records.warmup import WarmupMeasured, WarmupPlanned
 
 
 def told(records):

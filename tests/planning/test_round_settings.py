@@ -3,7 +3,7 @@
 import pytest
 
 from drlnb.records import round as words
-from drlnb.records.leasing import HoldPlanned
+from drlnb.records.columns.leasing import HoldPlanned
 from tests.planning.round_words import Master, of, only
 
 

@@ -4,7 +4,7 @@ import pytest
 from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.leasing import HoldPlanned, RestoreGradients
+from drlnb.records.columns.leasing import HoldPlanned, RestoreGradients
 
 
 def stream(**more):

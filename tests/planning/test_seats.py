@@ -6,7 +6,8 @@ import random
 import pytest
 
 from drlnb.planning.replay import replay
-from drlnb.planning.seat_rules import (
+from drlnb.planning.seats.machine import SeatsMachine
+from drlnb.planning.seats.rules import (
     SeatsSettings,
     aggregate,
     choose,
@@ -16,7 +17,6 @@ from drlnb.planning.seat_rules import (
     virtual_limit,
     wait_s,
 )
-from drlnb.planning.seats import SeatsMachine
 from drlnb.records.errors import ConfigError, InvalidTransition, JournalError
 from drlnb.records.journal import StreamOpened, line_of, stream_of
 from drlnb.records.seats import (

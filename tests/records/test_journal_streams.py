@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drlnb import records
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import COLUMNS, JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream, stream_of
@@ -30,9 +31,9 @@ def test_a_stream_is_read_back():
 
 def test_every_column_of_records_can_be_read_back():
     """Whoever imports the journal alone knows all records: each module that defines some is one of its columns."""
-    folder = Path(COLUMNS[0].__file__ or "").parent
+    folder = Path(records.__file__ or "").parent
     pattern = re.compile(r"^class \w+\((Event|Decision|Command)\)", re.MULTILINE)
-    told = {path.stem for path in folder.glob("*.py") if pattern.search(path.read_text(encoding="utf-8"))}
+    told = {path.stem for path in folder.rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))}
     assert told == {column.__name__.rpartition(".")[2] for column in COLUMNS}
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import drlnb.records
 from drlnb.records.base import Command, Decision, Event, Record, record_types
+from drlnb.records.columns.leasing import LeaseGranted, LeaseRenewed
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import LeaseGranted, LeaseRenewed
 from tests.strategies import records_of
 
-for _module in pkgutil.iter_modules(drlnb.records.__path__):
-    importlib.import_module(f"drlnb.records.{_module.name}")
+for _module in pkgutil.walk_packages(drlnb.records.__path__, "drlnb.records."):
+    importlib.import_module(_module.name)
 
 #: Every class that can stand in a journal.
 KINDS = sorted(
@@ -95,7 +95,7 @@ def test_a_missing_field():
 
 def test_a_name_can_be_taken_once():
     """Two records of one name in two files would be mixed up in a journal."""
-    with pytest.raises(TypeError, match=r"record name LeaseGranted is taken by drlnb\.records\.leasing"):
+    with pytest.raises(TypeError, match=r"record name LeaseGranted is taken by drlnb\.records\.columns\.leasing"):
         type("LeaseGranted", (Decision,), {"__module__": "elsewhere"})
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from drlnb.cli import report as command
-from drlnb.records import leasing, round, warmup
+from drlnb.records import round
+from drlnb.records.columns import leasing, warmup
 from drlnb.records.errors import ConfigError, InputError, JournalError
 from drlnb.records.journal import Journal, line_of
 from drlnb.report import build, verify

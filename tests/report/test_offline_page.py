@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
+from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
-from drlnb.records.warmup import WarmupPlanned
 from drlnb.report import build
-from drlnb.sim.warmup import WarmupWorkload, simulate_warmup
-from drlnb.views import words
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
+from drlnb.views.drawing import words
 from tests.views.journals import two_tasks
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -10,7 +10,7 @@ import torch
 from gymnasium.utils import EzPickle
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs import probe
+from drlnb.rl.envs.make import probe
 
 
 class Clock(gymnasium.Env):

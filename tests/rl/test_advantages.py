@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drlnb.rl.advantages import gae
+from drlnb.rl.objectives.advantages import gae
 
 
 def column(*values: float) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from drlnb.rl.catch import CATCH_ID, CatchEnv
-from drlnb.rl.snapshots import freeze, restorable, thaw
+from drlnb.rl.envs.catch import CATCH_ID, CatchEnv
+from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 
 
 def _play(env, choose, n_episodes):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import EnvError
-from drlnb.rl.collect import Collector, split_envs
-from drlnb.rl.learner import make_learner
+from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.collecting.collector import Collector, split_envs
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def start(spec):
 
 
 def test_importing_the_collector_loads_no_torch():
-    """A process that imports drlnb.rl.collect and drlnb.rl.evaluation has neither torch nor yaml nor dask loaded."""
+    """A process that imports what a collector imports has neither torch nor yaml nor dask loaded."""
     code = (
-        "import sys, drlnb.rl.collect, drlnb.rl.evaluation;"
+        "import sys, drlnb.rl.collecting.collector, drlnb.rl.collecting.evaluation;"
         "print(*sorted({'torch', 'yaml', 'dask', 'distributed', 'plotly'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ import pytest
 
 from drlnb.records.errors import EnvError, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import make_env, probe
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.pickled import display_name, pack, unpack
 from tests.rl.conftest import Clock
 
@@ -195,7 +195,7 @@ def test_an_environment_from_a_notebook_can_be_resumed(make_spec):
 
 def test_losses_have_the_names_of_functions():
     """`drlnb.rl.ppo_loss`, `gpf_loss` and `dqn_loss` are functions, also after the algorithms' modules are loaded."""
-    import drlnb.rl.dqn
+    import drlnb.rl.algorithms.dqn
 
     for name in ("ppo_loss", "gpf_loss", "dqn_loss"):
         assert callable(getattr(drlnb.rl, name))

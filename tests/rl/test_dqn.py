@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
-from drlnb.rl.algorithms import make_actor, make_learner, make_replay, round_steps
-from drlnb.rl.collect import Collector, split_envs
-from drlnb.rl.dqn import DqnLearner, Rows
-from drlnb.rl.dqn_actor import dqn_layout
-from drlnb.rl.dqn_losses import dqn_loss, huber_gradient
-from drlnb.rl.dqn_settings import DqnSettings
+from drlnb.rl.algorithms.dqn import DqnLearner, Rows
+from drlnb.rl.algorithms.dqn_actor import dqn_layout
+from drlnb.rl.algorithms.registry import make_actor, make_learner, make_replay, round_steps
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.local import train_local
-from drlnb.rl.metrics import GLOSSARY
-from drlnb.rl.networks import tower, views
-from drlnb.rl.settings import resolve
+from drlnb.rl.local.train import train_local
+from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient
+from drlnb.rl.settings.dqn import DqnSettings
+from drlnb.rl.tracking.metrics import GLOSSARY
 
 
 @pytest.fixture(autouse=True)
@@ -328,7 +328,7 @@ def test_epsilon_moves_within_a_round(make_dqn_spec):
 
 def test_exploration_takes_every_action_alike():
     """Three actions at epsilon 1: each a third of 9000 draws, although the size of the noise decides as well."""
-    from drlnb.rl.dqn_actor import _choose
+    from drlnb.rl.algorithms.dqn_actor import _choose
 
     noise = np.random.default_rng(1).gumbel(size=(9000, 3)).astype(np.float32)
     for epsilon in (1.0, 0.5):

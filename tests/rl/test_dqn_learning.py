@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_actor
-from drlnb.rl.envs import probe
-from drlnb.rl.evaluation import evaluate_parameters as evaluate
-from drlnb.rl.local import train_local
-from drlnb.rl.settings import resolve
+from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.envs.make import probe
+from drlnb.rl.local.train import train_local
 
 N_STATES, GAMMA = 5, 0.9
 

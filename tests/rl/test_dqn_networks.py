@@ -12,16 +12,16 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_actor
-from drlnb.rl.dqn import DqnLearner
-from drlnb.rl.envs import probe
-from drlnb.rl.evaluation import evaluate_parameters
-from drlnb.rl.local import train_local
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.networks import views
+from drlnb.rl.algorithms.dqn import DqnLearner
+from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.checkpoints.files import pack as packed
+from drlnb.rl.checkpoints.files import unpack
+from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.make import probe
+from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import train_local
+from drlnb.rl.networks.mlp import views
 from drlnb.rl.pickled import pack
-from drlnb.rl.saved import pack as packed
-from drlnb.rl.saved import unpack
 from tests.rl.test_rows import Keyed, Sign
 
 SIDE = 36

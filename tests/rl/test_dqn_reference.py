@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.rl.dqn import DqnLearner
-from drlnb.rl.dqn_actor import DqnActor
+from drlnb.rl.algorithms.dqn import DqnLearner
+from drlnb.rl.algorithms.dqn_actor import DqnActor
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.local import train_local
+from drlnb.rl.local.train import train_local
 
 pytestmark = pytest.mark.slow
 

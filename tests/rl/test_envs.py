@@ -5,8 +5,8 @@ import json
 import pytest
 
 from drlnb.records.errors import EnvError, UnsupportedSpace
-from drlnb.rl.envs import probe
-from drlnb.rl.snapshots import restorable
+from drlnb.rl.envs.make import probe
+from drlnb.rl.envs.snapshots import restorable
 
 
 def test_spaces_become_plain_data():

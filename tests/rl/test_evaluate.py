@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from drlnb.rl.actors import Actor
-from drlnb.rl.evaluation import evaluate_parameters as evaluate
-from drlnb.rl.learner import make_learner
-from drlnb.rl.local import train_local
-from drlnb.rl.metrics import GLOSSARY
+from drlnb.rl.acting.actors import Actor
+from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.local.train import train_local
+from drlnb.rl.tracking.metrics import GLOSSARY
 
 
 def test_returns_are_raw_and_episodes_are_fixed_beforehand(make_spec):

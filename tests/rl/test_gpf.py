@@ -11,16 +11,16 @@ import torch
 
 from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_actor, make_learner
-from drlnb.rl.collect import Collector, split_envs
+from drlnb.rl.algorithms.gpf import GpfLearner
+from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.gpf import GpfLearner
-from drlnb.rl.gpf_losses import Samples, action_shares, log_strategy
-from drlnb.rl.gpf_settings import GpfSettings
-from drlnb.rl.metrics import GLOSSARY
-from drlnb.rl.networks import tower, views
-from drlnb.rl.settings import resolve
-from drlnb.rl.traces import retrace, vtrace
+from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.objectives.gpf_losses import Samples, action_shares, log_strategy
+from drlnb.rl.objectives.traces import retrace, vtrace
+from drlnb.rl.settings.gpf import GpfSettings
+from drlnb.rl.tracking.metrics import GLOSSARY
 
 #: A family of three: one softmax, a mixture, and one whose temperatures fall.
 FAMILY = [{}, {"eps": 0.25, "tau2": 2.0}, {"tau1": [0.4, 0.2]}]

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import probe
-from drlnb.rl.evaluation import evaluate_parameters as evaluate
-from drlnb.rl.local import train_local
-from drlnb.rl.networks import tower, views
-from drlnb.rl.settings import resolve
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.envs.make import probe
+from drlnb.rl.local.train import train_local
+from drlnb.rl.networks.mlp import tower, views
 
 #: No hidden layer: on one-hot states a table.
 TABLE = {"net_arch": {"pi": [], "vf": []}}

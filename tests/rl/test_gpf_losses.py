@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from drlnb.rl import gpf_actor
-from drlnb.rl.gpf_losses import GPF_STATISTICS, Coefficients, action_values, gpf_loss, log_strategy
+from drlnb.rl.algorithms import gpf_actor
+from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, action_values, gpf_loss, log_strategy
 
 
 def rows(*strategy: float, n: int) -> Tensor:

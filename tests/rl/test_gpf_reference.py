@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.rl.gpf_settings import GpfSettings
+from drlnb.rl.settings.gpf import GpfSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gpf.md").read_text(encoding="utf-8")
 

@@ -10,10 +10,10 @@ import torch
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_learner
-from drlnb.rl.collect import Collector, split_envs
-from drlnb.rl.ppo import PpoLearner
-from drlnb.rl.ppo_gradient import Batch
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.ppo_gradient import Batch
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.collecting.collector import Collector, split_envs
 
 
 @pytest.fixture(autouse=True)

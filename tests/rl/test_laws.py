@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.actor_critic import MlpTowers
-from drlnb.rl.algorithms import make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import describe
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.envs.make import describe
+from drlnb.rl.networks.actor_critic import MlpTowers
 from drlnb.rl.pickled import pack
-from drlnb.rl.ppo import PpoLearner
 
 
 @pytest.fixture(autouse=True)

@@ -10,19 +10,19 @@ from gymnasium import spaces
 
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import check_fit, make_actor, make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import probe
-from drlnb.rl.evaluation import evaluate_parameters
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.registry import check_fit, make_actor, make_learner
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.make import probe
+from drlnb.rl.envs.masks import masked, read_masks
+from drlnb.rl.envs.snapshots import restorable
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
-from drlnb.rl.local import train_local
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.masks import masked, read_masks
+from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import train_local
 from drlnb.rl.pickled import pack
-from drlnb.rl.ppo import PpoLearner
-from drlnb.rl.settings import resolve
-from drlnb.rl.snapshots import restorable
 
 
 class Doors(gymnasium.Env):
@@ -68,7 +68,7 @@ def task(rooms: int = 0, *, by: str = "method", end: int = 6, algo: str = "ppo",
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}, "use_masking": True}
     action = [spaces.Discrete(4), spaces.MultiDiscrete([4] * max(rooms, 1))][rooms > 0]
-    from drlnb.rl.envs import describe
+    from drlnb.rl.envs.make import describe
 
     told = {"observation_space": describe(Doors.observation_space), "action_space": describe(action)}
     return TaskSpec(hyperparameters=hyper | given, **source, **top, **told)
@@ -83,7 +83,7 @@ def test_a_forbidden_choice_has_probability_zero():
     outputs = masked(np.zeros((1, 4), np.float32), np.array([[True, False, True, False]]))
     probs = np.exp(head.log_prob(np.repeat(outputs, 4, 0), np.arange(4)))
     assert probs.tolist() == [0.5, 0.0, 0.5, 0.0]
-    from drlnb.rl.distributions import evaluate
+    from drlnb.rl.networks.distributions import evaluate
 
     log_p, entropy = evaluate(head, torch.from_numpy(outputs), torch.tensor([2]))
     assert entropy.item() == pytest.approx(np.log(2.0), rel=1e-6)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.ppo import PpoLearner
 from tests.rl.test_masks import Doors, task
 from tests.rl.test_ppo_reference import give_weights, their_names
 

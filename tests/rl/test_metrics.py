@@ -2,7 +2,7 @@
 
 import csv
 
-from drlnb.rl.metrics import GLOSSARY, MetricsCsv
+from drlnb.rl.tracking.metrics import GLOSSARY, MetricsCsv
 
 
 def rows(path):

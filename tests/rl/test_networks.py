@@ -11,17 +11,17 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.activations import NAMES, numpy_function
-from drlnb.rl.actor_critic import make_networks
-from drlnb.rl.algorithms import make_actor, make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.distributions import evaluate, sample
-from drlnb.rl.envs import describe
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.envs.make import describe
 from drlnb.rl.heads import Head
-from drlnb.rl.layout import layout_of
-from drlnb.rl.modules import build
+from drlnb.rl.networks.activations import NAMES, numpy_function
+from drlnb.rl.networks.actor_critic import make_networks
+from drlnb.rl.networks.distributions import evaluate, sample
+from drlnb.rl.networks.layout import layout_of
+from drlnb.rl.networks.modules import build
 from drlnb.rl.pickled import pack
-from drlnb.rl.ppo import PpoLearner
 from drlnb.rl.seeding import NoiseStreams
 
 IMAGES = gymnasium.spaces.Box(0, 255, (36, 38, 2), np.uint8)

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from drlnb.records.errors import NonFinite
-from drlnb.rl.actors import Actor
-from drlnb.rl.collect import Collector, split_envs
-from drlnb.rl.flat import FlatAdam
+from drlnb.rl.acting.actors import Actor
+from drlnb.rl.algorithms.ppo import PpoLearner, minibatches
+from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.layout import layout_of
-from drlnb.rl.learner import make_learner
-from drlnb.rl.metrics import GLOSSARY
-from drlnb.rl.networks import tower, views
-from drlnb.rl.ppo import PpoLearner, minibatches
+from drlnb.rl.networks.flat import FlatAdam
+from drlnb.rl.networks.layout import layout_of
+from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.tracking.metrics import GLOSSARY
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.rl.distributions import evaluate
+from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.ppo import PpoLearner
+from drlnb.rl.networks.distributions import evaluate
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.rl.metrics import GLOSSARY
-from drlnb.rl.ppo_settings import PpoSettings
+from drlnb.rl.settings.ppo import PpoSettings
+from drlnb.rl.tracking.metrics import GLOSSARY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rl.md").read_text(encoding="utf-8")
 

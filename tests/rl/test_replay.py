@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drlnb.rl.algorithms.replay import MAX_SAVED_BYTES, Replay, ReplayRing
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.replay import MAX_SAVED_BYTES, Replay, ReplayRing
 
 
 class Story:
@@ -202,7 +202,7 @@ def test_a_ring_that_is_not_saved_is_filled_again(spec, monkeypatch):
     replay, told = Replay(spec), Story(2)
     for number in (1, 2):
         replay.take([told.play([0, 1], [["", ""]] * 4)], round=number, n_timesteps=8 * (number - 1))
-    monkeypatch.setattr("drlnb.rl.replay.MAX_SAVED_BYTES", 10)
+    monkeypatch.setattr("drlnb.rl.algorithms.replay.MAX_SAVED_BYTES", 10)
     state = Fragment.unpack(*replay.state().pack())
     assert not state.arrays
     again = Replay(spec)

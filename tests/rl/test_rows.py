@@ -12,18 +12,18 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import make_actor, make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import describe, make_env, probe
-from drlnb.rl.evaluation import evaluate_parameters
-from drlnb.rl.extractors import CombinedExtractor
-from drlnb.rl.local import train_local
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.modules import build
+from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.make import describe, make_env, probe
+from drlnb.rl.envs.row_wrapper import FlatRows
+from drlnb.rl.envs.snapshots import restorable
+from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import train_local
+from drlnb.rl.networks.extractors import CombinedExtractor
+from drlnb.rl.networks.modules import build
 from drlnb.rl.pickled import pack
-from drlnb.rl.row_wrapper import FlatRows
 from drlnb.rl.rows import RowForm, as_rows
-from drlnb.rl.snapshots import restorable
 
 CAMERA = spaces.Box(0, 255, (36, 40, 3), np.uint8)
 VECTORS = {
@@ -243,7 +243,7 @@ def test_a_module_sees_images_scaled_and_channels_first():
             seen["obs"] = obs
             return obs["place"][:, :1] * self.weight
 
-    import drlnb.rl.modules as modules
+    import drlnb.rl.networks.modules as modules
 
     spec = task(policy_kwargs={"features_extractor_class": {"name": "Looks", "pickled": "x"}})
     original, modules._own = modules._own, lambda told, what: Looks

@@ -8,14 +8,14 @@ import torch
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms import check_fit, make_actor
-from drlnb.rl.collect import Collector
-from drlnb.rl.distributions import evaluate, sample
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.registry import check_fit, make_actor
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.heads import Head
-from drlnb.rl.local import train_local
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.ppo import PpoLearner
-from drlnb.rl.settings import resolve
+from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import train_local
+from drlnb.rl.networks.distributions import evaluate, sample
 
 HEAD = Head("box", 2).exploring(3)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError, InputError
-from drlnb.rl.ppo_settings import PpoSettings
-from drlnb.rl.settings import resolve
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.settings.ppo import PpoSettings
 
 
 def test_defaults_are_stable_baselines():
@@ -46,7 +46,7 @@ def test_cartpole_is_tuned():
         assert (found.n_envs, found.total_timesteps) == (8, 100_000)
         assert found.hyperparameters["clip_range"] == "lin_0.2"
         assert found.hyperparameters["gae_lambda"] == 0.9
-        assert found.origin == f"tuned settings for {env} (rl/settings.yml)"
+        assert found.origin == f"tuned settings for {env} (rl/settings/tuned.yml)"
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])
@@ -66,7 +66,7 @@ def test_a_command_lines_text_is_read():
 
 def test_overrides_are_named_in_the_origin():
     """The origin says which settings are the caller's."""
-    assert resolve("CartPole-v1", overrides={"gamma": 0.9}).origin.endswith("(rl/settings.yml), with gamma")
+    assert resolve("CartPole-v1", overrides={"gamma": 0.9}).origin.endswith("(rl/settings/tuned.yml), with gamma")
 
 
 def test_an_unknown_name_gets_the_nearest_one():

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.rl.settings import resolve
-from drlnb.rl.zoo import read_entry
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.zoo.entries import read_entry
 
 ZOO = Path(__file__).parent / "zoo"
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.records.errors import ConfigError, MissingExtra
-from drlnb.rl.feed import Feed
-from drlnb.rl.sinks import Recorder, RunFacts, sinks_of
+from drlnb.rl.tracking.sink_threads import Feed
+from drlnb.rl.tracking.sinks import Recorder, RunFacts, sinks_of
 
 SPEC = {
     "name": "a",
@@ -145,7 +145,7 @@ def test_a_sink_that_hangs_is_left_behind(facts):
 
 def test_a_slow_sinks_losses_are_counted(facts, monkeypatch):
     """A full queue drops rows instead of waiting, and says how many."""
-    monkeypatch.setattr("drlnb.rl.feed._MOST", 3)
+    monkeypatch.setattr("drlnb.rl.tracking.sink_threads._MOST", 3)
     release, inside = threading.Event(), threading.Event()
 
     class Slow(Kept):
@@ -213,16 +213,17 @@ def test_what_track_takes():
 @pytest.mark.parametrize(("name", "module"), [("tensorboard", "tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow")])
 def test_a_missing_library_is_a_pip_line(monkeypatch, name, module):
     """Where the library is not installed, the message is the pip line of the extra."""
-    monkeypatch.setattr("drlnb.rl.sinks.find_spec", lambda wanted: None if wanted == module else find_spec(wanted))
+    monkeypatch.setattr(
+        "drlnb.rl.tracking.sinks.find_spec", lambda wanted: None if wanted == module else find_spec(wanted)
+    )
     with pytest.raises(MissingExtra, match=rf'needs {module}; install it with: pip install "drlnb\[track\]"'):
         sinks_of(name)
 
 
 def test_importing_sinks_loads_no_library():
     """Neither torch nor a tracking library is loaded before a sink is opened."""
-    code = (
-        "import sys, drlnb.rl.feed; print([m for m in ('torch', 'wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
-    )
+    heavy = ("torch", "wandb", "mlflow", "tensorboard")
+    code = f"import sys, drlnb.rl.tracking.sink_threads; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -232,8 +233,8 @@ def test_importing_sinks_loads_no_library():
 _WRITE = """
     import sys
     from pathlib import Path
-    from drlnb.rl.feed import Feed
-    from drlnb.rl.sinks import RunFacts, sinks_of
+    from drlnb.rl.tracking.sink_threads import Feed
+    from drlnb.rl.tracking.sinks import RunFacts, sinks_of
     out = Path(sys.argv[2])
     feed = Feed(sinks_of(sys.argv[1]), RunFacts(run_id="r1", out=out, tasks={"a": %r, "b": %r}))
     for step in (128, 256):

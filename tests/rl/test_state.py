@@ -9,9 +9,8 @@ from safetensors.numpy import load
 
 from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import ALGORITHMS
-from drlnb.rl.learner import make_learner
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.state import (
+from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.checkpoints.trained import (
     MODEL,
     NORMALISER,
     OPTIMIZER,
@@ -21,6 +20,7 @@ from drlnb.rl.state import (
     from_files,
     to_files,
 )
+from drlnb.rl.local.loop import LocalLoop
 
 DQN = {"algo": "dqn", "learning_starts": 40, "batch_size": 8, "buffer_size": 400, "train_freq": 8, "gradient_steps": 4,
        "target_update_interval": 30}  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drlnb.rl.traces import retrace, vtrace
+from drlnb.rl.objectives.traces import retrace, vtrace
 
 
 def column(*numbers: float) -> np.ndarray:

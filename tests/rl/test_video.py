@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.rl import video
-from drlnb.rl.apng import animated_png
+from drlnb.rl.collecting import video
+from drlnb.rl.collecting.apng import animated_png
+from drlnb.rl.collecting.video import record_episode
 from drlnb.rl.pickled import pack
-from drlnb.rl.video import record_episode
 
 PIL = find_spec("PIL") is not None
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.rl.wrappers import KNOWN, check_wrappers, make_options, read_wrappers, tally_of, wrap
+from drlnb.rl.envs.wrappers import KNOWN, check_wrappers, make_options, read_wrappers, tally_of, wrap
 
 
 class Counting(gymnasium.Env):
@@ -341,7 +341,7 @@ def test_games_are_told_not_to_skip_frames_twice():
 def test_checking_needs_no_gymnasium():
     """A Dask worker and a client check wrappers without loading gymnasium or torch."""
     code = (
-        "import sys; from drlnb.rl.wrappers import check_wrappers\n"
+        "import sys; from drlnb.rl.envs.wrappers import check_wrappers\n"
         "assert not check_wrappers([{'name': 'FrameStack', 'kwargs': {'n_stack': 4}}])\n"
         "print([m for m in ('gymnasium', 'torch', 'cv2') if m in sys.modules])"
     )

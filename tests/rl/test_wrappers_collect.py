@@ -4,14 +4,14 @@ import pytest
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.records.spec import TaskSpec
-from drlnb.rl import suites
-from drlnb.rl.algorithms import make_learner
-from drlnb.rl.collect import Collector
-from drlnb.rl.envs import make_env, probe
-from drlnb.rl.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.collecting.video import record_episode
+from drlnb.rl.envs import suites
+from drlnb.rl.envs.make import make_env, probe
+from drlnb.rl.envs.snapshots import restorable
 from drlnb.rl.pickled import pack
-from drlnb.rl.snapshots import restorable
-from drlnb.rl.video import record_episode
 from tests.rl.test_wrappers import Counting
 
 CLIP = {"name": "ClipReward", "kwargs": {"min_reward": -1, "max_reward": 1}}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drlnb.records.errors import ConfigError
-from drlnb.rl.zoo import read_entry
-from drlnb.rl.zoo_text import parse_data
+from drlnb.rl.zoo.entries import read_entry
+from drlnb.rl.zoo.literals import parse_data
 
 ZOO = Path(__file__).parent / "zoo"
 PPO, DQN = ZOO / "ppo.yml", ZOO / "dqn.yml"

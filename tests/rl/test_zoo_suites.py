@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drlnb.fleet.task import Task
+from drlnb.fleet.tasks.task import Task
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs import make_env, probe
-from drlnb.rl.local import train_local
-from drlnb.rl.wrappers import tally_of
+from drlnb.rl.envs.make import make_env, probe
+from drlnb.rl.envs.wrappers import tally_of
+from drlnb.rl.local.train import train_local
 
 ZOO = Path(__file__).parent / "zoo" / "ppo.yml"
 

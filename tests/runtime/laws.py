@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from drlnb.planning.replay import replay
-from drlnb.records import distribution, leasing
 from drlnb.records import round as words
 from drlnb.records.base import Event
+from drlnb.records.columns import distribution, leasing
 from drlnb.records.journal import Journal, Stream
 from drlnb.records.replay import ParametersCarried
 

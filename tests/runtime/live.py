@@ -45,8 +45,8 @@ class Bench:
     def __init__(self, root: Path, *, n_workers: int, n_slots: int) -> None:
         from distributed import Client
 
-        from drlnb.runtime import install
-        from drlnb.runtime.local import start_local
+        from drlnb.runtime.client import install
+        from drlnb.runtime.client.local_cluster import start_local
 
         self.install = install
         self.root = root
@@ -73,7 +73,7 @@ class Bench:
         **more: Any,
     ) -> Any:
         """Return a task of a known environment."""
-        from drlnb.rl.settings import resolve
+        from drlnb.rl.algorithms.resolve import resolve
 
         spaces = self.install.probe_env(self.client, env)
         resolved = resolve(env, algo, overrides=more)

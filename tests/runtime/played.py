@@ -25,7 +25,7 @@ class Child:
 
     @classmethod
     def start(cls, module, *arguments, log, environment):
-        assert module == "drlnb.runtime.executor"
+        assert module == "drlnb.runtime.children.executor"
         return cls(arguments)
 
     @property

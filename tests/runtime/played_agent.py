@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from drlnb.planning import crew
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.round import collectors
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.settings import resolve
-from drlnb.rl.state import State, Trained
-from drlnb.runtime.agent import AgentPlugin
-from drlnb.runtime.master import Master
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.checkpoints.trained import State, Trained
+from drlnb.runtime.master.master import Master
+from drlnb.runtime.node.plugin import AgentPlugin
 
 __all__ = ["Agent", "rows", "until"]
 
@@ -96,7 +96,7 @@ class Agent(AgentPlugin):
             return _trained()
 
         monkeypatch.setattr(Master, "_restore", restore)
-        monkeypatch.setattr(crew, "BACKOFF_S", 0.0)
+        monkeypatch.setattr(collectors, "BACKOFF_S", 0.0)
         running = asyncio.ensure_future(self.run_master("r", "a"))
         if scene is None:
             return await asyncio.wait_for(running, 10.0)

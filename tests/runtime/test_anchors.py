@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from distributed import Security
 
-from drlnb.runtime import broker_anchors
-from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.scheduler import anchors
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 
 class Scheduler(SimpleNamespace):
@@ -43,9 +43,9 @@ class World:
         self.out, self.names = out, ("a", "b")[:n_tasks]
         self.scheduler = Scheduler()
         self.n_masters = 0
-        monkeypatch.setattr(broker_anchors, "Client", self.scheduler)
-        monkeypatch.setattr(broker_anchors, "fire_and_forget", lambda future: None)
-        monkeypatch.setattr(broker_anchors, "_LOOK_S", 0.0)
+        monkeypatch.setattr(anchors, "Client", self.scheduler)
+        monkeypatch.setattr(anchors, "fire_and_forget", lambda future: None)
+        monkeypatch.setattr(anchors, "_LOOK_S", 0.0)
 
     async def __aenter__(self):
         self.broker = BrokerPlugin()
@@ -173,7 +173,7 @@ def test_who_cannot_be_submitted_again_fails_in_one_line(play, refusal, tmp_path
 
 def test_a_scheduler_that_takes_no_anchor_is_not_waited_for_for_ever(play, monkeypatch):
     """It answers, and the task is not among its tasks."""
-    monkeypatch.setattr(broker_anchors, "_ACCEPT_S", 0.0)
+    monkeypatch.setattr(anchors, "_ACCEPT_S", 0.0)
 
     async def scene(world):
         world.scheduler.deaf = True
@@ -304,7 +304,7 @@ def test_a_task_that_is_started_again_has_another_anchor(play):
 def test_a_broker_asks_as_a_client_with_the_certificate_that_its_scheduler_has():
     """A scheduler that was started by hand has no client's certificate."""
     own = Security(require_encryption=True, tls_ca_file="ca", tls_scheduler_cert="cert", tls_scheduler_key="key")
-    made = broker_anchors._client_security(own)
+    made = anchors._client_security(own)
     assert (made.tls_ca_file, made.tls_client_cert, made.tls_client_key) == ("ca", "cert", "key")
     assert made.require_encryption
-    assert not broker_anchors._client_security(Security()).require_encryption
+    assert not anchors._client_security(Security()).require_encryption

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.records import warmup
+from drlnb.records.columns import warmup
 from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.planning.warmup import WarmupSettings
+from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed, SlotFreed
 from drlnb.records.common import LoopLagged, SettingChanged
-from drlnb.records.leasing import RequestRefused, SlotAdded, SlotClosed, SlotFreed
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.agent import AgentPlugin
-from drlnb.runtime.broker import BrokerPlugin
-from drlnb.runtime.master import Master
+from drlnb.runtime.master.master import Master
+from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 NO_PLANNERS = {"planners": {}, "settings": {}}
 

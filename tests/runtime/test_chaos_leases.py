@@ -8,20 +8,21 @@ import pytest
 
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
-from drlnb.runtime import broker_nodes, lease_client
-from drlnb.runtime.agent import AgentPlugin
-from drlnb.runtime.broker import BrokerPlugin
-from drlnb.runtime.broker_runs import LiveRun, Runs
-from drlnb.runtime.collectors import CollectorHost, LiveCollector
-from drlnb.runtime.effects import Effects
-from drlnb.runtime.lease_client import LeaseClient
-from drlnb.runtime.master import Master
-from drlnb.runtime.slot_effects import SlotEffects
-from drlnb.runtime.stores import Stores
+from drlnb.runtime.master import lease_client
+from drlnb.runtime.master.effects import Effects
+from drlnb.runtime.master.lease_client import LeaseClient
+from drlnb.runtime.master.master import Master
+from drlnb.runtime.master.slot_effects import SlotEffects
+from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
+from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.node.stores import Stores
+from drlnb.runtime.scheduler import nodes
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
+from drlnb.runtime.scheduler.runs import LiveRun, Runs
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -219,7 +220,7 @@ def test_who_lost_the_lease_waits_for_no_answer():
 
 def test_a_node_that_stands_still_is_asked_again_for_its_slot(monkeypatch):
     """The slot of an expired lease drains until its executor says that it is idle, however late that answer is."""
-    monkeypatch.setattr(broker_nodes, "_REVOKE_AGAIN_S", 0.0)
+    monkeypatch.setattr(nodes, "_REVOKE_AGAIN_S", 0.0)
 
     async def go():
         async with Cluster() as cluster:

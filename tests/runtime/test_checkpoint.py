@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from drlnb.records.errors import CheckpointError
-from drlnb.runtime import checkpoint
+from drlnb.runtime.files import checkpoint
 
 
 def _write(folder, n_rounds, text=b"abc"):

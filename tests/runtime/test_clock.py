@@ -7,7 +7,7 @@ import pytest
 from drlnb.records.common import ClockRelated
 from drlnb.records.journal import Journal
 from drlnb.runtime.clock import relate
-from drlnb.views.fold import Fold, rows_of
+from drlnb.views.folds.fold import Fold, rows_of
 from tests.runtime.laws import check_laws
 
 

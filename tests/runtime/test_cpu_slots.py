@@ -8,11 +8,11 @@ import pytest
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
+from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import SettingChanged
-from drlnb.records.placement import NodeAdded
-from drlnb.runtime.collectors import CollectorHost, LiveCollector
-from drlnb.runtime.cpu_queue import CpuQueue, n_cpus
-from drlnb.runtime.cpu_shares import CpuShares
+from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
+from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
+from drlnb.runtime.scheduler.cpu_shares import CpuShares
 
 
 def who(i, task="a"):

@@ -3,9 +3,9 @@
 import pytest
 
 from drlnb.records import round as words
-from drlnb.records import warmup
+from drlnb.records.columns import warmup
 from drlnb.records.common import SettingChanged
-from drlnb.runtime.cpu_queue import n_cpus
+from drlnb.runtime.node.cpu_queue import n_cpus
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled
 from tests.runtime.test_rounds_live import _final_parameters

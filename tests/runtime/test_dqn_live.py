@@ -9,8 +9,8 @@ import torch
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.local import train_local
-from drlnb.runtime.checkpoint_effects import read_newest
+from drlnb.rl.local.train import train_local
+from drlnb.runtime.master.checkpoint_effects import read_newest
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from drlnb.runtime import agent as agents
+from drlnb.runtime.node import plugin as agents
 from tests.runtime.played_agent import Agent, rows, until
 
 

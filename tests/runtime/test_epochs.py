@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.planning.replay import replay
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
-from drlnb.runtime import broker as broker_module
-from drlnb.runtime.broker import BrokerPlugin
-from drlnb.runtime.live_run import journalled_epoch
+from drlnb.runtime.scheduler import plugin as broker_module
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
+from drlnb.runtime.scheduler.run import journalled_epoch
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drlnb.runtime.executor import ExecutorChild
-from drlnb.runtime.frames import FrameSocket, socket_pair
-from drlnb.runtime.jobs import here
-from drlnb.runtime.parcels import pack_call, unpack
+from drlnb.runtime.children.executor import ExecutorChild
+from drlnb.runtime.children.user_functions import here
+from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
+from drlnb.runtime.ipc.pickling import pack_call, unpack
 
 pytest.importorskip("torch")
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from drlnb.runtime import executors
-from drlnb.runtime.executors import Executor
+from drlnb.runtime.node import executor_host
+from drlnb.runtime.node.executor_host import Executor
 from tests.runtime.played import Child
 
 SPEC = {"op": "job", "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
@@ -14,8 +14,8 @@ SPEC = {"op": "job", "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
 @pytest.fixture
 def act(monkeypatch, tmp_path):
     """Run a coroutine with an executor whose children are played."""
-    monkeypatch.setattr(executors, "ChildProcess", Child)
-    monkeypatch.setattr(executors, "_RESTART_S", 0.0)
+    monkeypatch.setattr(executor_host, "ChildProcess", Child)
+    monkeypatch.setattr(executor_host, "_RESTART_S", 0.0)
     monkeypatch.setattr(Child, "made", [])
 
     def run(work):
@@ -78,7 +78,7 @@ def test_a_child_that_cannot_be_started_is_tried_again(act, monkeypatch):
                 raise refusals.pop(0)
             return super().start(module, *arguments, log=log, environment=environment)
 
-    monkeypatch.setattr(executors, "ChildProcess", Scarce)
+    monkeypatch.setattr(executor_host, "ChildProcess", Scarce)
 
     async def work(executor):
         await _killed(executor)
@@ -125,7 +125,7 @@ def test_a_stale_frame_does_not_wait_for_a_new_process(act, monkeypatch):
 
     async def work(executor):
         await _ask(executor, (1, 5))
-        monkeypatch.setattr(executors, "_RESTART_S", 60.0)
+        monkeypatch.setattr(executor_host, "_RESTART_S", 60.0)
         executor.child.kill()
         while executor._up.done():
             await asyncio.sleep(0)
@@ -142,7 +142,7 @@ def test_an_executor_that_rests_after_deaths_can_be_started_now(act, monkeypatch
     """Told to hurry, it does not wait for the end of its pause, and counts its deaths anew."""
 
     async def work(executor):
-        monkeypatch.setattr(executors, "_RESTART_S", 60.0)
+        monkeypatch.setattr(executor_host, "_RESTART_S", 60.0)
         executor.child.kill()
         while not executor._n_deaths:
             await asyncio.sleep(0)
@@ -162,7 +162,7 @@ def test_an_executor_that_rests_after_deaths_can_be_started_now(act, monkeypatch
 @pytest.mark.cluster
 def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
     """The same with real processes: after a SIGKILL the slot's next process computes for later leases only."""
-    from drlnb.runtime.parcels import pack_call
+    from drlnb.runtime.ipc.pickling import pack_call
 
     async def run(executor, fence):
         header = {**SPEC, "fence": fence}

@@ -8,8 +8,8 @@ import pytest
 from distributed import Client, Security
 
 import drlnb
+from drlnb.records.columns.leasing import LeaseGranted
 from drlnb.records.journal import Journal
-from drlnb.records.leasing import LeaseGranted
 from drlnb.records.round import TaskOpened
 from tests.runtime.laws import check_laws
 from tests.runtime.live import wait_until

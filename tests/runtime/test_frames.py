@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from drlnb.runtime.frames import ChildChannel, FrameSocket, plain, socket_pair
+from drlnb.runtime.ipc.frames import ChildChannel, FrameSocket, plain, socket_pair
 
 
 def _echo(sock):

@@ -9,7 +9,7 @@ import pytest
 
 from drlnb.records.base import Command, Event
 from drlnb.records.common import DeadlinePassed, SetDeadline
-from drlnb.runtime.host import JournalWriter, MachineHost
+from drlnb.runtime.machine_host import JournalWriter, MachineHost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def test_the_writer_writes_every_line_in_order(tmp_path):
 def test_a_disk_that_refuses_is_told_once_and_nothing_is_doubled(tmp_path, monkeypatch):
     """While the disk refuses, lines wait; a half-written piece is cut off; when there is room all are there once."""
     told = []
-    monkeypatch.setattr("drlnb.runtime.host._FLUSH_S", 0.01)
+    monkeypatch.setattr("drlnb.runtime.machine_host._FLUSH_S", 0.01)
     writer = JournalWriter(tmp_path / "a.jsonl", told.append)
     real = JournalWriter._append
     refusals = [True, True]

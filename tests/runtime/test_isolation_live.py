@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 import drlnb
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import LeaseLost
 from drlnb.records.journal import Stream
 from tests.runtime.laws import check_laws

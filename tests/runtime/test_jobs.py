@@ -12,8 +12,8 @@ import pytest
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
-from drlnb.runtime.jobs import Jobs, here
-from drlnb.runtime.parcels import JobFailed, pack_call, unpack, unpack_error
+from drlnb.runtime.children.user_functions import Jobs, here
+from drlnb.runtime.ipc.pickling import JobFailed, pack_call, unpack, unpack_error
 
 torch = pytest.importorskip("torch")
 
@@ -265,14 +265,14 @@ def test_what_is_printed_comes_back(owner, capsys):
 def test_progress_is_said_now_and_then(owner, monkeypatch):
     """A function that says it works sends one frame per half second at most; from another thread it is refused."""
     now = [100.0]
-    monkeypatch.setattr("drlnb.runtime.jobs.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("drlnb.runtime.children.user_functions.time.perf_counter", lambda: now[0])
 
     def work(now):
         for _ in range(10):
             now[0] += 0.2
             here().progress()
 
-    monkeypatch.setattr("drlnb.runtime.jobs.unpack", lambda payload: (work, (now,), {}))
+    monkeypatch.setattr("drlnb.runtime.children.user_functions.unpack", lambda payload: (work, (now,), {}))
     owner.ask(len, ())
     assert [frame["op"] for frame in owner.sent] == ["progress"] * 3
 

@@ -7,9 +7,9 @@ import psutil
 import pytest
 from distributed import Client
 
-from drlnb.records import leasing, placement, warmup
 from drlnb.records import round as words
-from drlnb.runtime import install
+from drlnb.records.columns import leasing, placement, warmup
+from drlnb.runtime.client import install
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -129,7 +129,7 @@ def test_an_environment_that_raises_fails_its_task_and_no_other(make_bench, tmp_
 def test_a_foreign_cluster_trains_on_after_its_client_is_gone(foreign_cluster, tmp_path):
     """On a cluster that somebody else started, a run goes on and ends when the client that launched it has closed."""
     from drlnb.records.spec import TaskSpec
-    from drlnb.rl.settings import resolve
+    from drlnb.rl.algorithms.resolve import resolve
 
     out = tmp_path / "run"
     out.mkdir()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime.broker import BrokerPlugin
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 GPUS = {"n0": ["GPU-a"], "n1": ["GPU-b", "GPU-c"], "n2": ["GPU-a"]}
 

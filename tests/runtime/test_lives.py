@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime import broker_lives, broker_nodes, broker_runs, live_run
-from drlnb.runtime.broker import BrokerPlugin
-from drlnb.runtime.broker_anchors import Anchors
-from drlnb.runtime.node_slots import NodeSlots
+from drlnb.runtime.node.slots import NodeSlots
+from drlnb.runtime.scheduler import generations, run
+from drlnb.runtime.scheduler import nodes as broker_nodes
+from drlnb.runtime.scheduler import runs as broker_runs
+from drlnb.runtime.scheduler.anchors import Anchors
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 
 class Cluster:
@@ -265,7 +267,7 @@ def test_lives_that_follow_at_once_have_streams_of_their_own(tmp_path):
 
 def test_a_run_that_goes_on_is_not_resumed(tmp_path, monkeypatch):
     """It is said, instead of doing nothing."""
-    monkeypatch.setattr(broker_lives, "_END_S", 0.0)
+    monkeypatch.setattr(generations, "_END_S", 0.0)
 
     async def scene(cluster):
         await cluster.runs.create("r", cluster.spec())
@@ -296,7 +298,7 @@ def test_rows_of_a_run_that_has_ended_are_forgotten_after_a_while(tmp_path, monk
 
 def test_who_watched_a_run_sees_the_rest_of_it_and_its_next_life(tmp_path, monkeypatch):
     """Row numbers go on: a watcher misses nothing, a newcomer gets this life's rows, and both hear what is lost."""
-    monkeypatch.setattr(live_run, "_RING", 5)
+    monkeypatch.setattr(run, "_RING", 5)
 
     async def scene(cluster):
         runs = cluster.runs

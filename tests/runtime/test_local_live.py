@@ -3,7 +3,7 @@
 import pytest
 from distributed import Client
 
-from drlnb.runtime.local import start_local
+from drlnb.runtime.client.local_cluster import start_local
 from tests.runtime.live import wait_until
 
 pytestmark = pytest.mark.cluster

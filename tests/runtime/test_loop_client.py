@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
-from drlnb.runtime import loop_client
-from drlnb.runtime.loop_client import LoopLease
-from drlnb.runtime.parcels import pack_call, pack_error, pack_value, unpack
+from drlnb.runtime.client import user_lease
+from drlnb.runtime.client.user_lease import LoopLease
+from drlnb.runtime.ipc.pickling import pack_call, pack_error, pack_value, unpack
 
 SETTINGS = {"renew_s": 0.01, "holder_ttl_s": 0.05, "ttl_s": 0.1, "kill_grace_s": 0.05, "compute_timeout_s": 60.0}
 SETTINGS["max_hold_s"] = 120.0
@@ -129,7 +129,7 @@ def test_what_the_pool_never_grants_is_one_line(reply, line):
 
 def test_a_scheduler_that_is_gone_ends_the_wait(monkeypatch):
     """An unanswered request is asked again while there is a connection, and no longer."""
-    monkeypatch.setattr(loop_client, "_RETRY_S", 0.001)
+    monkeypatch.setattr(user_lease, "_RETRY_S", 0.001)
 
     async def work(lease, scheduler, node, said):
         lease._client.status = "running"
@@ -304,7 +304,7 @@ def test_a_lease_that_is_over_was_not_asked(answer):
 
 def test_a_lease_is_given_back_while_it_listens(monkeypatch):
     """A question that is never answered keeps no lease: it is cut off."""
-    monkeypatch.setattr(loop_client, "_LAST_WORD_S", 0.001)
+    monkeypatch.setattr(user_lease, "_LAST_WORD_S", 0.001)
 
     async def never():
         await asyncio.Event().wait()

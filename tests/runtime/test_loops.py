@@ -3,17 +3,17 @@
 import asyncio
 from types import SimpleNamespace
 
-from drlnb.fleet.frames import journal_of
+from drlnb.fleet.rows.tables import journal_of
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import replay
 from drlnb.records.base import Event
-from drlnb.records.leasing import LeaseGranted, LeaseReturned, SlotAdded, SlotRequested
-from drlnb.records.placement import TaskStopped
-from drlnb.runtime import loops
-from drlnb.runtime.host import MachineHost
-from drlnb.runtime.loops import LoopsPlugin, PoolTape
+from drlnb.records.columns.leasing import LeaseGranted, LeaseReturned, SlotAdded, SlotRequested
+from drlnb.records.columns.placement import TaskStopped
+from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER
+from drlnb.runtime.scheduler import user_leases
+from drlnb.runtime.scheduler.user_leases import LoopsPlugin, PoolTape
 
 
 class Recorded:
@@ -64,8 +64,8 @@ def test_a_tape_replays_exactly():
 
 def test_a_tape_keeps_the_newest_two_parts(monkeypatch):
     """It never grows beyond two parts; each begins with the pool as it was and replays by itself; pages are bounded."""
-    monkeypatch.setattr(loops, "_PART", 20)
-    monkeypatch.setattr(loops, "_PAGE", 7)
+    monkeypatch.setattr(user_leases, "_PART", 20)
+    monkeypatch.setattr(user_leases, "_PAGE", 7)
     recorded = Recorded()
     recorded.feed(SlotAdded, slot="n0/cpu0", node="n0", device="cpu", executor_epoch=1)
     for n in range(40):
@@ -125,7 +125,7 @@ class Pool:
         return await self.loops.acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
 
     def release(self, fence):
-        self.host.feed(LeaseReturned, fence=loops._fence(fence), clean=True, computed_s=0.0)
+        self.host.feed(LeaseReturned, fence=user_leases._fence(fence), clean=True, computed_s=0.0)
 
 
 def _play(work, n_slots=1):
@@ -189,7 +189,7 @@ async def _turns(pool, *rounds):
     for n in rounds:
         grant = await pool.loops.acquire(f"own-1/a/{n}", "own-1/a", n)
         assert "fence" in grant, grant
-        pool.host.feed(LeaseReturned, fence=loops._fence(grant["fence"]), clean=True, computed_s=1e-9)
+        pool.host.feed(LeaseReturned, fence=user_leases._fence(grant["fence"]), clean=True, computed_s=1e-9)
 
 
 def _duties(pool):
@@ -211,8 +211,8 @@ def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):
         await _turns(pool, 1, 2, 3)
         assert _duties(pool) == {"own-1/a"}
         assert not stopped.done(), "it may come back any moment"
-        monkeypatch.setattr(loops, "_AWAY_S", 0.0)
-        monkeypatch.setattr(loops, "_PAUSES", 0.0)
+        monkeypatch.setattr(user_leases, "_AWAY_S", 0.0)
+        monkeypatch.setattr(user_leases, "_PAUSES", 0.0)
         await _turns(pool, 4)
         assert (await stopped).task == "own-1/a"
         assert _duties(pool) == set()

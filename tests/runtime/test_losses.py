@@ -5,18 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime import losses, node_collectors
-from drlnb.runtime.agent import AgentPlugin
-from drlnb.runtime.collectors import LiveCollector
-from drlnb.runtime.losses import Losses
+from drlnb.runtime.master import collector_liveness
+from drlnb.runtime.master.collector_liveness import Losses
+from drlnb.runtime.node import collectors
+from drlnb.runtime.node.collector_host import LiveCollector
+from drlnb.runtime.node.plugin import AgentPlugin
 from tests.runtime.played_agent import Agent, rows, until
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Nobody here is far away."""
-    monkeypatch.setattr(losses, "_TOLD_S", 0.01)
-    monkeypatch.setattr(node_collectors, "_TELL_AGAIN_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(collector_liveness, "_TOLD_S", 0.01)
+    monkeypatch.setattr(collectors, "_TELL_AGAIN_S", (0.0, 0.0, 0.0))
 
 
 def broken():

@@ -1,7 +1,7 @@
 """Whose models stay on a slot between leases, and what ends an update before its end."""
 
-from drlnb.runtime.executor import ExecutorChild, _budget_bytes
-from drlnb.runtime.residency import Model, Residency
+from drlnb.runtime.children.executor import ExecutorChild, _budget_bytes
+from drlnb.runtime.children.model_cache import Model, Residency
 from tests.runtime.learning import FENCE, Channel, LearningChild
 
 

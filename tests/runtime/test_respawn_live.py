@@ -3,8 +3,8 @@
 import pytest
 
 from drlnb.planning.replay import replay
-from drlnb.records import distribution, leasing, warmup
 from drlnb.records import round as words
+from drlnb.records.columns import distribution, leasing, warmup
 from drlnb.records.journal import Journal
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until

@@ -3,8 +3,8 @@
 import pytest
 
 import drlnb
+from drlnb.records.columns.placement import TaskRestarted
 from drlnb.records.journal import Journal
-from drlnb.records.placement import TaskRestarted
 from drlnb.records.round import ExperienceArrived, MetricsRecorded, TaskOpened
 from tests.runtime.laws import check_laws
 from tests.runtime.live import wait_until

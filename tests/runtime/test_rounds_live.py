@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.journal import Journal
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled
@@ -101,7 +101,7 @@ def test_experience_and_parameters_cross_nodes(make_bench):
 
 
 def _start_types():
-    from drlnb.records.warmup import CollectorReady
+    from drlnb.records.columns.warmup import CollectorReady
 
     return (CollectorReady,)
 

@@ -4,8 +4,8 @@ import socket
 import pytest
 
 from drlnb.records.errors import ConfigError, RunLocked
-from drlnb.runtime.rundir import Hello, Lock, RunDir
-from drlnb.runtime.versions import mismatch
+from drlnb.runtime.files.run_directory import Hello, Lock, RunDir
+from drlnb.runtime.files.versions import mismatch
 
 SPEC = {"run": "r1", "tasks": [{"name": "CartPole-v1"}]}
 LOCK = Lock(run="r1", epoch=7, address="tcp://10.0.0.1:8786")

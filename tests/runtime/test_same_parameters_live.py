@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from drlnb.planning.warmup.planner import PLANNER_NAMES
-from drlnb.records import warmup
+from drlnb.records.columns import warmup
 from drlnb.records.common import SettingChanged
 from tests.runtime.laws import check_laws
 from tests.runtime.test_rounds_live import _final_parameters

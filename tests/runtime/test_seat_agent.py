@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.runtime.protocol import AGENT
-from drlnb.runtime.seat_agent import SeatsAgentPlugin
+from drlnb.runtime.seats.agent import SeatsAgentPlugin
 
 FENCES = {"0/gpu0/0": (1, 7)}
 TRIAL = {"task": "r/a", "n_bytes": 3}

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.records import leasing
+from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
-from drlnb.runtime.broker_nodes import Nodes
 from drlnb.runtime.protocol import SEATS
+from drlnb.runtime.scheduler.nodes import Nodes
 
 GPU = {"uuid": "GPU-1", "index": 0, "name": "x"}
 

@@ -8,14 +8,15 @@ import pytest
 from distributed import Client
 
 import drlnb
-from drlnb.records import leasing, seats
 from drlnb.records import round as words
+from drlnb.records import seats
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError, JournalError
-from drlnb.rl.loop import LocalLoop
-from drlnb.rl.threads import one_thread
-from drlnb.runtime.broker import BrokerPlugin
-from drlnb.runtime.seats import SeatsPlugin
-from drlnb.views.leasing import gantt
+from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.one_thread import one_thread
+from drlnb.runtime.scheduler.plugin import BrokerPlugin
+from drlnb.runtime.seats.plugin import SeatsPlugin
+from drlnb.views.leasing.gantt import gantt
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 

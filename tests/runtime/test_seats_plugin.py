@@ -8,12 +8,13 @@ import pytest
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import replay
-from drlnb.records import leasing, placement, seats
+from drlnb.records import seats
+from drlnb.records.columns import leasing, placement
 from drlnb.records.journal import read_stream
-from drlnb.runtime.broker_nodes import Nodes
-from drlnb.runtime.host import MachineHost
+from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER, SEATS
-from drlnb.runtime.seats import SeatsPlugin
+from drlnb.runtime.scheduler.nodes import Nodes
+from drlnb.runtime.seats.plugin import SeatsPlugin
 
 GIB = 2**30
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drlnb.runtime import segments
-from drlnb.runtime.executor import ExecutorChild
-from drlnb.runtime.node_slots import NodeSlots
-from drlnb.runtime.segments import Segments, attached
+from drlnb.runtime.children.executor import ExecutorChild
+from drlnb.runtime.ipc import shared_results
+from drlnb.runtime.ipc.shared_results import Segments, attached
+from drlnb.runtime.node.slots import NodeSlots
 from tests.runtime.learning import Channel
 
 
@@ -99,7 +99,7 @@ def test_without_room_nothing_is_lent(lender, monkeypatch):
     def refuse(*args):
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(segments, "create", refuse)
+    monkeypatch.setattr(shared_results, "create", refuse)
     assert lender.lend(1000) is None
 
 
@@ -178,7 +178,7 @@ class _Executor:
         self.asked.append((header, payloads))
         await self.go.wait()
         if "into" not in header:
-            return {"op": "made"}, bytes(segments.LEAST_BYTES)
+            return {"op": "made"}, bytes(shared_results.LEAST_BYTES)
         return {"op": "made", "n_shared": header["into"][1]}, b""
 
     def forget(self, task):
@@ -224,7 +224,7 @@ def test_who_goes_leaves_the_segment_to_the_executor_until_it_has_answered(tmp_p
         assert former != latter
         executor.go.set()
         answer = await staying
-        assert len(answer["payload"]) == segments.LEAST_BYTES
+        assert len(answer["payload"]) == shared_results.LEAST_BYTES
         await asyncio.gather(*node._tasks)
         del leaving  # its error shows the result
         gc.collect()

@@ -2,8 +2,9 @@
 
 import pytest
 
-from drlnb.records import common, leasing
+from drlnb.records import common
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from drlnb.runtime import broker_runs
+from drlnb.runtime.scheduler import runs
 
 
 def test_the_end_that_is_on_its_way_is_waited_for():
@@ -11,7 +11,7 @@ def test_the_end_that_is_on_its_way_is_waited_for():
 
     async def scene():
         asyncio.get_running_loop().call_soon(row.update, {"state": "failed"})
-        await asyncio.wait_for(broker_runs._settle(row), 1.0)
+        await asyncio.wait_for(runs._settle(row), 1.0)
 
     asyncio.run(scene())
     assert row["state"] == "failed"
@@ -19,7 +19,7 @@ def test_the_end_that_is_on_its_way_is_waited_for():
 
 def test_a_task_that_really_runs_is_not_waited_for_for_ever(monkeypatch):
     """After the patience the state is what it was, and the wish is refused by the caller."""
-    monkeypatch.setattr(broker_runs, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(runs, "_SETTLE_S", 0.0)
     row = {"state": "running"}
-    asyncio.run(asyncio.wait_for(broker_runs._settle(row), 1.0))
+    asyncio.run(asyncio.wait_for(runs._settle(row), 1.0))
     assert row["state"] == "running"

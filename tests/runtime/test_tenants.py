@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.planning.leasing.fence import FenceGate
-from drlnb.runtime import executors, tenants
-from drlnb.runtime.tenants import Tenants
+from drlnb.runtime.node import executor_host, isolated_executors
+from drlnb.runtime.node.isolated_executors import Tenants
 from tests.runtime.played import Child
 
 
@@ -21,14 +21,14 @@ class Heard:
 @pytest.fixture
 def act(monkeypatch, tmp_path):
     """Run a coroutine with a slot whose processes are played."""
-    monkeypatch.setattr(executors, "ChildProcess", Child)
-    monkeypatch.setattr(executors, "_RESTART_S", 0.0)
+    monkeypatch.setattr(executor_host, "ChildProcess", Child)
+    monkeypatch.setattr(executor_host, "_RESTART_S", 0.0)
     monkeypatch.setattr(Child, "made", [])
     plenty = SimpleNamespace(total=100, available=100)
-    monkeypatch.setattr(tenants, "MEMORY_LIMIT", 100)
-    monkeypatch.setattr(tenants.psutil, "virtual_memory", lambda: plenty)
+    monkeypatch.setattr(isolated_executors, "MEMORY_LIMIT", 100)
+    monkeypatch.setattr(isolated_executors.psutil, "virtual_memory", lambda: plenty)
     rss = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=1))
-    monkeypatch.setattr(tenants.psutil, "Process", lambda pid: rss)
+    monkeypatch.setattr(isolated_executors.psutil, "Process", lambda pid: rss)
 
     def run(work, device="cpu"):
         async def main():
@@ -230,7 +230,7 @@ def test_a_task_that_ends_takes_its_process_along(act):
 
 def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypatch):
     """Its process stays for a while after a lease, returned or taken away; a new lease keeps it; a task's stays."""
-    monkeypatch.setattr(tenants, "_LOOP_S", 0.03)
+    monkeypatch.setattr(isolated_executors, "_LOOP_S", 0.03)
 
     async def work(slot, heard):
         for token, task in enumerate(["own-1/a", "own-1/b", "r/c"], 1):
@@ -252,7 +252,7 @@ def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypa
 
 def test_the_one_that_rested_longest_makes_room(act, monkeypatch):
     """No more than so many processes: the pool hears that it holds nothing any more, and no lease ends."""
-    monkeypatch.setattr(tenants, "_MOST", 2)
+    monkeypatch.setattr(isolated_executors, "_MOST", 2)
 
     async def work(slot, heard):
         for token, task in enumerate(["r/a", "r/b", "r/a", "r/c"], 1):
@@ -282,7 +282,7 @@ def test_who_rested_longest_makes_room_where_memory_is_short(act, monkeypatch, d
 
     async def work(slot, heard):
         await ask(slot, "r/a", 1)
-        monkeypatch.setattr(tenants.psutil, "virtual_memory", lambda: memory)
+        monkeypatch.setattr(isolated_executors.psutil, "virtual_memory", lambda: memory)
         assert await ask(slot, "r/b", 2) == {"op": "done"}
         await settled()
         assert heard.lost == ([] if room else [("r/a", None, "ended: memory is short")])

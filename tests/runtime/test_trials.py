@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 
-from drlnb.rl.learner import make_learner
-from drlnb.runtime.executor import ExecutorChild
-from drlnb.runtime.frames import plain
-from drlnb.runtime.trials import Trials
+from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.runtime.children.executor import ExecutorChild
+from drlnb.runtime.children.seat_trials import Trials
+from drlnb.runtime.ipc.frames import plain
 from tests.fleet.conftest import small_task
 from tests.runtime.learning import FENCE, Channel, LearningChild
 

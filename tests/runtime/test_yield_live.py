@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled
 

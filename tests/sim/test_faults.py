@@ -5,17 +5,17 @@ import itertools
 import pytest
 
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records import leasing
 from drlnb.records import round as words
+from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.driver import Clock
 from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults, seeded_faults
-from drlnb.sim.leasing import FAULTS, LeasingWorkload, simulate_leasing
-from drlnb.sim.pool import Executor
-from drlnb.sim.runs import run_tasks
+from drlnb.sim.leasing.compare import FAULTS, LeasingWorkload, simulate_leasing
+from drlnb.sim.training.fleet import run_tasks
+from drlnb.sim.training.pool import Executor
 from tests.runtime.laws import check_journal
 
 #: Every duration as it is given: 1 s acting, 2 s of gradients, .25 s of update.

@@ -10,9 +10,9 @@ from drlnb.cli.main import main as drlnb_main
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import ConfigError
 from drlnb.sim.costs import Costs, RoundCosts
-from drlnb.sim.leasing import LeasingWorkload, alone, for_duty, simulate_leasing, tasks_for_load
-from drlnb.sim.leasing_report import compare, main
-from drlnb.sim.sharing import colocated_makespan_s, colocated_rounds_hz
+from drlnb.sim.leasing.colocated import colocated_makespan_s, colocated_rounds_hz
+from drlnb.sim.leasing.compare import LeasingWorkload, alone, for_duty, simulate_leasing, tasks_for_load
+from drlnb.sim.leasing.report import compare, main
 
 SMALL = LeasingWorkload(n_tasks=3, n_slots=1, n_workers=2, n_rounds=9, compute_s=0.5)
 

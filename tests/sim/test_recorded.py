@@ -7,9 +7,9 @@ import pytest
 
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
-from drlnb.sim.recorded import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
-from drlnb.sim.rules import Rules
-from drlnb.sim.train import run_tasks
+from drlnb.sim.recorded.play import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
+from drlnb.sim.recorded.settings import Rules
+from drlnb.sim.training.report import run_tasks
 
 COSTS = Costs(collect_s=1.0, compute_s=0.5, finish_s=0.05, publish_s=0.01, collect_cv=0.5)
 

@@ -5,16 +5,16 @@ import pytest
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
+from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady, WarmupPlanned
 from drlnb.records.common import SettingChanged
-from drlnb.records.distribution import HostCompleted
 from drlnb.records.journal import Stream, StreamOpened
-from drlnb.records.warmup import CollectorLost, CollectorReady, WarmupPlanned
 from drlnb.sim.costs import Costs, Workload
 from drlnb.sim.driver import Clock
-from drlnb.sim.pool import Pool
-from drlnb.sim.recorded_starts import RecordedStarts
-from drlnb.sim.task import Task
-from drlnb.sim.warmup import WarmupWorkload, simulate_warmup
+from drlnb.sim.recorded.starts import RecordedStarts
+from drlnb.sim.training.pool import Pool
+from drlnb.sim.training.task import Task
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 
 WORK = WarmupWorkload(n_rounds=60, n_workers=3, seed=3)
 

@@ -10,7 +10,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.sim.costs import Costs, Workload
 from drlnb.sim.driver import Clock, Hosted
-from drlnb.sim.pool import Executor
+from drlnb.sim.training.pool import Executor
 
 
 # ---------------------------------------------------------------------- clock

@@ -7,15 +7,15 @@ import pytest
 
 from drlnb.planning.leasing.theory import bound, expected_load
 from drlnb.planning.replay import replay
+from drlnb.records.columns.leasing import LeaseGranted, SlotDrained
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal, line_of
-from drlnb.records.leasing import LeaseGranted, SlotDrained
-from drlnb.records.placement import NodeLost
 from drlnb.records.round import ExecutorDied, MetricsRecorded, WriteCheckpoint
-from drlnb.records.warmup import CollectorLost
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault, seeded_faults
-from drlnb.sim.train import main, simulate_train, write_journal
+from drlnb.sim.training.report import main, simulate_train, write_journal
 from tests.runtime.laws import check_journal
 
 
@@ -225,7 +225,7 @@ def test_a_full_directory_is_refused(tmp_path):
 
 def test_a_failed_task_gives_exit_code_1(monkeypatch):
     """The command says so as a real run does."""
-    from drlnb.sim import train
+    from drlnb.sim.training import report as train
 
     result = simulate_train(1, 1, 1, 1)
     failed = type(result)(**{name: getattr(result, name) for name in result.__slots__} | {"ends": {"sim0": "failed"}})

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from drlnb.cli.main import main
+from drlnb.records.columns.warmup import WarmupMeasured
 from drlnb.records.journal import Journal
-from drlnb.records.warmup import WarmupMeasured
 
 KNOWN = "--planners must name some of cold, keep, seed, mean, quantile, saa, progress, or be all; got "
 COUNT = "must be a whole number >= 1"

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from drlnb.planning.warmup import PLANNER_NAMES, WarmupMachine, WarmupSettings, saa_plan
-from drlnb.records.errors import ConfigError
-from drlnb.records.journal import line_of, stream_of
-from drlnb.records.warmup import (
+from drlnb.records.columns.warmup import (
     CollectorReady,
     RevokeStart,
     StartCollector,
@@ -17,7 +15,9 @@ from drlnb.records.warmup import (
     WarmupPlanned,
     WarmupRegimeEnded,
 )
-from drlnb.sim.warmup import STARTS, WarmupWorkload, _Task, simulate_warmup
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import line_of, stream_of
+from drlnb.sim.warmup.compare import STARTS, WarmupWorkload, _Task, simulate_warmup
 
 SHORT = WarmupWorkload(n_rounds=40, n_workers=3)
 #: Rounds that count: the first tenth does not.

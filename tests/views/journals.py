@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from drlnb.records import distribution, leasing, round, warmup
+from drlnb.records import round
+from drlnb.records.columns import distribution, leasing, warmup
 from drlnb.records.common import DeadlinePassed, SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened

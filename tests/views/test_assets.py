@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.views import assets
+from drlnb.views.drawing import assets
 
 FOLDER = Path(assets.__file__).parent / "js"
 FILES = sorted(FOLDER.glob("*.js"))

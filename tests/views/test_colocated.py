@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.views.colocated import Process, ends
+from drlnb.views.leasing.colocated import Process, ends
 
 SECONDS = st.integers(0, 40).map(lambda n: n / 8)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.views import decimate
+from drlnb.views.drawing import decimate
 
 WIDTHS = st.lists(st.tuples(st.floats(0.001, 3), st.floats(0, 2), st.integers(0, 2)), max_size=40)
 

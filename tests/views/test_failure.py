@@ -4,10 +4,10 @@ import traceback
 
 import pytest
 
-from drlnb.views.failure import first_cause
+from drlnb.views.folds.failure import first_cause
 
 OWN = """Traceback (most recent call last):
-  File "/opt/venv/lib/python3.11/site-packages/drlnb/runtime/collector.py", line 90, in step
+  File "/opt/venv/lib/python3.11/site-packages/drlnb/runtime/children/collector.py", line 90, in step
     self.envs.step(actions)
   File "/opt/venv/lib/python3.11/site-packages/gymnasium/core.py", line 327, in step
     return self.env.step(action)

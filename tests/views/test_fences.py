@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from drlnb.views.fences import Fences
-from drlnb.views.grow import Grow
+from drlnb.views.folds.fences import Fences
+from drlnb.views.folds.grow import Grow
 
 
 @pytest.mark.parametrize("first", ["lease", "work"])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drlnb.records import round
-from drlnb.records.warmup import CollectorRestartPlanned
+from drlnb.records.columns.warmup import CollectorRestartPlanned
 from drlnb.views import fleet
 from tests.views.journals import Run
 

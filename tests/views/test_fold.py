@@ -7,16 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drlnb.records.journal import Journal, line_of, stream_of
-from drlnb.views import fleet, learning, leasing, rounds, warmup
-from drlnb.views.clocks import roundest
-from drlnb.views.fold import Fold, fold_of, rows_of
+from drlnb.views import fleet, learning, rounds
+from drlnb.views.folds.clocks import roundest
+from drlnb.views.folds.fold import Fold, fold_of, rows_of
+from drlnb.views.leasing import gantt
+from drlnb.views.warmup import waterfall
 from tests.views.journals import Run, runs, two_tasks
 
 VIEWS = {
-    "gantt": leasing.gantt, "shares": leasing.shares, "queue": leasing.queue, "lending": leasing.lending,
-    "reasons": leasing.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
-    "waterfall": warmup.waterfall, "choices": warmup.choices, "curve": warmup.curve, "rounds": warmup.rounds,
-    "starts": warmup.starts,
+    "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
+    "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
+    "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
+    "rounds": waterfall.rounds,
+    "starts": waterfall.starts,
 }  # fmt: skip
 
 
@@ -84,7 +87,7 @@ def test_until_is_the_fold_of_the_prefix(run, share):
 def test_a_fold_has_forgotten_its_rows():
     """A prefix of a fold is refused: its rows are gone."""
     with pytest.raises(ValueError, match="until_s needs a Journal"):
-        leasing.gantt(fold_of(two_tasks().journal()), until_s=1.0)
+        gantt.gantt(fold_of(two_tasks().journal()), until_s=1.0)
 
 
 def test_clocks_by_hand():
@@ -227,7 +230,7 @@ def test_one_emulated_stream_makes_the_run_emulated():
     run = two_tasks()
     run.origin = "emulated"
     run.task("c")
-    assert leasing.gantt(run.journal()).origin == "emulated"
+    assert gantt.gantt(run.journal()).origin == "emulated"
 
 
 def test_names_of_tasks_keep_their_place_under_append():

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from drlnb.views.grow import Grow
+from drlnb.views.folds.grow import Grow
 
 
 def filled(*rows):

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from drlnb.records import leasing as words
 from drlnb.records import round as words_of_round
 from drlnb.records import seats
+from drlnb.records.columns import leasing as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
-from drlnb.sim.train import simulate_train
-from drlnb.views import leasing
-from drlnb.views.fold import Fold, rows_of
+from drlnb.sim.training.report import simulate_train
+from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.leasing import gantt
 from tests.views.journals import Run, two_tasks
 
 
@@ -36,7 +36,7 @@ def _returned(run, task, fence, span, computed):
 
 def test_saved_seconds_and_their_price_by_hand():
     """A takes 10 s with 5 of waiting, b 6 s without: alone 5 + 6 = 11 s; rounds take (10/5 + 6/6) / 2 as long."""
-    view = leasing.shares(three_leases().journal())
+    view = gantt.shares(three_leases().journal())
     assert view.value("shared_s") == pytest.approx(10.0)
     assert view.value("exclusive_s") == pytest.approx(11.0)
     assert view.value("times") == pytest.approx(1.1)
@@ -54,7 +54,7 @@ def test_exclusive_never_stands_alone():
 
     Both compute from 4 on, at half speed: b has 2 s left then, so a ends at 6 and b, alone again, at 7.
     """
-    view = leasing.shares(three_leases().journal())
+    view = gantt.shares(three_leases().journal())
     assert view.value("colocated_s") == pytest.approx(7.0)
     assert view.value("times_colocated") == pytest.approx(0.7)
     assert view.value("saved_colocated") == pytest.approx(1.0 - 10.0 / 7.0)
@@ -72,12 +72,12 @@ def test_exclusive_never_stands_alone():
 def test_co_located_on_two_devices_nobody_waits():
     """A device each: all that is left is the time alone."""
     run = three_leases().slot("n0/cpu1")
-    assert leasing.shares(run.journal()).value("colocated_s") == pytest.approx(6.0)
+    assert gantt.shares(run.journal()).value("colocated_s") == pytest.approx(6.0)
 
 
 def test_ghosts_stand_one_after_the_other():
     """Below the slot one row: a for 5 s, then b for 6, each marked as alone."""
-    view = leasing.shares(three_leases().journal())
+    view = gantt.shares(three_leases().journal())
     ghosts = [row[:4] for row in view.rows() if row[0] == "exclusive 1"]
     assert ghosts == [["exclusive 1", "a alone", 0.0, 5.0], ["exclusive 1", "b alone", 5.0, 6.0]]
     assert [lane["kind"] for lane in view.facts["lanes"]] == ["slot", "ghost", "ghost", "ghost"]
@@ -86,15 +86,14 @@ def test_ghosts_stand_one_after_the_other():
 def test_what_the_model_leaves_out_is_said():
     """Kernels side by side are not in it; virtual CPU devices and seats say so; a probe says what it has measured."""
     run = three_leases()
-    notes = leasing.shares(run.journal()).notes
+    notes = gantt.shares(run.journal()).notes
     assert any("kernels that a device runs side by side are not in it" in note for note in notes)
     assert any("virtual CPU devices" in note for note in notes)
     assert not any("several seats" in note for note in notes)
     run.open("seats-e1", "seats", {})
     run.say("seats-e1", seats.SeatsPlanned(device="n0/gpu0", n_seats=2, rates=(1.0, 1.7), reason=""))
     assert (
-        "a probe measured work per second on n0/gpu0: 1 at once 1x, 2 at once 1.7x"
-        in leasing.shares(run.journal()).notes
+        "a probe measured work per second on n0/gpu0: 1 at once 1x, 2 at once 1.7x" in gantt.shares(run.journal()).notes
     )
 
 
@@ -106,7 +105,7 @@ def test_seats_of_one_device_are_said(device, virtual):
         run.say(
             run.pool, words.SlotAdded(t=0.0, slot=f"n0/s/{i}", node="n0", device=device, executor_epoch=1)
         )  # fmt: skip
-    notes = leasing.shares(run.lease("a", 0.0, 0.0, 2.0, slot="n0/s/0").journal()).notes
+    notes = gantt.shares(run.lease("a", 0.0, 0.0, 2.0, slot="n0/s/0").journal()).notes
     assert any("several seats" in note for note in notes)
     assert any("virtual CPU devices" in note for note in notes) == virtual
 
@@ -119,7 +118,7 @@ def test_two_devices_have_two_rows_and_two_seats_of_one_device_have_one():
             slot = words.SlotAdded(t=0.0, slot=f"n0/s/{i}", node="n0", device=device, executor_epoch=1)
             run.say(run.pool, slot)
         run.lease("a", 0.0, 0.0, 2.0, slot="n0/s/0").lease("b", 2.0, 2.0, 6.0, slot="n0/s/1")
-        view = leasing.shares(run.journal())
+        view = gantt.shares(run.journal())
         assert sum(lane["label"].startswith("exclusive") for lane in view.facts["lanes"]) == rows
         assert view.value("exclusive_s") == pytest.approx(4.0 if rows == 2 else 6.0)
 
@@ -139,7 +138,7 @@ def test_a_gang_alone_has_all_its_slots():
         words.LeaseReturned(t=4.0, fence=fence, clean=True, computed_s=2.0),
         words.LeaseReleased(fence=fence, task="run/a", slots=slots, held_s=4.0, computed_s=2.0, reason="returned"),
     )
-    ghosts = [row for row in leasing.shares(run.journal()).rows() if row[0].startswith("exclusive")]
+    ghosts = [row for row in gantt.shares(run.journal()).rows() if row[0].startswith("exclusive")]
     assert [(row[0], row[3]) for row in ghosts] == [("exclusive 1", 4.0), ("exclusive 2", 4.0)]
 
 
@@ -149,7 +148,7 @@ def test_a_pause_is_no_part_of_a_round():
     for t, phase in ((2.0, "paused"), (6.0, "collecting")):
         run.say("task-a-a1", words_of_round.PauseAsked(t=t), words_of_round.PhaseEntered(phase=phase, round=1))
     run.lease("a", 6.0, 6.0, 8.0, n=1)
-    assert leasing.shares(run.journal()).value("exclusive_s") == pytest.approx(4.0)
+    assert gantt.shares(run.journal()).value("exclusive_s") == pytest.approx(4.0)
 
 
 def estimate(bound, utilisation, inflation):
@@ -159,7 +158,7 @@ def estimate(bound, utilisation, inflation):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("view", [leasing.shares, leasing.gantt])
+@pytest.mark.parametrize("view", [gantt.shares, gantt.gantt])
 def test_what_theory_expects_is_the_records_weighted_by_time(view):
     """Bound .8 for 2 s, then .4 for 6 s: .5; expected .6 and .2: .3; 2x and 1.2x: 1.4x."""
     run = Run().slot().task("a").task("b")
@@ -175,7 +174,7 @@ def test_what_theory_expects_is_the_records_weighted_by_time(view):
 
 def test_without_estimates_nothing_is_expected():
     """No number is made up."""
-    view = leasing.gantt(three_leases().journal())
+    view = gantt.gantt(three_leases().journal())
     assert [view.value(key) for key in ("bound", "expected", "expected_inflation")] == [None, None, None]
     assert view.value("inflation") == pytest.approx(1.5)
 
@@ -183,7 +182,7 @@ def test_without_estimates_nothing_is_expected():
 def test_against_the_simulator():
     """Utilisation as the simulator reports it, and a price that is not below the one against tasks run alone."""
     result = simulate_train(3, 1, 12, hold="yield", seed=2)
-    view = leasing.shares(Journal(streams=dict(result.streams)))
+    view = gantt.shares(Journal(streams=dict(result.streams)))
     assert view.value("utilisation") == pytest.approx(result.utilisation_frac, abs=1e-6)
     assert view.value("inflation") >= result.inflation * 0.98
     assert max(view.value("shared_s") / 3, view.value("shared_s") * 0.5) <= view.value("colocated_s")
@@ -193,7 +192,7 @@ def test_against_the_simulator():
 # -- queue ------------------------------------------------------------------------------------------------------------
 def test_the_queue_by_hand():
     """B waits 1..2, a 3..8: 6 of 10 s one waits; the slot is lent all the time."""
-    view = leasing.queue(three_leases().journal())
+    view = gantt.queue(three_leases().journal())
     assert view.value("mean") == pytest.approx(0.6)
     assert view.value("most") == 1
     assert view.value("lent") == pytest.approx(1.0)
@@ -207,7 +206,7 @@ def test_a_request_without_an_answer_waits_until_now():
     """It is counted to the end."""
     run = two_tasks()
     run.ask("a", 9.0, 7)
-    assert leasing.queue(run.journal()).columns["points"]["y"][-1] == 1.0
+    assert gantt.queue(run.journal()).columns["points"]["y"][-1] == 1.0
 
 
 # -- what each task was lent ------------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ def test_leases_per_round_waits_and_duty_by_hand():
     grants = [k for k, one in enumerate(records) if isinstance(one, words.LeaseGranted) and one.task == "run/a"]
     for k, of in zip(grants, (0, 0, 1), strict=True):
         records[k] = replace(records[k], round=of, resident=of == 0)
-    (a, b) = leasing.lending(run.journal()).rows()
+    (a, b) = gantt.lending(run.journal()).rows()
     assert a[:4] == ["a", 2, 3, 1.5]
     assert a[4:6] == [0.0, pytest.approx(4.5)]
     assert a[6:8] == [pytest.approx(6.0), pytest.approx(3.0)]
@@ -243,11 +242,11 @@ def test_moved_bytes_are_those_that_the_records_tell():
         ),
     )  # fmt: skip
     journal = run.journal()
-    (a, b) = leasing.lending(journal).rows()
+    (a, b) = gantt.lending(journal).rows()
     assert (a[10], b[10]) == (3.0, 0.0)
     before = Fold()
     before.feed({name: value for name, value in row.items() if name != "moved_bytes"} for row in rows_of(journal))
-    assert [row[10] for row in leasing.lending(before).rows()] == [None, None]
+    assert [row[10] for row in gantt.lending(before).rows()] == [None, None]
 
 
 # -- reasons ----------------------------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ def test_reasons_are_counted_by_task_and_trouble_is_told_apart():
         words.SlotDrained(slot="n0/cpu0", reason="expired"),
         words.RequestRefused(subject="x", reason="no such lease"),
     )
-    view = leasing.reasons(run.journal())
+    view = gantt.reasons(run.journal())
     rows = view.rows()
     assert ["released", 3.0, "returned", "A 2, B 1"] in rows
     assert ["last: wait", 2.0, "… of … collectors have sent", "A 2"] in rows
@@ -284,7 +283,7 @@ def test_faults_are_reasons_too():
         words.LeaseExpired(fence=fence, task="run/a", slots=("n0/cpu0",), held_s=11.0, silent_s=10.0),
         words.RequestUnmet(request_id="r", task="run/b", n_slots=4, n_allowed=1),
     )
-    view = leasing.reasons(run.journal())
+    view = gantt.reasons(run.journal())
     found = {row[0]: row for row in view.rows()}
     assert found["cannot be met now"][3] == "B 1"
     assert found["executor died (a strike)"][1:] == [1.0, "signal …", "A 1"]
@@ -292,7 +291,7 @@ def test_faults_are_reasons_too():
     assert view.value("trouble") == 2
 
 
-@pytest.mark.parametrize("view", [leasing.shares, leasing.queue, leasing.lending, leasing.reasons])
+@pytest.mark.parametrize("view", [gantt.shares, gantt.queue, gantt.lending, gantt.reasons])
 def test_every_form_says_where_it_comes_from(view):
     """Figure, SVG, table and text say the origin; each number and column has a definition."""
     run = three_leases()

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from drlnb.records import leasing as words_of_leasing
+from drlnb.records.columns import leasing as words_of_leasing
 from drlnb.records.common import SettingChanged
-from drlnb.views import leasing, payload
+from drlnb.views.drawing import payload
+from drlnb.views.leasing import gantt
 from tests.views.journals import Run, runs, two_tasks
 
 
 def test_numbers_by_hand():
     """A holds 0..2 and computes 1, b holds 2..8 and computes 3, of one slot that is there for 10 s."""
-    view = leasing.gantt(two_tasks().journal())
+    view = gantt.gantt(two_tasks().journal())
     assert view.value("held") == pytest.approx(0.8)
     assert view.value("computing") == pytest.approx(0.4)
     assert view.value("utilisation") == pytest.approx(4 / 8)
@@ -26,7 +27,7 @@ def test_numbers_by_hand():
 
 def test_a_window_counts_what_lies_in_it():
     """Of the last 4 s (6..10), b held 2 and computed 2."""
-    view = leasing.gantt(two_tasks().journal(), window_s=4.0)
+    view = gantt.gantt(two_tasks().journal(), window_s=4.0)
     assert view.value("held") == pytest.approx(0.5)
     assert view.value("computing") == pytest.approx(0.5)
     assert [row[1] for row in view.rows()] == ["b"]
@@ -37,7 +38,7 @@ def test_sentence_of_the_first_minute():
     run = Run().slot().task("a").task("b")
     run.grant("a", 0.0, 0.0, run.ask("a", 0.0))
     run.ask("b", 0.5)
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     assert view.sentence == "1 of 1 slots busy, 1 task waiting; held 100 %, computing 0 % of the time shown"
     assert len(view.columns["open"]["start"]) == len(view.columns["waiting"]["start"]) == 1
     assert view.value("longest_wait_s") == pytest.approx(0.0)
@@ -49,12 +50,12 @@ def test_sentence_of_the_first_minute():
 )
 def test_sentences_before_the_first_lease(run, sentence):
     """Nothing to show is said in words."""
-    assert leasing.gantt(run.journal()).sentence == sentence
+    assert gantt.gantt(run.journal()).sentence == sentence
 
 
 def test_table_row_is_the_journals():
     """Fence, task, slot, granted, waited, held and computed in ms, as the records say."""
-    view = leasing.gantt(two_tasks().journal())
+    view = gantt.gantt(two_tasks().journal())
     assert view.rows()[1] == ["#2", "b", "n0/cpu0", 2.0, 1000.0, 6000.0, 3000.0, 1, "returned"]
 
 
@@ -70,7 +71,7 @@ def test_a_drain_is_drawn_and_ends():
         words_of_leasing.ExecutorIdled(t=13.0, slot="n0/cpu0"),
         words_of_leasing.SlotFreed(slot="n0/cpu0"),
     )
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     drains = view.columns["drains"]
     assert (drains["start"].tolist(), drains["stop"].tolist()) == ([12.0], [13.0])
     assert view.rows()[-1][-1] == "expired"
@@ -78,7 +79,7 @@ def test_a_drain_is_drawn_and_ends():
 
 def test_a_changed_setting_is_a_mark():
     """A person's change stands in the picture at its time."""
-    marks = leasing.gantt(two_tasks().journal()).facts["marks"]
+    marks = gantt.gantt(two_tasks().journal()).facts["marks"]
     said = "hold: yield, from the next round on"
     assert {"t": 10.0, "label": "hold: yield", "said": said, "task": ""} in marks
 
@@ -91,7 +92,7 @@ def test_a_slot_that_is_gone_counts_no_more():
         words_of_leasing.SlotFailed(t=10.0, slot="n0/cpu0", reason="lost"),
         SettingChanged(t=20.0, key="x", value=0, task=None),
     )
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     assert view.value("held") == pytest.approx(0.8)
     assert view.value("slots") == 0
 
@@ -104,7 +105,7 @@ def test_a_slot_counts_from_when_it_came_up():
     run.lease("a", 5.0, 5.0, 9.0, computed=2.0, slot="n1/cpu0", n=1)
     run.say(run.pool, words_of_leasing.SlotFailed(t=9.0, slot="n1/cpu0", reason="lost"))
     run.say(run.pool, SettingChanged(t=10.0, key="x", value=0, task=None))
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     absent = view.columns["absent"]
     assert (absent["start"].tolist(), absent["stop"].tolist()) == ([0.0, 9.0], [4.0, 10.0])
     assert absent["lane"].tolist() == [view.facts["lanes"].index({"label": "n1/cpu0", "kind": "slot"})] * 2
@@ -118,7 +119,7 @@ def test_shares_of_a_slot_that_came_late():
     run = Run().slot(t=4.0).task("a")
     run.lease("a", 6.0, 6.0, 8.0, computed=1.0)
     run.say(run.pool, SettingChanged(t=12.0, key="x", value=0, task=None))
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     assert view.value("held") == pytest.approx(2 / 8)
     assert view.value("computing") == pytest.approx(1 / 8)
     assert view.value("utilisation") == pytest.approx(1 / 2)
@@ -131,7 +132,7 @@ def test_marks_at_one_time_are_one_mark_in_print():
     run = two_tasks()
     for key in ("a.b", "a.c"):
         run.say(run.pool, SettingChanged(t=10.0, key=key, value=1, task=None))
-    picture = leasing.gantt(run.journal()).svg()
+    picture = gantt.gantt(run.journal()).svg()
     assert "<title>b: 1, at once; c: 1, at once; hold: yield, from the next round on</title>" in picture
     assert picture.count("stroke-dasharray") == 1
 
@@ -140,7 +141,7 @@ def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
     """Times travel relative to the first: nothing melts together late in a long run."""
     run = Run(start=1e6).slot(t=100.0).task("a")
     run.lease("a", 100.0, 100.0, 100.001).lease("a", 100.002, 100.002, 100.003, n=1)
-    header, buffers = leasing.gantt(run.journal(), window_s=1.0).payload()
+    header, buffers = gantt.gantt(run.journal(), window_s=1.0).payload()
     bars = payload.decode(header, buffers)["bars"]
     assert bars["start"][1] - bars["stop"][0] == pytest.approx(0.001, rel=0.02)
 
@@ -149,7 +150,7 @@ def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
 @given(run=runs())
 def test_every_form_carries_equal_numbers(run):
     """Payload, figure, table and SVG draw the same bars and say the same origin."""
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     header, buffers = view.payload()
     bars = payload.decode(header, buffers)["bars"]
     figure = json.loads(view.figure().to_json())
@@ -175,7 +176,7 @@ def test_every_form_carries_equal_numbers(run):
 @given(run=runs())
 def test_shares_stay_between_nothing_and_all(run):
     """Held and computing are shares; nobody computes more than is held."""
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     held, computing = view.value("held"), view.value("computing")
     assert held is None or 0.0 <= computing <= held + 1e-6 <= 1.0 + 2e-6
 
@@ -184,7 +185,7 @@ def test_shares_stay_between_nothing_and_all(run):
 @given(run=runs())
 def test_work_lies_within_its_lease(run):
     """Bars of a lane do not overlap, and what was computed lies inside one of them."""
-    columns = leasing.gantt(run.journal()).columns
+    columns = gantt.gantt(run.journal()).columns
     for lane in np.unique(columns["bars"]["lane"]):
         mine = columns["bars"]["lane"] == lane
         start, stop = columns["bars"]["start"][mine], columns["bars"]["stop"][mine]
@@ -199,7 +200,7 @@ def test_too_many_bars_merge_and_say_so():
     for n in range(400):
         run.lease("ab"[n % 2], n * 0.01, n * 0.01, n * 0.01 + 0.001 * (1 + n % 2), n=n)
     run.say(run.pool, SettingChanged(t=4000.0, key="x", value=0, task=None))
-    view = leasing.gantt(run.journal(), max_bars=40)
+    view = gantt.gantt(run.journal(), max_bars=40)
     bars = view.columns["bars"]
     assert len(bars["start"]) <= 40
     assert bars["count"].sum() == 400
@@ -212,7 +213,7 @@ def test_too_many_bars_merge_and_say_so():
 def test_a_window_must_be_above_nothing(window_s):
     """The message has limit and value."""
     with pytest.raises(ValueError, match=f"window_s must be > 0 s, got {window_s}"):
-        leasing.gantt(two_tasks().journal(), window_s=window_s)
+        gantt.gantt(two_tasks().journal(), window_s=window_s)
 
 
 def test_a_loop_of_its_own_is_drawn_with_what_the_pool_knows():
@@ -222,7 +223,7 @@ def test_a_loop_of_its_own_is_drawn_with_what_the_pool_knows():
     fence = run.grant("mine", 2.0, 2.0, run.ask("mine", 2.0))
     run.give_back("mine", fence, 8.0, 2.0, 3.0)
     run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None))
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     assert [style["name"] for style in view.facts["series"]] == ["a", "mine"]
     assert view.columns["work"]["start"].tolist() == [1.0, 5.0]
     assert view.columns["work"]["stop"].tolist() == [2.0, 8.0]
@@ -235,6 +236,6 @@ def test_a_pool_without_a_run_is_drawn():
     run = Run().slot()
     fence = run.grant("mine", 0.0, 0.0, run.ask("mine", 0.0))
     run.give_back("mine", fence, 4.0, 0.0, 1.0)
-    view = leasing.gantt(run.journal())
+    view = gantt.gantt(run.journal())
     assert view.rows()[0] == ["#1", "mine", "n0/cpu0", 0.0, 0.0, 4000.0, 1000.0, 1, "returned"]
     assert view.value("computing") == pytest.approx(0.25)

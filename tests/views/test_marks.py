@@ -3,8 +3,11 @@
 import pytest
 
 from drlnb.records.common import SettingChanged
-from drlnb.views import learning, leasing, marks, rounds, warmup
-from drlnb.views.fold import fold_of
+from drlnb.views import learning, rounds
+from drlnb.views.drawing import marks
+from drlnb.views.folds.fold import fold_of
+from drlnb.views.leasing import gantt
+from drlnb.views.warmup import waterfall
 from tests.views.journals import Run
 
 STREAM = "task-a-a1"
@@ -36,7 +39,7 @@ def own(run, t, key, value):
 LABELS = ["A learning_rate: 0.1", "ttl_s: 5", "A rho: 2.0", "A switch_limit_frac: 1.0"]
 
 
-@pytest.mark.parametrize("view", [leasing.gantt, leasing.shares, leasing.queue, warmup.waterfall])
+@pytest.mark.parametrize("view", [gantt.gantt, gantt.shares, gantt.queue, waterfall.waterfall])
 def test_over_time_a_mark_stands_where_the_change_was_made(view):
     """Each picture over seconds has all of them, in every form, with from when on they count."""
     one = view(changed().journal())
@@ -55,7 +58,7 @@ def test_over_time_a_mark_stands_where_the_change_was_made(view):
 
 def test_over_rounds_a_mark_stands_where_the_change_counts():
     """Made in round 2, it counts from 3 on: 2.5; the pool's in round 3; those after round 3 from 4 on, and in 4."""
-    found = warmup.rounds(changed().journal(), "a").facts["marks"]
+    found = waterfall.rounds(changed().journal(), "a").facts["marks"]
     assert [(mark["label"], mark["t"]) for mark in found] == list(zip(LABELS, [2.5, 3.0, 4.5, 4.0], strict=True))
 
 
@@ -95,10 +98,10 @@ def test_a_picture_whose_axis_is_no_course_of_the_run_has_no_marks():
     """Mean seconds per round, and seconds from sending to a planned start, are at no time."""
     journal = changed().journal()
     assert rounds.anatomy(journal).facts["marks"] == []
-    assert "marks" not in warmup.curve(journal, "a").facts
+    assert "marks" not in waterfall.curve(journal, "a").facts
 
 
 def test_a_mark_before_the_time_shown_is_left_out():
     """The last 4 s of 12."""
-    found = leasing.gantt(changed().journal(), window_s=4.0).facts["marks"]
+    found = gantt.gantt(changed().journal(), window_s=4.0).facts["marks"]
     assert [mark["label"] for mark in found] == LABELS[2:]

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drlnb.views import fleet, leasing, payload
-from drlnb.views.fold import Fold, rows_of
-from drlnb.views.payload import Wire
+from drlnb.views import fleet
+from drlnb.views.drawing import payload
+from drlnb.views.drawing.payload import Wire
+from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.leasing import gantt
 from tests.views.journals import runs, two_tasks
 
 
@@ -34,7 +36,7 @@ def apply(tables, layout, tails):
 def test_deltas_add_up_to_the_snapshot(run, step, window_s):
     """Whatever was told in pieces is what a page that comes late is told at once."""
     rows, fold, wire, header, tables = list(rows_of(run.journal())), Fold(), Wire(), {}, {}
-    for view_of in (lambda f: leasing.gantt(f, window_s), lambda f: fleet.tasks(f, live=True)):
+    for view_of in (lambda f: gantt.gantt(f, window_s), lambda f: fleet.tasks(f, live=True)):
         fold, wire, header, tables, known = Fold(), Wire(), {}, {}, {}
         for at in range(0, len(rows), step):
             fold.feed(rows[at : at + step])
@@ -59,7 +61,7 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
 
 def test_nothing_new_is_no_message():
     """A picture that did not change costs nothing on the wire."""
-    wire, view = Wire(), leasing.gantt(two_tasks().journal())
+    wire, view = Wire(), gantt.gantt(two_tasks().journal())
     assert wire.delta(view)[0]["kind"] == "snapshot"
     assert wire.delta(view) is None
     assert wire.beat() == ({"kind": "beat", "seq": 1}, [])
@@ -68,9 +70,9 @@ def test_nothing_new_is_no_message():
 def test_a_delta_brings_the_new_rows_alone():
     """One more lease is one more row, not all of them again."""
     run, wire = two_tasks(), Wire()
-    wire.snapshot(leasing.gantt(run.journal()))
+    wire.snapshot(gantt.gantt(run.journal()))
     run.lease("a", 11.0, 11.0, 12.0, n=9)
-    content, _ = wire.delta(leasing.gantt(run.journal()))
+    content, _ = wire.delta(gantt.gantt(run.journal()))
     bars = next(one for one in content["layout"] if one["table"] == "bars")
     assert (bars["drop"], bars["keep"], bars["n"]) == (0, 2, 1)
     assert "lanes" not in content["header"]
@@ -119,15 +121,15 @@ def test_only_values_of_numbers_beside_a_picture_move():
     """What they are called and mean is told once."""
     run = two_tasks()
     wire = Wire()
-    wire.snapshot(leasing.gantt(run.journal(), until_s=1.0))
-    content, _ = wire.delta(leasing.gantt(run.journal()))
+    wire.snapshot(gantt.gantt(run.journal(), until_s=1.0))
+    content, _ = wire.delta(gantt.gantt(run.journal()))
     assert "numbers" not in content["header"]
-    assert len(content["header"]["values"]) == len(leasing.gantt(run.journal()).numbers)
+    assert len(content["header"]["values"]) == len(gantt.gantt(run.journal()).numbers)
 
 
 def test_traits_carry_the_number_of_the_latest_message():
     """JavaScript tells by it whether a synced snapshot is older than what messages told."""
-    wire, view = Wire(), leasing.gantt(two_tasks().journal())
+    wire, view = Wire(), gantt.gantt(two_tasks().journal())
     wire.snapshot(view)
     traits = wire.traits(view)
     assert json.loads(traits["_header"])["seq"] == 1

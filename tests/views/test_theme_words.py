@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.views import theme, words
+from drlnb.views.drawing import theme, words
 
 GOLDEN = json.loads((Path(__file__).parent / "js" / "words.golden.json").read_text(encoding="utf-8"))
 

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from drlnb.records import warmup as words_of_warmup
+from drlnb.records.columns import warmup as words_of_warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
-from drlnb.sim.warmup import WarmupWorkload, simulate_warmup
-from drlnb.views import payload, warmup
-from drlnb.views.fold import fold_of
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
+from drlnb.views.drawing import payload
+from drlnb.views.folds.fold import fold_of
+from drlnb.views.warmup import waterfall
 from tests.views.journals import Run
 
 STREAM = "task-a-a1"
@@ -46,7 +47,7 @@ def phases(view):
 
 def test_phases_by_hand():
     """Acting, ended, starting, amber idle; and where the parameters come first, red."""
-    view = warmup.waterfall(two_rounds().journal())
+    view = waterfall.waterfall(two_rounds().journal())
     assert phases(view) == [
         ("acts", 0.0, 1.0), ("process ended", 1.0, 3.0), ("starts", 3.0, 4.0), ("idle", 4.0, 5.0),
         ("acts", 5.0, 7.0), ("process ended", 7.0, 9.0), ("late", 9.0, 9.5),
@@ -62,7 +63,7 @@ def test_phases_by_hand():
 
 def test_it_is_plain_why_a_collector_started_when_it_did():
     """The bar of a start says what made it start, who planned it, its lead, and the planner's reason in words."""
-    rows = warmup.waterfall(two_rounds().journal()).rows()
+    rows = waterfall.waterfall(two_rounds().journal()).rows()
     (start,) = [row for row in rows if row[1] == "starts"]
     (late,) = [row for row in rows if row[1] == "late"]
     assert start[4:] == [1, 2.0, 1.5, "its planned time", "saa", "saves 1 s"]
@@ -77,7 +78,7 @@ def test_a_start_that_was_overtaken_says_so():
     run.arrived("a", 3.0, 2)
     run.starts("a", 1, 0.0)
     run.ready("a", 3.5, 0.5)
-    view = warmup.waterfall(run.journal())
+    view = waterfall.waterfall(run.journal())
     (late,) = [row for row in view.rows() if row[1] == "late"]
     assert late[7] == "the parameters' arrival: sooner than the planned time"
     assert view.columns["dots"]["start"].tolist() == pytest.approx([3.0, 5.0])
@@ -95,7 +96,7 @@ def test_a_start_that_progress_has_moved_says_so():
     )
     run.starts("a", 1, 2.5)
     run.ready("a", 5.0, 0.5).arrived("a", 6.0, 2)
-    view = warmup.waterfall(run.journal())
+    view = waterfall.waterfall(run.journal())
     (start,) = [row for row in view.rows() if row[1] == "starts"]
     assert start[5] == pytest.approx(3.5), "after sending, not after the latest word"
     assert start[7:] == ["its planned time, moved 1 time by progress", "progress", "1 of 2 done"]
@@ -110,25 +111,25 @@ def test_a_start_that_is_taken_back_is_no_start():
         words_of_warmup.RevokeStart(collector=0, node="n0", round=2, reason="the task is paused"),
         SettingChanged(t=6.0, key="x", value=0, task=None),
     )
-    assert phases(warmup.waterfall(run.journal()))[1:] == [("process ended", 1.0, 6.0)]
+    assert phases(waterfall.waterfall(run.journal()))[1:] == [("process ended", 1.0, 6.0)]
 
 
 def test_experience_that_is_told_twice_counts_once():
     """A repeated message makes no second rest; a plan of another round changes nothing."""
     run = two_rounds()
     run.sent("a", 1, 9.6)
-    view = warmup.waterfall(run.journal())
+    view = waterfall.waterfall(run.journal())
     assert len([name for name, *_ in phases(view) if name == "acts"]) == 2
 
 
 def test_who_is_kept_idles_and_who_is_parked_rests():
     """Kept: amber from sending to the parameters.  Parked: rests until its start."""
     run = Run().task("a").sent("a", 1, 1.0, action="keep", end=None, reason="never stopped").arrived("a", 3.0, 2)
-    assert [name for name, *_ in phases(warmup.waterfall(run.journal()))] == ["acts", "idle"]
+    assert [name for name, *_ in phases(waterfall.waterfall(run.journal()))] == ["acts", "idle"]
     run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
     run.starts("a", 1, 0.0)
     run.ready("a", 3.25, 0.25)
-    assert phases(warmup.waterfall(run.journal()))[1:] == [("parked", 1.0, 3.0), ("late", 3.0, 3.25)]
+    assert phases(waterfall.waterfall(run.journal()))[1:] == [("parked", 1.0, 3.0), ("late", 3.0, 3.25)]
 
 
 def test_who_is_woken_with_its_parameters_is_late_until_it_acts():
@@ -136,7 +137,7 @@ def test_who_is_woken_with_its_parameters_is_late_until_it_acts():
     run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
     run.sent("a", 2, 6.0, collect=2.5, end=words_of_warmup.ParkCollector)
     run.say(STREAM, SettingChanged(t=60.0, key="x", value=0, task=None))
-    drawn = [one for one in phases(warmup.waterfall(run.journal())) if one[0] == "late"]
+    drawn = [one for one in phases(waterfall.waterfall(run.journal())) if one[0] == "late"]
     assert drawn == [("late", 3.0, 3.5)]
 
 
@@ -145,12 +146,12 @@ def test_nobody_is_late_after_the_last_round():
     run = Run().task("a").sent("a", 1, 1.0, action="end", end=None, reason="no round follows this one: nobody rests")
     run.arrived("a", 3.0, 2)
     run.say(STREAM, SettingChanged(t=60.0, key="x", value=0, task=None))
-    assert [name for name, *_ in phases(warmup.waterfall(run.journal()))] == ["acts"]
+    assert [name for name, *_ in phases(waterfall.waterfall(run.journal()))] == ["acts"]
 
 
 def test_numbers_and_sentence_by_hand():
     """Two starts, one in time: means of what the journal measured."""
-    view = warmup.waterfall(two_rounds().journal())
+    view = waterfall.waterfall(two_rounds().journal())
     assert view.value("starts") == 2
     assert view.value("on_time") == pytest.approx(0.5)
     assert (view.value("wait"), view.value("idle")) == (pytest.approx(0.25), pytest.approx(0.5))
@@ -161,21 +162,21 @@ def test_numbers_and_sentence_by_hand():
 def test_collectors_that_stay_are_said_to_stay():
     """Where nothing is started the sentence says so, and no table of choices claims a plan."""
     run = Run().task("a").sent("a", 1, 1.0, end=None).arrived("a", 2.0, 2)
-    assert "nothing is started" in warmup.waterfall(run.journal()).sentence
-    assert warmup.choices(run.journal()).sentence == "newest 1 choice: 0 planned"
+    assert "nothing is started" in waterfall.waterfall(run.journal()).sentence
+    assert waterfall.choices(run.journal()).sentence == "newest 1 choice: 0 planned"
 
 
 def test_choices_by_hand():
     """A row per round, newest last, with planner, choice, lead, what it came to, and the reason."""
-    view = warmup.choices(two_rounds().journal())
+    view = waterfall.choices(two_rounds().journal())
     assert view.rows() == [
         ["a, round 1", "saa", "start", 2.0, 1.5, 0.0, 1.0, "saves 1 s"],
         ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
     ]
-    assert warmup.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
+    assert waterfall.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
 
 
-@pytest.mark.parametrize("view", [warmup.waterfall, warmup.choices])
+@pytest.mark.parametrize("view", [waterfall.waterfall, waterfall.choices])
 def test_no_rounds_at_all_are_refused(view):
     """The message has limit and value."""
     with pytest.raises(ValueError, match="n_rounds must be >= 1, got 0"):
@@ -204,7 +205,7 @@ def line_of(view, label):
 )
 def test_the_curve_by_hand(rho, cost, best, cold):
     """Cost = rho x wait + idle: dearer waits are met by earlier starts, with no new plan."""
-    view = warmup.curve(weighed().journal(), rho=rho)
+    view = waterfall.curve(weighed().journal(), rho=rho)
     assert line_of(view, "cost") == ([1.0, 2.0, 3.0], cost)
     assert line_of(view, "least cost") == ([best], [min(cost)])
     assert line_of(view, "cold")[1] == [cold, cold]
@@ -221,7 +222,7 @@ ERRORS = ((0.3, 0.4, 0.0), (0.3, 0.4, 1.0), (0.5, 0.0, 0.0), (0.0, 0.0, 0.0))
 @pytest.mark.parametrize(("rho", "errors"), [(None, [0.5, 0.1, 0.5]), (2.0, [52**0.5 / 10, 0.2, 1.0])])
 def test_the_band_is_one_standard_error_by_hand(rho, errors):
     """Of rho x saved - idle: sqrt(.09 + .16) = .5, |.3 - .4| = .1 where both rise together, .5; at rho 2 likewise."""
-    view = warmup.curve(
+    view = waterfall.curve(
         weighed(candidate_errors=ERRORS, saved_s=2.75, saved_error_s=0.5, newsvendor=(0.8, 1.5)).journal(), rho=rho
     )
     (k,) = [k for k, line in enumerate(view.facts["lines"]) if line["label"].startswith("cost")]
@@ -239,17 +240,17 @@ def test_the_band_is_one_standard_error_by_hand(rho, errors):
 
 def test_what_the_plan_chose_stays_where_the_price_moves():
     """Chosen at the task's rho of 1: 3 s after sending; at rho 10 that start costs 10.25 s, and 1 s would be best."""
-    view = warmup.curve(weighed().journal(), rho=10.0)
+    view = waterfall.curve(weighed().journal(), rho=10.0)
     assert line_of(view, "chosen by the plan") == ([3.0], [10.25])
     assert line_of(view, "least cost")[0] == [1.0]
     assert (view.facts["slider"]["at"], view.facts["slider"]["errors"]) == (2, [])
     cold = Run().task("a").sent("a", 1, 1.0, action="cold", candidates=CANDIDATES).arrived("a", 6.0, 2)
-    assert "chosen by the plan" not in [line["label"] for line in warmup.curve(cold.journal()).facts["lines"]]
+    assert "chosen by the plan" not in [line["label"] for line in waterfall.curve(cold.journal()).facts["lines"]]
 
 
 def test_a_journal_without_errors_has_no_band():
     """The journal has them only in the plan's words: said, not invented."""
-    view = warmup.curve(weighed().journal())
+    view = waterfall.curve(weighed().journal())
     assert np.isnan(view.columns["points"]["lo"]).all()
     assert any("no band is drawn" in note for note in view.notes)
     assert view.value("saved") is None
@@ -260,25 +261,25 @@ def test_where_stopping_does_not_pay_the_curve_says_so():
     run = Run().task("a").sent("a", 1, 1.0, action="keep", candidates=CANDIDATES, start_after_s=None)
     run.starts("a", 1, 0.0)
     run.ready("a", 5.5, 4.5).arrived("a", 6.0, 2)
-    assert "not to stop is cheapest (5.0 s idle" in warmup.curve(run.journal()).sentence
+    assert "not to stop is cheapest (5.0 s idle" in waterfall.curve(run.journal()).sentence
 
 
 def test_the_tasks_own_rho_is_the_newest_that_was_set():
     """A person's change counts."""
     run = weighed()
     run.say(STREAM, SettingChanged(t=7.0, key="warmup.rho", value=2.0, task=None))
-    assert warmup.curve(run.journal()).value("rho") == 2.0
-    assert warmup.curve(run.journal(), until_s=6.5).value("rho") == 1.0
+    assert waterfall.curve(run.journal()).value("rho") == 2.0
+    assert waterfall.curve(run.journal(), until_s=6.5).value("rho") == 1.0
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_price_must_be_above_nothing(rho):
     """The message has limit and value."""
     with pytest.raises(ValueError, match=f"rho must be finite and > 0, got {rho}"):
-        warmup.curve(weighed().journal(), rho=rho)
+        waterfall.curve(weighed().journal(), rho=rho)
 
 
-@pytest.mark.parametrize("view", [warmup.curve, warmup.rounds])
+@pytest.mark.parametrize("view", [waterfall.curve, waterfall.rounds])
 def test_an_unknown_task_is_refused(view):
     """The message has the known ones."""
     with pytest.raises(ValueError, match="task must be one of a, got 'x'"):
@@ -287,7 +288,7 @@ def test_an_unknown_task_is_refused(view):
 
 def test_without_candidates_the_reason_stands_there():
     """A planner that weighs nothing has no curve, but it has said why."""
-    view = warmup.curve(two_rounds().journal())
+    view = waterfall.curve(two_rounds().journal())
     assert view.sentence == "no plan has weighed start times yet: 7 kept, 8 needed"
     assert not len(view.columns["points"]["x"])
 
@@ -303,7 +304,7 @@ def test_kept_and_dropped_rounds_by_hand():
         t += gap + 1.0
     run.say(STREAM, words_of_warmup.WarmupRegimeEnded(round=4, n_kept=1, reason="gaps have moved"))
     run.sent("a", 5, t, planner="mean", reason="2 kept, 8 needed", filtered=(3, 1.0, 2.0))
-    view = warmup.rounds(run.journal())
+    view = waterfall.rounds(run.journal())
     assert line_of(view, "kept")[0] == [2.0, 4.0]
     assert line_of(view, "dropped") == ([3.0], [pytest.approx(9.0)])
     assert line_of(view, "not looked at")[0] == [1.0]
@@ -317,7 +318,7 @@ def test_the_seeds_filter_is_over_whole_rounds():
     for n, t in enumerate([0.0, 3.0, 7.0], start=1):
         run.arrived("a", t, n)
         run.sent("a", n, t + 1.0, planner="seed", filtered=(2, 3.0, 3.0) if n == 3 else None)
-    view = warmup.rounds(run.journal())
+    view = waterfall.rounds(run.journal())
     assert line_of(view, "kept") == ([1.0], [pytest.approx(3.0)])
     assert line_of(view, "dropped") == ([2.0], [pytest.approx(4.0)])
     assert view.facts["y"]["label"] == "whole round"
@@ -329,7 +330,7 @@ def test_every_start_is_in_its_histogram():
     run = Run().task("a")
     for t, start_s in enumerate([0.1, 0.2, 0.2, 2.0], start=1):
         run.ready("a", float(t), start_s)
-    view = warmup.starts(run.journal())
+    view = waterfall.starts(run.journal())
     assert [line["label"] for line in view.facts["lines"]] == ["node n0, spawn, 1 at once"]
     assert view.columns["points"]["y"].sum() == 4
     assert view.sentence == "4 starts: median 200 ms, 95 % below 1.7 s"
@@ -341,11 +342,11 @@ def test_the_newsvendors_lead_stands_in_the_histogram():
     for t, start_s in enumerate([0.1, 0.2, 0.2, 2.0], start=1):
         run.ready("a", float(t), start_s)
     run.sent("a", 1, 5.0, newsvendor=(0.5, 0.15)).sent("a", 2, 6.0, newsvendor=(0.75, 0.65))
-    view = warmup.starts(run.journal())
+    view = waterfall.starts(run.journal())
     assert view.facts["lines"][-1]["label"] == "L* of a: 650 ms, longer than 75 % of its starts"
     assert line_of(view, "L* of a") == ([0.65, 0.65], [0.0, 2.0])
     assert view.value("lead") == 0.65
-    assert warmup.starts(Run().task("a").journal()).value("lead") is None
+    assert waterfall.starts(Run().task("a").journal()).value("lead") is None
 
 
 # -- against the machine ----------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ def simulated():
 
 def test_drawn_idle_and_late_times_are_what_the_machine_measured(simulated):
     """Per round: the longest red bar is the wait, the amber ones divided by the collectors the idle time."""
-    view = warmup.waterfall(simulated, n_rounds=100)
+    view = waterfall.waterfall(simulated, n_rounds=100)
     bars, names = view.columns["bars"], [series["name"] for series in view.facts["series"]]
     measured = {one.round - 1: one for one in simulated.of(words_of_warmup.WarmupMeasured)}
     assert len(measured) == 40
@@ -372,7 +373,7 @@ def test_drawn_idle_and_late_times_are_what_the_machine_measured(simulated):
 
 def test_a_recorded_filter_says_what_the_reason_says(simulated):
     """Drawn kept rounds are as many as the words say: "... of the last ... kept"."""
-    view = warmup.rounds(simulated)
+    view = waterfall.rounds(simulated)
     newest = simulated.of(words_of_warmup.WarmupPlanned)[-1]
     kept, looked = len(line_of(view, "kept")[0]), newest.filtered[0]
     counts = [line_of(view, name)[0] for name in ("dropped",) if any(
@@ -381,7 +382,9 @@ def test_a_recorded_filter_says_what_the_reason_says(simulated):
     assert newest.filtered[1] <= newest.filtered[2]
 
 
-@pytest.mark.parametrize("view", [warmup.waterfall, warmup.choices, warmup.curve, warmup.rounds, warmup.starts])
+@pytest.mark.parametrize(
+    "view", [waterfall.waterfall, waterfall.choices, waterfall.curve, waterfall.rounds, waterfall.starts]
+)
 def test_every_form_says_where_it_comes_from(simulated, view):
     """Payload, figure, SVG, table and text say simulated, and the payload survives its trip."""
     one = view(simulated)
@@ -401,6 +404,6 @@ def test_two_attempts_are_one_history():
     run.sent("a", 3, 20.0, stream="task-a-a2", planner="seed").arrived("a", 21.0, 4, stream="task-a-a2")
     journal = run.journal()
     turned = Journal(streams=dict(reversed(journal.streams.items())))
-    assert [row[0] for row in warmup.choices(journal).rows()] == ["a, round 1", "a, round 2", "a, round 3"]
-    assert warmup.waterfall(turned).digest() == warmup.waterfall(journal).digest()
+    assert [row[0] for row in waterfall.choices(journal).rows()] == ["a, round 1", "a, round 2", "a, round 3"]
+    assert waterfall.waterfall(turned).digest() == waterfall.waterfall(journal).digest()
     assert fold_of(journal).warmups["a"].keys() == {1, 2}

@@ -8,8 +8,8 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 
 from drlnb.fleet.training import Training
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import RunDir
-from drlnb.widgets.live import live
+from drlnb.runtime.files.run_directory import RunDir
+from drlnb.widgets.transport.live import live
 from tests.fleet.conftest import FakeLink
 
 

@@ -12,7 +12,7 @@ KERNEL = """
 import threading, time
 from drlnb.fleet.training import Training
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import FakeLink, finished, header, opened
 class Link(FakeLink):
     n = 0

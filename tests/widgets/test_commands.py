@@ -5,8 +5,8 @@ import time
 import pytest
 
 from drlnb.records.errors import ConfigError
-from drlnb.widgets.commands import Command, Commands
-from drlnb.widgets.messages import MessageArea, guarded
+from drlnb.widgets.transport.commands import Command, Commands
+from drlnb.widgets.transport.messages import MessageArea, guarded
 from tests.widgets.conftest import until
 
 

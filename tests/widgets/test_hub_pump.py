@@ -1,8 +1,8 @@
 import asyncio
 import threading
 
-from drlnb.widgets.hub import Hub
-from drlnb.widgets.pump import Pump
+from drlnb.widgets.transport.hub import Hub
+from drlnb.widgets.transport.pump import Pump
 from tests.widgets.conftest import until
 
 
@@ -59,7 +59,7 @@ def test_the_hub_holds_its_panels_weakly():
 def test_a_dear_visit_is_followed_by_a_pause_of_one_turn(monkeypatch):
     """Beyond the budget every second turn is left out, of that panel alone, unless somebody woke the hub."""
     used = [0.0]
-    monkeypatch.setattr("drlnb.widgets.hub.time.thread_time", lambda: used[0])
+    monkeypatch.setattr("drlnb.widgets.transport.hub.time.thread_time", lambda: used[0])
 
     class Dear(Visited):
         def tick(self, now_s):

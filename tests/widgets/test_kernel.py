@@ -20,7 +20,7 @@ LEFT = "(len(w._instances), sorted(t.name for t in threading.enumerate()))"
 def panel(kernel, tmp_path):
     """Give the table's model of a shown panel of a run that goes on."""
     kernel.execute(f"FOLDER = {str(tmp_path / 'run')!r}\n" + KERNEL)
-    kernel.execute("import ipywidgets.widgets.widget as w; from drlnb.widgets.live import live")
+    kernel.execute("import ipywidgets.widgets.widget as w; from drlnb.widgets.transport.live import live")
     kernel.execute("run.panel('fleet').close()")  # threads of the libraries that stay
     kernel.execute(f"before = {LEFT}")
     shown = kernel.execute("panel = run.panel('fleet')\npanel")
@@ -48,7 +48,7 @@ def test_pictures_move_while_a_cell_blocks(kernel, panel):
 def test_a_click_is_carried_out_once_whatever_the_kernel_does(kernel, panel, cell):
     """Blocked, awaiting or idle: nothing is lost, nothing done twice, and the callback is over within 50 ms."""
     kernel.execute("""
-from drlnb.widgets.commands import Commands
+from drlnb.widgets.transport.commands import Commands
 took, receive = [], Commands.receive
 def timed(self, *args):
     began = time.perf_counter()

@@ -56,12 +56,12 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
 
 def test_the_panel_of_a_short_run_reaches_its_end(tmp_path):
     """The last picture has every lease of the journal; its digest is that of the journal read anew."""
-    from drlnb.views import leasing
+    from drlnb.views.leasing import gantt
 
     with drlnb.Fleet(slots=1) as fleet:
         run = fleet.train(tasks(2_000), out=tmp_path / "run")
         panel = run.panel("leasing")
         run.wait(60)
         refreshed(panel, lambda: run.ended)
-        until(lambda: leasing.gantt(run.journal()).digest() == panel.view().digest(), 10)
+        until(lambda: gantt.gantt(run.journal()).digest() == panel.view().digest(), 10)
         assert run.report(tmp_path / "run.html").n_bytes < 500_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drlnb.views import assets
-from drlnb.widgets.modules import MODULES
+from drlnb.views.drawing import assets
+from drlnb.widgets.transport.modules import MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)

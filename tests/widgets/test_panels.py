@@ -10,10 +10,11 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
-from drlnb.fleet import faces, training
+from drlnb.fleet import training
+from drlnb.fleet.faces import faces
 from drlnb.records.errors import PeerError
-from drlnb.widgets.frame import Panel
-from drlnb.widgets.live import live
+from drlnb.widgets.panels.frame import Panel
+from drlnb.widgets.transport.live import live
 from tests.fleet.conftest import ended, finished, header, opened, row
 from tests.widgets.conftest import clicked, said, shown, until
 

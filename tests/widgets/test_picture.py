@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from drlnb.widgets.modules import MODULES
-from drlnb.widgets.picture import Picture, Sheet
+from drlnb.widgets.panels.picture import Picture, Sheet
+from drlnb.widgets.transport.modules import MODULES
 
 
 @pytest.fixture

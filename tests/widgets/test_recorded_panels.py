@@ -4,7 +4,7 @@ import pytest
 
 import drlnb
 from drlnb.records.journal import line_of
-from drlnb.runtime.rundir import RunDir
+from drlnb.runtime.files.run_directory import RunDir
 from drlnb.widgets import faces
 from tests.fleet.test_recording import rounds
 from tests.widgets.conftest import clicked

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from drlnb.widgets.modules import free_route
+from drlnb.widgets.transport.modules import free_route
 
 
 def test_what_was_published_last_does_not_decide_where_a_click_goes():

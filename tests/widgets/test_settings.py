@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from drlnb.widgets import settings
-from drlnb.widgets.registry import Registry
+from drlnb.widgets.panels import settings
+from drlnb.widgets.transport.registry import Registry
 
 CHECKS = {"window_s": settings.seconds, "env": settings.text, "algo": settings.choice("ppo", "dqn")}
 

@@ -1,7 +1,7 @@
 """One run is folded once, whoever shows it."""
 
 from drlnb.widgets.faces import desk, panel
-from drlnb.widgets.story import Story
+from drlnb.widgets.transport.story import Story
 from tests.fleet.conftest import header, opened
 from tests.widgets.conftest import until
 

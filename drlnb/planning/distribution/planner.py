@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from drlnb.planning.distribution.trees import Hop, Plan, star
-from drlnb.records.distribution import SendChunk
+from drlnb.records.columns.distribution import SendChunk
 
 __all__ = ["DistributionPlanner", "Star", "commands", "distribution_planner"]
 

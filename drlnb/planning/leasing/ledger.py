@@ -13,9 +13,7 @@ from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot, Task
 from drlnb.planning.leasing.load import LoadBook
 from drlnb.planning.leasing.queueing import FreeSlots, Kind, Ranking, Waiting
 from drlnb.records.base import Event, Record
-from drlnb.records.errors import InvalidTransition
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     LeaseExpired,
     LeaseGranted,
     LeaseReleased,
@@ -24,6 +22,8 @@ from drlnb.records.leasing import (
     SendGrant,
     SlotDrained,
 )
+from drlnb.records.errors import InvalidTransition
+from drlnb.records.ids import Fence
 
 __all__ = ["Ledger", "Records", "kind_of"]
 

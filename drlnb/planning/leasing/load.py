@@ -11,7 +11,7 @@ from typing import Any
 
 from drlnb.planning.leasing.life import Lease, TaskBook
 from drlnb.planning.leasing.theory import expected_load
-from drlnb.records.leasing import LoadEstimated
+from drlnb.records.columns.leasing import LoadEstimated
 
 __all__ = ["LoadBook"]
 

@@ -18,10 +18,7 @@ from drlnb.planning.leasing.pump import PLACE_LOST, ask_holders, line_up, pump
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import SlotRules, refused
 from drlnb.records.base import Event, Record
-from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
-from drlnb.records.errors import ConfigError
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     EpochRaised,
     ExecutorIdled,
     ExecutorStarted,
@@ -35,7 +32,10 @@ from drlnb.records.leasing import (
     SlotRequested,
     TenantLost,
 )
-from drlnb.records.placement import NodeLost, TaskStopped
+from drlnb.records.columns.placement import NodeLost, TaskStopped
+from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
+from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
 
 __all__ = ["PLACE_LOST", "LeaseTable", "priority_problem"]
 
@@ -54,7 +54,7 @@ class LeaseTable(SlotRules):
         Times and limits of leasing.
     epoch
         First half of every fence: grows from table to table of one pool, so that fences do
-        (:class:`~drlnb.records.leasing.EpochRaised`, where that was seen late).
+        (:class:`~drlnb.records.columns.leasing.EpochRaised`, where that was seen late).
     """
 
     def __init__(self, settings: LeasingSettings, epoch: int) -> None:

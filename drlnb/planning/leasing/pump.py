@@ -14,7 +14,7 @@ from drlnb.planning.leasing.ledger import Ledger, Records, kind_of
 from drlnb.planning.leasing.life import Lease
 from drlnb.planning.leasing.queueing import Kind
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.leasing import AskYield, RequestRefused, SlotsReserved
+from drlnb.records.columns.leasing import AskYield, RequestRefused, SlotsReserved
 
 __all__ = ["PLACE_LOST", "ask_holders", "line_up", "pump"]
 

@@ -75,7 +75,7 @@ class LeasingSettings:
     quarantine: bool = True
     #: Prefer the slot that holds the task's parameters, then its home.
     residency: bool = True
-    #: Say what queueing theory expects of the load (:class:`~drlnb.records.leasing.LoadEstimated`).
+    #: Say what queueing theory expects of the load (:class:`~drlnb.records.columns.leasing.LoadEstimated`).
     estimates: bool = True
 
     def __post_init__(self) -> None:

@@ -4,8 +4,7 @@ from drlnb.planning.leasing.ledger import Ledger, Records
 from drlnb.planning.leasing.life import Slot
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.base import Record
-from drlnb.records.common import SettingChanged
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     ExecutorIdled,
     ExecutorStarted,
     RequestRefused,
@@ -15,6 +14,7 @@ from drlnb.records.leasing import (
     SlotFreed,
     TenantLost,
 )
+from drlnb.records.common import SettingChanged
 
 __all__ = ["SlotRules", "refused"]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from drlnb.planning.warmup.planning import Planning
-from drlnb.records import distribution, placement
 from drlnb.records import round as words
-from drlnb.records import warmup as records
 from drlnb.records.base import Event, Record
+from drlnb.records.columns import distribution, placement
+from drlnb.records.columns import warmup as records
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import InvalidTransition
 

@@ -5,10 +5,10 @@ from typing import Any
 from drlnb.planning.warmup.state import WarmupState
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
-from drlnb.records.distribution import HostCompleted, HostUnreachable
-from drlnb.records.placement import NodeLost
+from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
 from drlnb.records.round import ExperienceArrived
-from drlnb.records.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
 
 __all__ = ["PARK", "Measuring"]
 

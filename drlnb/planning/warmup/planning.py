@@ -9,10 +9,10 @@ from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView, planner_named
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.columns.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
-from drlnb.records.leasing import RequestRefused
-from drlnb.records.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
 
 __all__ = ["Planning"]
 

@@ -11,8 +11,8 @@ from drlnb.planning.warmup.progress import Pace
 from drlnb.planning.warmup.settings import WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
+from drlnb.records.columns.warmup import RevokeStart, StartCollector
 from drlnb.records.errors import ConfigError
-from drlnb.records.warmup import RevokeStart, StartCollector
 
 __all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from drlnb.planning.warmup.history import RoundRow
 from drlnb.planning.warmup.progress import Pace, remaining_s
-from drlnb.records.warmup import WarmupMeasured
+from drlnb.records.columns.warmup import WarmupMeasured
 
 __all__ = ["RoundTrace"]
 

@@ -1,7 +1,7 @@
 import pytest
 
 from drlnb.planning.distribution import Hop, Plan, Send, commands, distribution_planner, star
-from drlnb.records.distribution import SendChunk
+from drlnb.records.columns.distribution import SendChunk
 
 
 def test_planners_are_found_by_name():

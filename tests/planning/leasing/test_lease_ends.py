@@ -22,10 +22,7 @@ from pool_words import (
 
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
-from drlnb.records.errors import InvalidTransition
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     LeaseExpired,
     LeaseGranted,
     LeaseReleased,
@@ -35,7 +32,10 @@ from drlnb.records.leasing import (
     SlotDrained,
     SlotFreed,
 )
-from drlnb.records.placement import NodeAdded
+from drlnb.records.columns.placement import NodeAdded
+from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
+from drlnb.records.errors import InvalidTransition
+from drlnb.records.ids import Fence
 
 
 # ------------------------------------------------------------------ silence and long holds

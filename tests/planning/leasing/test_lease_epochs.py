@@ -7,8 +7,8 @@ from pool_words import grant, idled, of, only, renewed, requested, returned, ten
 
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.pool import PoolMachine
+from drlnb.records.columns.leasing import EpochRaised, LeaseGranted, LeaseReleased, RequestRefused, SlotFreed
 from drlnb.records.ids import Fence
-from drlnb.records.leasing import EpochRaised, LeaseGranted, LeaseReleased, RequestRefused, SlotFreed
 
 
 @pytest.fixture

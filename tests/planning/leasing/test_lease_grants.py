@@ -3,10 +3,7 @@
 import pytest
 from pool_words import cancelled, grant, of, only, renewed, requested, returned, slot_added
 
-from drlnb.records.common import SetDeadline
-from drlnb.records.errors import InvalidTransition
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     LeaseGranted,
     LeaseReleased,
     RequestRefused,
@@ -14,6 +11,9 @@ from drlnb.records.leasing import (
     SendGrant,
     SlotDrained,
 )
+from drlnb.records.common import SetDeadline
+from drlnb.records.errors import InvalidTransition
+from drlnb.records.ids import Fence
 
 
 def test_the_first_request_gets_the_slot_its_answer_and_a_reap_tick(make_table):

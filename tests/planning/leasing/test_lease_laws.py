@@ -37,9 +37,7 @@ from pool_words import (
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.common import LoopLagged
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     EpochRaised,
     LeaseExpired,
     LeaseGranted,
@@ -49,6 +47,8 @@ from drlnb.records.leasing import (
     SlotDrained,
     SlotFreed,
 )
+from drlnb.records.common import LoopLagged
+from drlnb.records.ids import Fence
 
 SLOTS = ("n0/a", "n0/b", "n1/a")
 NODES = ("n0", "n1", "n2")

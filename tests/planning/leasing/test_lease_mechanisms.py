@@ -11,8 +11,8 @@ from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.records import round as words
-from drlnb.records.distribution import SendChunk
-from drlnb.records.leasing import (
+from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.leasing import (
     AskYield,
     LeaseExpired,
     LeaseGranted,
@@ -21,8 +21,8 @@ from drlnb.records.leasing import (
     SlotDrained,
     SlotRequested,
 )
-from drlnb.records.warmup import WakeCollector
-from drlnb.sim.train import simulate_train
+from drlnb.records.columns.warmup import WakeCollector
+from drlnb.sim.training.report import simulate_train
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from drlnb.planning.leasing.hold import HoldView, hold_planner
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
 from drlnb.planning.pool import PoolMachine
-from drlnb.records.leasing import AskYield, LeaseExpired, LeaseGranted, RequestRefused, SendGrant
+from drlnb.records.columns.leasing import AskYield, LeaseExpired, LeaseGranted, RequestRefused, SendGrant
 
 #: What a version before ranks, gangs and estimates did not keep.
 _NEW = {

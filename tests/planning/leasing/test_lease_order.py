@@ -3,8 +3,8 @@
 import pytest
 from pool_words import cancelled, grant, of, only, polled, reap, requested, returned, setting, slot_added, slot_failed
 
+from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsReserved
 from drlnb.records.common import DeadlinePassed, SetDeadline
-from drlnb.records.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsReserved
 
 
 def served(table, holder, *, t=33.0, n=9, hold_s=1.0):

@@ -18,8 +18,7 @@ from pool_words import (
 )
 
 from drlnb.planning.leasing.theory import expected_load
-from drlnb.records.ids import Fence
-from drlnb.records.leasing import (
+from drlnb.records.columns.leasing import (
     AskYield,
     LeaseGranted,
     LeaseReleased,
@@ -30,6 +29,7 @@ from drlnb.records.leasing import (
     SlotDrained,
     SlotFreed,
 )
+from drlnb.records.ids import Fence
 
 SLOTS = ["n0/a", "n0/b", "n1/a"]
 

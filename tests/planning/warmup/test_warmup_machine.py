@@ -4,11 +4,9 @@ import pytest
 from warmup_words import Starts, config, kinds, of, only
 
 from drlnb.planning.warmup import WarmupMachine
-from drlnb.records.errors import ConfigError, InvalidTransition
-from drlnb.records.leasing import RequestRefused
-from drlnb.records.placement import NodeAdded
-from drlnb.records.round import StopAsked, TaskFailed, TaskOpened
-from drlnb.records.warmup import (
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.columns.placement import NodeAdded
+from drlnb.records.columns.warmup import (
     RevokeStart,
     StartCollector,
     StopCollector,
@@ -16,6 +14,8 @@ from drlnb.records.warmup import (
     WarmupPlanned,
     WarmupRegimeEnded,
 )
+from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.round import StopAsked, TaskFailed, TaskOpened
 
 
 def learned(n=2, **more):

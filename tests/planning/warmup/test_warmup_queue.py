@@ -7,7 +7,7 @@ from warmup_words import Starts, config, kinds, of, only
 
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records.base import from_plain
-from drlnb.records.warmup import (
+from drlnb.records.columns.warmup import (
     ParkCollector,
     RevokeStart,
     StartCollector,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from warmup_words import Starts
 
-from drlnb.records.warmup import ParkCollector, RevokeStart, StartCollector, StopCollector, WarmupMeasured
+from drlnb.records.columns.warmup import ParkCollector, RevokeStart, StartCollector, StopCollector, WarmupMeasured
 
 N = 3
 

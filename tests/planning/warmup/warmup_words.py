@@ -5,11 +5,11 @@ import json
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
+from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady
 from drlnb.records.common import SettingChanged
-from drlnb.records.distribution import HostCompleted, HostUnreachable
 from drlnb.records.ids import Fence
-from drlnb.records.placement import NodeLost
-from drlnb.records.warmup import CollectorLost, CollectorReady
 
 FENCE = Fence(epoch=1, token=1)
 

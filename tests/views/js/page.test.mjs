@@ -21,7 +21,7 @@ class Element {
 }
 globalThis.document = { createElement: (tag) => new Element(tag), activeElement: null };
 
-const js = new URL("../../../drlnb/views/js/", import.meta.url);
+const js = new URL("../../../drlnb/views/drawing/js/", import.meta.url);
 const load = (files, names) => {
   const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n").replace("export default { render };", "");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const here = new URL(".", import.meta.url);
-const js = new URL("../../../drlnb/views/js/", here);
+const js = new URL("../../../drlnb/views/drawing/js/", here);
 const load = (files, names) => {
   const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);

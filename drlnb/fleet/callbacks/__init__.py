@@ -1,0 +1,1 @@
+"""Call user functions while a model learns."""

@@ -1,0 +1,320 @@
+"""What may a person hear and decide while a model learns?  Callbacks under Stable-Baselines3's names.
+
+They run in the process that called ``learn``, in its thread, and are told of what has happened by the run's journal.
+Steps happen in other processes, so ``_on_step`` is called once per round, not once per step; and a wish (to stop, to
+save) takes effect at a later boundary between rounds, with ``local=True`` at the next one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from drlnb.fleet.faces.say import say
+from drlnb.records.errors import ConfigError
+
+__all__ = [
+    "BaseCallback",
+    "CallbackList",
+    "ConvertCallback",
+    "Evaluated",
+    "EventCallback",
+    "Session",
+    "Written",
+    "as_callback",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """An evaluation that was played while training."""
+
+    #: Environment steps that its parameters were trained for.
+    n_timesteps: int
+    #: Version of the parameters.
+    version: int
+    #: Mean return over its episodes, in raw reward units, and their population standard deviation.
+    mean_reward: float
+    std_reward: float
+    #: The most likely actions, or samples.
+    deterministic: bool
+    #: Return and length of each episode.
+    episodes: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A checkpoint that is on disk."""
+
+    #: Environment steps that its parameters were trained for.
+    n_timesteps: int
+    #: Version of the parameters.
+    version: int
+    #: Why it was written: ``periodic``, ``checkpoint`` (somebody asked), ``best``, ``pause``, ``stop`` or ``end``.
+    reason: str
+
+
+class Session(Protocol):
+    """What a callback may ask of the training that it hears of."""
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint soon; :meth:`BaseCallback.on_checkpoint` tells when it is there."""
+
+    def save(self, version: int, path: str | Path) -> bool:
+        """Save the model with the parameters of a version; return whether they are (still) at hand."""
+
+
+class BaseCallback:
+    """Base of all callbacks.
+
+    Override the methods ``on_...`` (this package's events), or Stable-Baselines3's ``_on_training_start``,
+    ``_on_rollout_start``, ``_on_step``, ``_on_rollout_end`` and ``_on_training_end``; all but the first and last may
+    return False to stop the training.
+
+    Parameters
+    ----------
+    verbose
+        0: silent; 1 and more: callbacks of this package say in a line what they do.
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.verbose = verbose
+        #: The model that learns.
+        self.model: Any = None
+        #: The training's face for callbacks.
+        self.session: Session | None = None
+        #: Callback that this one belongs to.
+        self.parent: BaseCallback | None = None
+        #: Rounds heard of.
+        self.n_calls = 0
+        #: Environment steps so far.
+        self.num_timesteps = 0
+        #: The latest round's metrics, by their names.
+        self.metrics: Mapping[str, Any] = {}
+        #: For callbacks of Stable-Baselines3: ``self`` (the model) and ``metrics``.
+        self.locals: dict[str, Any] = {}
+        self.globals: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ what the training calls
+    def init_callback(self, model: Any, session: Session | None = None) -> None:
+        """Hear which model learns, before anything else."""
+        self.model, self.session = model, session
+        self.n_calls, self.num_timesteps = 0, int(getattr(model, "num_timesteps", 0))
+        self.locals = {"self": model}
+        self._init_callback()
+
+    def heard_round(self, metrics: Mapping[str, Any]) -> bool:
+        """Count a round and pass it on; return whether to go on."""
+        self.update(metrics)
+        return self.on_round_end(metrics) is not False
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Take over a round's counters and metrics."""
+        self.n_calls += 1
+        self.num_timesteps = int(metrics["time/total_timesteps"])
+        self.metrics = metrics
+        self.locals["metrics"] = metrics
+
+    def settings(self, n_envs: int) -> dict[str, Any]:
+        """Return what the training must do for this callback: keys of the round machine's configuration."""
+        del n_envs
+        return {}
+
+    # ------------------------------------------------------------------ what happens
+    def on_training_start(self) -> None:
+        """Hear that training begins."""
+        self._on_training_start()
+        self._on_rollout_start()
+
+    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
+        """Hear of a finished round.
+
+        Parameters
+        ----------
+        metrics
+            See :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+
+        Returns
+        -------
+        bool or None
+            False stops the training.
+        """
+        del metrics
+        self._on_rollout_end()
+        go_on = self.on_step()
+        self._on_rollout_start()
+        return go_on
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Hear of an evaluation; False stops the training."""
+        del evaluation
+        return None
+
+    def on_checkpoint(self, checkpoint: Written) -> bool | None:
+        """Hear of a checkpoint on disk; False stops the training."""
+        del checkpoint
+        return None
+
+    def on_training_end(self) -> None:
+        """Hear that training is over, however it ended; not called if a callback raised."""
+        self._on_training_end()
+
+    # ------------------------------------------------------------------ Stable-Baselines3's
+    def on_step(self) -> bool:
+        """Call :meth:`_on_step`; return whether to go on."""
+        return self._on_step() is not False
+
+    def _init_callback(self) -> None:
+        """Prepare; the model is known."""
+
+    def _on_training_start(self) -> None:
+        """Hear that training begins."""
+
+    def _on_rollout_start(self) -> None:
+        """Hear that a round begins."""
+
+    def _on_step(self) -> bool:
+        """Hear of a round (not of a step); False stops the training."""
+        return True
+
+    def _on_rollout_end(self) -> None:
+        """Hear that a round has ended."""
+
+    def _on_training_end(self) -> None:
+        """Hear that training is over."""
+
+    def _say(self, text: str) -> None:
+        if self.verbose >= 1:
+            say(text)
+
+
+class CallbackList(BaseCallback):
+    """Several callbacks as one, in their order; each hears of everything, and one False is enough to stop.
+
+    Parameters
+    ----------
+    callbacks
+        Callbacks, functions of ``(locals, globals)``, or lists of them.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        super().__init__()
+        self.callbacks = [as_callback(callback) for callback in callbacks]
+
+    def init_callback(self, model: Any, session: Session | None = None) -> None:
+        """Hear which model learns."""
+        super().init_callback(model, session)
+        for callback in self.callbacks:
+            callback.parent = self.parent
+            callback.init_callback(model, session)
+
+    def settings(self, n_envs: int) -> dict[str, Any]:
+        """Return what the training must do for all of them.
+
+        Raises
+        ------
+        ConfigError
+            If two of them ask for different evaluations.
+        """
+        joined: dict[str, Any] = {}
+        for callback in self.callbacks:
+            found = callback.settings(n_envs)
+            different = sorted(key for key in found.keys() & joined.keys() if found[key] != joined[key])
+            if different:
+                raise ConfigError(f"one training has one kind of evaluation, two callbacks differ in {different[0]}")
+            joined |= found
+        return joined
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Take over a round's counters and metrics."""
+        super().update(metrics)
+        for callback in self.callbacks:
+            callback.update(metrics)
+
+    def on_training_start(self) -> None:
+        """Hear that training begins."""
+        for callback in self.callbacks:
+            callback.on_training_start()
+
+    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
+        """Hear of a finished round."""
+        return _all(callback.on_round_end(metrics) for callback in list(self.callbacks))
+
+    def on_step(self) -> bool:
+        """Call each one's ``_on_step``."""
+        return _all(callback.on_step() for callback in self.callbacks)
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Hear of an evaluation."""
+        return _all(callback.on_evaluation(evaluation) for callback in self.callbacks)
+
+    def on_checkpoint(self, checkpoint: Written) -> bool | None:
+        """Hear of a checkpoint on disk."""
+        return _all(callback.on_checkpoint(checkpoint) for callback in self.callbacks)
+
+    def on_training_end(self) -> None:
+        """Hear that training is over."""
+        for callback in self.callbacks:
+            callback.on_training_end()
+
+
+def _all(answers: Any) -> bool:
+    """Return whether none of the answers is False; every one is asked for."""
+    return not [answer for answer in answers if answer is False]
+
+
+class ConvertCallback(BaseCallback):
+    """A function of ``(locals, globals)`` as a callback, called once per round; False stops the training."""
+
+    def __init__(self, callback: Callable[[dict[str, Any], dict[str, Any]], Any], verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.callback = callback
+
+    def _on_step(self) -> bool:
+        return self.callback(self.locals, self.globals) is not False
+
+
+def as_callback(callback: Any) -> BaseCallback:
+    """Return what ``learn(callback=...)`` was given as one callback: None, one, a function, or a list of them.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these.
+    """
+    if callback is None:
+        return CallbackList(())
+    if isinstance(callback, BaseCallback):
+        return callback
+    if isinstance(callback, list | tuple):
+        return CallbackList(callback)
+    if callable(callback) and not isinstance(callback, type):
+        return ConvertCallback(callback)
+    made = (
+        f"an instance, {callback.__name__}(...), not the class" if isinstance(callback, type) else f"got {callback!r}"
+    )
+    raise ConfigError(f"callback must be a drlnb callback, a function(locals, globals) or a list of them: {made}")
+
+
+class EventCallback(BaseCallback):
+    """A callback that calls another one now and then."""
+
+    def __init__(self, callback: Any = None, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.callback = None if callback is None else as_callback(callback)
+
+    def init_callback(self, model: Any, session: Session | None = None) -> None:
+        """Hear which model learns."""
+        if self.callback is not None:
+            self.callback.parent = self
+            self.callback.init_callback(model, session)
+        super().init_callback(model, session)
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Take over a round's counters and metrics."""
+        super().update(metrics)
+        if self.callback is not None:
+            self.callback.update(metrics)
+
+    def _on_event(self) -> bool:
+        return self.callback is None or self.callback.on_step()

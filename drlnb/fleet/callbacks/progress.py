@@ -1,0 +1,74 @@
+"""How far is a training?  A line for a person now and then, or one line that is kept up to date."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from drlnb.fleet.callbacks.base import BaseCallback
+from drlnb.fleet.faces import faces
+from drlnb.fleet.faces.say import say
+from drlnb.records.errors import ConfigError
+
+__all__ = ["ProgressLine"]
+
+
+class ProgressLine(BaseCallback):
+    """Say how far training is.
+
+    Parameters
+    ----------
+    every
+        Rounds between two lines.
+    in_place
+        Write over the line before instead of adding one.
+    """
+
+    def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
+        super().__init__()
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise ConfigError(f"log_interval must be a whole number >= 1, got {every!r}")
+        self._every, self._in_place = every, in_place
+        self._width = 0
+
+    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
+        """Show the round's counters."""
+        if self.n_calls % self._every == 0:
+            self._show(words(metrics, self.model.spec.total_timesteps))
+        return None
+
+    def on_training_end(self) -> None:
+        """Leave the last line standing."""
+        if self._width:
+            self._stream().write("\n")
+
+    def _show(self, text: str) -> None:
+        if not self._in_place:
+            say(text)
+            return
+        stream = self._stream()
+        stream.write("\r" + text.ljust(self._width))
+        stream.flush()
+        self._width = len(text)
+
+    @staticmethod
+    def _stream() -> Any:
+        return sys.stdout if faces.notebook() else sys.stderr
+
+
+def words(metrics: Mapping[str, Any], total_timesteps: int) -> str:
+    """Return a round's counters in words.
+
+    Examples
+    --------
+    >>> words({"time/total_timesteps": 2048, "time/fps": 1024.0, "rollout/ep_rew_mean": 21.5}, 4096)
+    '2,048 of 4,096 steps, mean return 21.5, 1,024 steps/s, 0:02 left'
+    """
+    done, fps = int(metrics["time/total_timesteps"]), float(metrics["time/fps"])
+    parts = [f"{done:,} of {total_timesteps:,} steps"]
+    if "rollout/ep_rew_mean" in metrics:
+        parts.append(f"mean return {metrics['rollout/ep_rew_mean']:.1f}")
+    parts.append(f"{fps:,.0f} steps/s")
+    if fps > 0:
+        left_s = round(max(0, total_timesteps - done) / fps)
+        parts.append(f"{left_s // 60}:{left_s % 60:02d} left")
+    return ", ".join(parts)

@@ -1,0 +1,342 @@
+"""Which callbacks are ready made?  Saving, evaluating, stopping by what evaluations say: Stable-Baselines3's names."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Session, Written, as_callback
+from drlnb.records.errors import ConfigError
+
+__all__ = [
+    "CheckpointCallback",
+    "EvalCallback",
+    "EveryNTimesteps",
+    "StopTrainingOnNoModelImprovement",
+    "StopTrainingOnRewardThreshold",
+]
+
+
+class EveryNTimesteps(EventCallback):
+    """Call another callback's ``_on_step`` after each `n_steps` environment steps, at the end of the round.
+
+    Parameters
+    ----------
+    n_steps
+        Over all environments.
+    callback
+        The one to call.
+    """
+
+    def __init__(self, n_steps: int, callback: Any) -> None:
+        super().__init__(callback)
+        self.n_steps = _whole("n_steps", n_steps)
+        self.last_time_trigger = 0
+
+    def _init_callback(self) -> None:
+        self.last_time_trigger = self.num_timesteps
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps - self.last_time_trigger < self.n_steps:
+            return True
+        self.last_time_trigger = self.num_timesteps
+        return self._on_event()
+
+
+class CheckpointCallback(BaseCallback):
+    """Save the model now and then, as ``SAVE_PATH/NAME_PREFIX_<steps>_steps.zip``.
+
+    The steps in the name are those that the saved parameters were trained for; on a cluster that may be a round or two
+    after the one that asked.  Whole checkpoints, from which training goes on exactly, lie in the run's directory.
+
+    Parameters
+    ----------
+    save_freq
+        Steps of each environment (Stable-Baselines3's calls of ``_on_step``), at least 1.
+    save_path
+        Folder.
+    name_prefix
+        Beginning of the files' names.
+    save_replay_buffer
+        Must be False: the ring is in the run's checkpoints.
+    save_vecnormalize
+        Either: a saved model holds its normaliser.
+    verbose
+        1: say which file was written.
+    """
+
+    def __init__(
+        self,
+        save_freq: int,
+        save_path: str | Path,
+        name_prefix: str = "rl_model",
+        save_replay_buffer: bool = False,
+        save_vecnormalize: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        del save_vecnormalize
+        if save_replay_buffer:
+            raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
+        self.save_freq = _whole("save_freq", save_freq)
+        self.save_path, self.name_prefix = Path(save_path), name_prefix
+        self._asked_at = 0
+        self._asked = False
+
+    def _init_callback(self) -> None:
+        self._asked_at, self._asked = self.num_timesteps, False
+
+    def _on_step(self) -> bool:
+        every = self.save_freq * self.model.n_envs
+        if self.num_timesteps // every > self._asked_at // every and self.session is not None:
+            self._asked_at, self._asked = self.num_timesteps, True
+            self.session.checkpoint()
+        return True
+
+    def on_checkpoint(self, checkpoint: Written) -> bool | None:
+        """Copy the checkpoint that was asked for."""
+        if checkpoint.reason == "checkpoint" and self._asked and self.session is not None:
+            path = self.save_path / f"{self.name_prefix}_{checkpoint.n_timesteps}_steps.zip"
+            if self.session.save(checkpoint.version, path):
+                self._say(f"saved {path}")
+        return None
+
+
+class EvalCallback(EventCallback):
+    """Evaluate while training: whole episodes with frozen statistics, raw rewards, and seeds of their own.
+
+    Acting waits for the evaluation, which is played in a collector's process at the end of the first round after it is
+    due, so the curve does not depend on timing.
+
+    Parameters
+    ----------
+    eval_env
+        None, or the environment that is trained on: evaluation plays in another copy of it.
+    callback_on_new_best, callback_after_eval
+        Callbacks whose ``_on_step`` is called then; False stops the training.
+    n_eval_episodes
+        Episodes of each evaluation, fixed per environment copy beforehand.
+    eval_freq
+        Steps of each environment (Stable-Baselines3's calls of ``_on_step``) between two evaluations.
+    log_path
+        Folder (or file) of ``evaluations.npz`` with ``timesteps``, ``results`` and ``ep_lengths``.
+    best_model_save_path
+        Folder of ``best_model.zip``.
+    deterministic
+        The most likely actions (``eval/mean_reward``), or samples (``eval/mean_reward_stochastic``).
+    render
+        Must be False: see :func:`drlnb.rl.record_episode`.
+    verbose
+        1: say each result in a line.
+    warn
+        Either: there is no monitor that could be missing.
+
+    Attributes
+    ----------
+    best_mean_reward, last_mean_reward
+        Mean returns, in raw reward units; ``-inf`` before the first evaluation.
+    """
+
+    def __init__(
+        self,
+        eval_env: Any = None,
+        callback_on_new_best: Any = None,
+        callback_after_eval: Any = None,
+        n_eval_episodes: int = 5,
+        eval_freq: int = 10000,
+        log_path: str | Path | None = None,
+        best_model_save_path: str | Path | None = None,
+        deterministic: bool = True,
+        render: bool = False,
+        verbose: int = 1,
+        warn: bool = True,
+    ) -> None:
+        super().__init__(callback_after_eval, verbose)
+        del warn
+        if render:
+            raise ConfigError("render must be False: drlnb.rl.record_episode(model, env) records an episode")
+        self.callback_on_new_best = None if callback_on_new_best is None else as_callback(callback_on_new_best)
+        self.eval_env = eval_env
+        self.n_eval_episodes = _whole("n_eval_episodes", n_eval_episodes)
+        self.eval_freq = _whole("eval_freq", eval_freq)
+        self.deterministic = bool(deterministic)
+        self.log_path = None if log_path is None else _npz(Path(log_path))
+        self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
+        self.best_mean_reward = self.last_mean_reward = -math.inf
+        self.evaluations: list[Evaluated] = []
+        self._best_version = 0
+
+    def init_callback(self, model: Any, session: Session | None = None) -> None:
+        """Hear which model learns.
+
+        Raises
+        ------
+        ConfigError
+            If `eval_env` is another environment.
+        """
+        if self.callback_on_new_best is not None:
+            self.callback_on_new_best.parent = self
+            self.callback_on_new_best.init_callback(model, session)
+        super().init_callback(model, session)
+        name = _name(self.eval_env)
+        if name is not None and name != model.spec.env:
+            raise ConfigError(f"evaluation plays in the environment that is trained on, {model.spec.env}, not {name}")
+
+    def settings(self, n_envs: int) -> dict[str, Any]:
+        """Return how often, how many episodes, how, and whether the best is kept."""
+        return {
+            "eval_freq": self.eval_freq * n_envs,
+            "eval_episodes": self.n_eval_episodes,
+            "eval_deterministic": self.deterministic,
+            "eval_keep_best": self.best_model_save_path is not None,
+        }
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Take over a round's counters and metrics."""
+        super().update(metrics)
+        if self.callback_on_new_best is not None:
+            self.callback_on_new_best.update(metrics)
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Keep the result, note a new best, and ask the other callbacks."""
+        if evaluation.deterministic != self.deterministic:
+            return None  # the last one of a run is deterministic, whatever this one asked for
+        self.evaluations.append(evaluation)
+        self.last_mean_reward = evaluation.mean_reward
+        mean, std, n = evaluation.mean_reward, evaluation.std_reward, len(evaluation.episodes)
+        self._say(f"evaluation at {evaluation.n_timesteps:,} steps: {mean:.2f} +/- {std:.2f} ({n} episodes)")
+        self._log()
+        go_on = True
+        if mean > self.best_mean_reward:
+            self.best_mean_reward, self._best_version = mean, evaluation.version
+            self._save_best(evaluation.version)
+            if self.callback_on_new_best is not None:
+                go_on = self.callback_on_new_best.on_step()
+        return self._on_event() and go_on
+
+    def on_checkpoint(self, checkpoint: Written) -> bool | None:
+        """Copy the checkpoint of the best parameters."""
+        if checkpoint.version == self._best_version:
+            self._save_best(checkpoint.version)
+        return None
+
+    def _save_best(self, version: int) -> None:
+        if self.best_model_save_path is None or self.session is None:
+            return
+        path = self.best_model_save_path / "best_model.zip"
+        if self.session.save(version, path):
+            self._say(f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
+            self._best_version = 0
+
+    def _log(self) -> None:
+        if self.log_path is None:
+            return
+        longest = max(len(evaluation.episodes) for evaluation in self.evaluations)
+        table = np.full((len(self.evaluations), longest, 2), np.nan)  # the last one of a run has more episodes
+        for row, evaluation in zip(table, self.evaluations, strict=True):
+            row[: len(evaluation.episodes)] = evaluation.episodes
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        steps = [evaluation.n_timesteps for evaluation in self.evaluations]
+        np.savez(self.log_path, timesteps=steps, results=table[..., 0], ep_lengths=table[..., 1])
+
+
+class StopTrainingOnRewardThreshold(BaseCallback):
+    """Stop when the best mean return of the evaluations reaches a threshold.
+
+    To be given to :class:`EvalCallback` as ``callback_on_new_best``.
+
+    Parameters
+    ----------
+    reward_threshold
+        In raw reward units.
+    verbose
+        1: say why.
+    """
+
+    parent: EvalCallback
+
+    def __init__(self, reward_threshold: float, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.reward_threshold = float(reward_threshold)
+
+    def _init_callback(self) -> None:
+        _needs_evaluations(self, "callback_on_new_best")
+
+    def _on_step(self) -> bool:
+        best = self.parent.best_mean_reward
+        if best < self.reward_threshold:
+            return True
+        self._say(f"stopping: mean return {best:.2f} has reached {self.reward_threshold:.2f}")
+        return False
+
+
+class StopTrainingOnNoModelImprovement(BaseCallback):
+    """Stop after several evaluations in a row that brought no new best one.
+
+    To be given to :class:`EvalCallback` as ``callback_after_eval``.
+
+    Parameters
+    ----------
+    max_no_improvement_evals
+        Evaluations in a row without a new best that are still borne.
+    min_evals
+        Evaluations before the counting begins.
+    verbose
+        1: say why.
+    """
+
+    parent: EvalCallback
+
+    def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.max_no_improvement_evals = _whole("max_no_improvement_evals", max_no_improvement_evals, least=0)
+        self.min_evals = _whole("min_evals", min_evals, least=0)
+        self.last_best_mean_reward = -math.inf
+        self.no_improvement_evals = 0
+        self._n_evals = 0
+
+    def _init_callback(self) -> None:
+        _needs_evaluations(self, "callback_after_eval")
+
+    def _on_step(self) -> bool:
+        self._n_evals += 1
+        best, before = self.parent.best_mean_reward, self.last_best_mean_reward
+        self.last_best_mean_reward = best
+        if self._n_evals <= self.min_evals:
+            return True
+        self.no_improvement_evals = 0 if best > before else self.no_improvement_evals + 1
+        if self.no_improvement_evals <= self.max_no_improvement_evals:
+            return True
+        self._say(f"stopping: no new best mean return in the last {self.no_improvement_evals} evaluations")
+        return False
+
+
+def _needs_evaluations(callback: BaseCallback, where: str) -> None:
+    if not isinstance(callback.parent, EvalCallback):
+        name = type(callback).__name__
+        raise ConfigError(f"{name} belongs into an EvalCallback: EvalCallback({where}={name}(...))")
+
+
+def _whole(name: str, value: Any, *, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return value
+
+
+def _npz(path: Path) -> Path:
+    """Return Stable-Baselines3's file for a folder, or the file itself."""
+    return path if path.suffix == ".npz" else path / "evaluations.npz"
+
+
+def _name(env: Any) -> str | None:
+    """Return the id of what was given as an environment, None if there is none."""
+    if env is None or isinstance(env, str):
+        return env
+    inner = env
+    with contextlib.suppress(AttributeError, IndexError):
+        inner = env.envs[0]  # a vector environment of Stable-Baselines3's
+    spec = getattr(inner, "spec", None)
+    return str(spec.id) if spec is not None else type(env).__name__

@@ -1,0 +1,1 @@
+"""Connect a fleet to its cluster and lease slots to user loops."""

@@ -1,0 +1,206 @@
+"""May a run go into this directory, and what becomes of the one that is there?"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
+from drlnb.runtime.files.run_directory import Hello, RunDir, say_hello
+
+__all__ = ["ON_EXISTING", "check", "differences", "prepare"]
+
+#: What to do with a run that is already in the directory.
+ON_EXISTING = ("error", "resume", "restart", "overwrite")
+
+#: Fields of a task that may differ when a run goes on: the budget, where it runs, and what is not the caller's word.
+# A factory's text changes with every edit of its cell, so its name and spaces are compared, and the new one is taken.
+_MAY_DIFFER = {
+    "total_timesteps", "n_collectors", "priority", "origin", "observation_space", "action_space", "can_snapshot",
+    "env_factory",
+}  # fmt: skip
+
+
+def _refuse_stranger(run: RunDir) -> bool:
+    """Return whether a run is here; raise if something else is."""
+    path = run.path
+    if not path.exists():
+        return False
+    if not path.is_dir():
+        raise ConfigError(f"{path} is a file; choose another directory")
+    if (path / "run.json").exists():
+        return True
+    stranger = next(run.files(), None)
+    if stranger is not None:
+        raise ConfigError(f"{path} is not empty and holds no run of drlnb (found {stranger.name}); choose another one")
+    return False
+
+
+def _refuse_read_only(path: Path) -> None:
+    """Raise if the folder that is there already, or the nearest one above it, cannot be written to."""
+    above = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{path} cannot be made: {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path} cannot be written: no permission in {above}")
+
+
+def _by_name(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(task["name"]): task for task in spec["tasks"]}
+
+
+def _settings(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's settings; those that a version before did not know have their defaults."""
+    from drlnb.rl.algorithms.registry import settings_class
+
+    return {**settings_class(task.get("algo", "ppo"))().to_plain(), **(task.get("hyperparameters") or {})}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return in words what forbids that `new` goes on with what `old` began."""
+    before, after = _by_name(old), _by_name(new)
+    found = [f"task {name} is missing" for name in before if name not in after]
+    found += [f"task {name} is new" for name in after if name not in before]
+    for name in before.keys() & after.keys():
+        a, b = before[name], after[name]
+        for field in sorted((a.keys() | b.keys()) - _MAY_DIFFER - {"hyperparameters"}):
+            if a.get(field) != b.get(field):
+                found.append(f"{name}: {field} is {a.get(field)!r} there, {b.get(field)!r} was asked for")
+        ours, theirs = _settings(a), _settings(b)
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                found.append(f"{name}: {key} is {ours.get(key)!r} there, {theirs.get(key)!r} was asked for")
+    for key, name in (old.get("planners") or {}).items():
+        if (new.get("planners") or {}).get(key, name) != name:
+            found.append(f"planner {key} is {name!r} there, {new['planners'][key]!r} was asked for")
+    return found
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the old spec with what may differ taken from the new one."""
+    after = _by_name(new)
+    tasks = []
+    for task in old["tasks"]:
+        asked = after[str(task["name"])]
+        new_ones = ("total_timesteps", "n_collectors", "env_factory")
+        tasks.append({**task, **{key: asked[key] for key in new_ones if key in asked}})
+    return {**old, "tasks": tasks}
+
+
+def _finished(run: RunDir, old: Mapping[str, Any], new: Mapping[str, Any] | None) -> bool:
+    if set(run.states().values()) != {"done"}:
+        return False
+    wanted = {} if new is None else _by_name(new)
+    return not any(wanted.get(n, t)["total_timesteps"] > t["total_timesteps"] for n, t in _by_name(old).items())
+
+
+def _next_free(path: Path) -> Path:
+    n = 1
+    while (other := path.with_name(f"{path.name}-{n}")).exists():
+        n += 1
+    return other
+
+
+def check(
+    out: str | Path,
+    spec: Mapping[str, Any] | None,
+    on_existing: str = "error",
+    *,
+    hello: Callable[[str], Hello | None] = say_hello,
+) -> str:
+    """Say what :func:`prepare` would do, without doing it.
+
+    Parameters
+    ----------
+    out
+        The run directory.
+    spec
+        Plain data with ``run``, ``tasks`` and ``planners``; None: whatever is there goes on.
+    on_existing
+        One of :data:`ON_EXISTING`.
+    hello
+        Asks the scheduler at an address.
+
+    Returns
+    -------
+    str
+        ``new``, ``resume``, ``restart`` or ``overwrite``.
+
+    Raises
+    ------
+    ConfigError
+        If the directory holds something else, or holds a run and `on_existing` is ``error``.
+    RunLocked
+        If a live run uses it.
+    SpecMismatch
+        If another run would be resumed.
+    """
+    if on_existing not in ON_EXISTING:
+        raise ConfigError(f"on_existing must be one of {', '.join(ON_EXISTING)}, got {on_existing!r}")
+    run = RunDir(out)
+    if not _refuse_stranger(run):
+        _refuse_read_only(run.path)
+        return "new"
+    lock = run.live_lock(hello)
+    if lock is not None:
+        raise RunLocked(f"{run.path} is in use: its run {lock.run} goes on at {lock.address}")
+    if on_existing in {"restart", "overwrite"}:
+        return on_existing
+    old = run.read_spec()
+    finished = _finished(run, old, spec)
+    if on_existing == "error" or finished:
+        raise ConfigError(_taken(run.path, finished=finished, resume=on_existing == "resume"))
+    if spec is not None:
+        found = differences(old, spec)
+        if found:
+            raise SpecMismatch(f"{run.path} holds another run: {'; '.join(found)}")
+    return "resume"
+
+
+def _taken(path: Path, *, finished: bool, resume: bool) -> str:
+    if resume:
+        return (
+            f"{path} holds a finished run, nothing is left to do: ask for more steps, "
+            f"or choose on-existing = restart (keeps it as {_next_free(path).name}) or overwrite (deletes it)"
+        )
+    state = "a finished run" if finished else "an unfinished run"
+    return (
+        f"{path} already holds {state}: choose on-existing = resume (goes on with it), "
+        f"restart (keeps it as {_next_free(path).name} and begins anew) or overwrite (deletes it), or another directory"
+    )
+
+
+def prepare(
+    out: str | Path,
+    spec: Mapping[str, Any],
+    on_existing: str = "error",
+    *,
+    hello: Callable[[str], Hello | None] = say_hello,
+) -> RunDir:
+    """Make the run directory ready for a run, or refuse.
+
+    Parameters, Raises
+        As :func:`check`; also ConfigError if the directory cannot be written.
+
+    Returns
+    -------
+    RunDir
+        Its ``run.json`` is written; ``resumed`` says whether an older run goes on.
+    """
+    plan = check(out, spec, on_existing, hello=hello)
+    run = RunDir(out)
+    try:
+        if plan == "resume":
+            old = run.read_spec()
+            if (merged := _merged(old, spec)) != old:
+                run.write_spec(merged)
+            run.resumed = True
+            return run
+        if plan == "restart":
+            run.path.rename(_next_free(run.path))
+        elif plan == "overwrite":
+            run.remove()
+    except OSError as error:
+        raise ConfigError(f"{run.path} cannot be written: {error.strerror}") from None
+    run.create(spec)
+    return run

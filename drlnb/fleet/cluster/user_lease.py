@@ -1,0 +1,399 @@
+"""How does anyone's own loop share the pool?  By a lease of slots, asked for like any task's, and functions on them."""
+
+import asyncio
+import contextlib
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from drlnb.fleet.cluster.link import ClientLink
+from drlnb.fleet.faces.say import say
+from drlnb.fleet.rows.tables import journal_of
+from drlnb.records.errors import ConfigError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal
+from drlnb.runtime.protocol import OWN
+
+if TYPE_CHECKING:
+    from drlnb.runtime.client.user_lease import LoopLease
+
+__all__ = ["Lease", "Leases", "Lending"]
+
+#: Longest wait for a lease to be given back or given up, in seconds: above the pool's patience with a silent function.
+_END_S = 30.0
+
+
+class Lease:
+    """Slots of the pool, held from the beginning of a ``with`` block to its end; made by :meth:`Fleet.lease`.
+
+    Inside a function that it runs, the same name means the slot: ``lease.device`` is the device that torch shall use,
+    ``lease.state`` a dict whose contents stay there until the block ends, ``lease.rank`` which of several slots it is,
+    ``lease.progress()`` says that a long function is still at work, and ``lease.asked_to_yield`` is as here.
+
+    Notes
+    -----
+    Slots are lent to others between two leases: what shall last longer than a block must be returned from a function.
+    """
+
+    def __init__(self, leases: "Leases", name: str, make: "Callable[[], LoopLease]", wait_s: float | None) -> None:
+        self._leases, self._name, self._make, self._wait_s = leases, name, make, wait_s
+        self._held: LoopLease | None = None
+        self._used = False
+
+    def __repr__(self) -> str:
+        if self._held is None:
+            return f"<Lease {self._name!r}: {'over' if self._used else 'not taken yet'}>"
+        state = f"lost, {self._held.lost}" if self._held.lost else "held"
+        return f"<Lease {self._name!r} {self.fence}: {', '.join(self.slots)}, {state}>"
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        from drlnb.runtime.children.user_functions import here
+
+        return here, ()
+
+    # ------------------------------------------------------------------ the block
+    def open(self) -> Self:
+        """Wait for the slots, as the beginning of a ``with`` block does; :meth:`close` is then yours to call.
+
+        Raises
+        ------
+        ConfigError
+            If a lease of this name is open, or the pool can never grant it.
+        TimeoutError
+            If it was not granted within ``wait_s``.
+        """
+        with self._asking() as held:
+            self._leases.sync(held.acquire(self._wait_s))
+        return self
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        with self._asking() as held:
+            await self._leases.wait(held.acquire(self._wait_s))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        held = self._end()
+        if held is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leases.wait(held.release()), _END_S)
+
+    def close(self) -> None:
+        """Give the slots back now; harmless when that was done."""
+        held = self._end()
+        if held is not None:
+            with contextlib.suppress(TimeoutError):
+                self._leases.sync(held.release(), timeout_s=_END_S)
+
+    @contextlib.contextmanager
+    def _asking(self) -> "Iterator[LoopLease]":
+        """Have the name while the slots are asked for, and keep it if they are granted."""
+        if self._used:
+            raise ConfigError(f"lease {self._name!r} was used before: ask for a new one with fleet.lease(...)")
+        self._leases.enter(self._name, self)
+        self._used = True
+        held = self._make()
+        try:
+            yield held
+            self._held = held
+        except TimeoutError:
+            if self._wait_s is None:
+                raise
+            raise TimeoutError(f"lease {self._name!r} was not granted within wait_s = {self._wait_s:g} s") from None
+        finally:
+            if self._held is None:
+                self._leases.leave(self._name)
+                self._leases.soon(held.abandon())
+
+    def _end(self) -> "LoopLease | None":
+        held, self._held = self._held, None
+        if held is not None:
+            self._leases.leave(self._name)
+        return held
+
+    # ------------------------------------------------------------------ what it is
+    @property
+    def name(self) -> str:
+        """Its name, as journals and pictures show it."""
+        return self._name
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of its slots."""
+        return tuple(str(slot["slot"]) for slot in self._taken().slots)
+
+    @property
+    def fence(self) -> Fence:
+        """Its fence: every lease of the pool has a higher one than those before it."""
+        return self._taken().shown
+
+    @property
+    def device(self) -> str:
+        """What torch calls the device of its slots, there: ``cuda`` or ``cpu``."""
+        return str(self._taken().slots[0]["device"]).partition(":")[0]
+
+    @property
+    def n_slots(self) -> int:
+        """How many slots it holds."""
+        return len(self._taken().slots)
+
+    @property
+    def asked_to_yield(self) -> bool:
+        """Whether somebody waits for a slot like this one: end the block when it suits, and ask for a new lease.
+
+        Once true it stays so until the lease ends.  Inside a function on the slot it says the same.
+        """
+        return self._taken().asked
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """A dict that lives on the slot, for functions that the lease runs.
+
+        Raises
+        ------
+        ConfigError
+            Anywhere else: nothing of it is here.
+        """
+        raise self._only_there("state")
+
+    @property
+    def rank(self) -> int:
+        """Which slot of the lease a function runs on, counted from 0.
+
+        Raises
+        ------
+        ConfigError
+            Outside of a function that the lease runs.
+        """
+        raise self._only_there("rank")
+
+    def progress(self) -> None:
+        """Say from within a long function that it is still at work.
+
+        Raises
+        ------
+        ConfigError
+            Outside of a function that the lease runs.
+        """
+        raise self._only_there("progress()")
+
+    def _only_there(self, what: str) -> ConfigError:
+        return ConfigError(f"lease.{what} is on the slot: use it in a function that lease.run(function) runs there")
+
+    def _taken(self) -> "LoopLease":
+        if self._held is None:
+            why = "is over" if self._used else "is not taken yet"
+            raise ConfigError(f"lease {self._name!r} {why}: use it inside `with fleet.lease(...) as lease:`")
+        return self._held
+
+    # ------------------------------------------------------------------ using it
+    def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function on the slot and return what it returns.
+
+        Parameters
+        ----------
+        fn
+            Any function: of a notebook cell, a script or an installed module.
+        *args, **kwargs
+            Its arguments.  They travel by pickle, as do the function, what it uses from around it, and the result.
+
+        Returns
+        -------
+        object
+            The result; of a lease of several slots, a list: the function runs on each of them at the same time.
+
+        Raises
+        ------
+        LeaseLost
+            If the lease is lost: its holder was silent for too long, held it for too long, or the slot's process died.
+        ConfigError
+            If the lease is not held, or the function or an argument cannot be pickled.
+        TimeoutError
+            If the function gave no sign of life for ``timeout_s`` and was interrupted.
+        Exception
+            What the function raised; its traceback on the slot is shown as the cause.
+        """
+        held = self._taken()
+        return self._results(held, self._leases.sync(self._started(held, fn, args, kwargs)))
+
+    async def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do as :meth:`run` without blocking: ``await lease.submit(fn, ...)``; a cancelled function is interrupted."""
+        held = self._taken()
+        return self._results(held, await self._leases.wait(self._started(held, fn, args, kwargs)))
+
+    def _started(
+        self, held: "LoopLease", fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, list[Mapping[str, Any]]]:
+        from drlnb.runtime.ipc.pickling import pack_call
+
+        held.check()
+        return held.run(self._name, pack_call(fn, args, kwargs))
+
+    def _results(self, held: "LoopLease", answers: list[Mapping[str, Any]]) -> Any:
+        for answer in answers:
+            sys.stdout.write(answer["said"])
+        results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
+        return results[0] if len(results) == 1 else results
+
+
+class Leases:
+    """The leases of one fleet: their names, and the thread that keeps them.
+
+    Parameters
+    ----------
+    client
+        The fleet's Dask client.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        #: Two notebooks may use the same name.
+        self._id = f"{OWN}{uuid.uuid4().hex[:8]}"
+        self._open: dict[str, Lease] = {}
+        self._rounds: dict[str, int] = {}
+
+    def make(self, name: str, *, n_slots: int, priority: int, wait_s: float | None, timeout_s: float | None) -> Lease:
+        """Return a lease that is not taken yet."""
+        from drlnb.runtime.client.user_lease import LoopLease
+
+        _check(name, n_slots, priority, wait_s, timeout_s)
+
+        def unmet(n_up: int) -> None:
+            wants = "a slot" if n_slots == 1 else f"{n_slots} slots at once"
+            say(f"lease {name!r} cannot be satisfied now and waits: it wants {wants}, and {n_up} of the pool's are up")
+
+        def make() -> LoopLease:
+            self._rounds[name] = self._rounds.get(name, 0) + 1
+            return LoopLease(
+                self._client, task=f"{self._id}/{name}", round=self._rounds[name], n_slots=n_slots, priority=priority,
+                timeout_s=timeout_s, on_unmet=unmet,
+            )  # fmt: skip
+
+        return Lease(self, name, make, wait_s)
+
+    def enter(self, name: str, lease: Lease) -> None:
+        """Note that a lease is asked for.
+
+        Raises
+        ------
+        ConfigError
+            If another one of that name has not ended.
+        """
+        if name in self._open:
+            raise ConfigError(f"a lease {name!r} is open already: end its block first, or give this one another name")
+        self._open[name] = lease
+
+    def leave(self, name: str) -> None:
+        """Note that a lease has ended."""
+        self._open.pop(name, None)
+
+    def close(self) -> None:
+        """Give back whatever is held."""
+        for lease in list(self._open.values()):
+            lease.close()
+
+    def sync(self, work: Coroutine[Any, Any, Any], *, timeout_s: float | None = None) -> Any:
+        """Let the client's thread do something and wait for it; Ctrl-C cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        try:
+            return future.result(timeout_s)
+        finally:
+            future.cancel()
+
+    def soon(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let the client's thread do something; nobody waits for it."""
+        asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+
+    async def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Let the client's thread do something and await it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop))
+
+
+class Lending:
+    """What a fleet lends to anyone's own loop."""
+
+    _closed: bool
+    _link: ClientLink
+    _leases: Leases | None = None
+
+    def lease(
+        self,
+        n_slots: int = 1,
+        name: str = "loop",
+        *,
+        priority: int = 0,
+        wait_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Return a lease for a loop of your own: ``with fleet.lease(name="mine") as lease: lease.run(fn, ...)``.
+
+        It waits in the pool's queue like any task, and the tasks wait while it is held.
+
+        Parameters
+        ----------
+        n_slots
+            Slots wanted, all at once or none; functions then run on each of them.
+        name
+            Shown in journals and pictures; leases of one name follow one another.
+        priority
+            As of a task.
+        wait_s
+            Longest wait for the slots, in seconds; None: as long as it takes.
+        timeout_s
+            Seconds that a function may compute without a sign of life; None: the pool's ``leasing.compute_timeout_s``.
+
+        Raises
+        ------
+        ConfigError
+            If something of that is wrong, or the fleet is closed.
+        """
+        if self._closed:
+            raise ConfigError("this fleet is closed: make a new one with drlnb.Fleet(...)")
+        if self._leases is None:
+            self._leases = Leases(self._link.client)
+        return self._leases.make(name, n_slots=n_slots, priority=priority, wait_s=wait_s, timeout_s=timeout_s)
+
+    def journal(self) -> Journal:
+        """Return the pool's newest records: who asked for slots, held them, waited, in runs or in loops of their own.
+
+        It begins with the first lease of a loop (or the first call of this), and only the newest 10,000 to 20,000
+        records are kept, in the scheduler's memory.  ``drlnb.views.leasing.gantt.gantt(fleet.journal())`` draws it.
+
+        Raises
+        ------
+        PeerError
+            If the scheduler does not answer.
+        """
+        return journal_of(self._link.pool_rows())
+
+    def _give_back(self) -> None:
+        """Give back whatever is held, before the connection ends; what cannot be given back expires."""
+        if self._leases is not None:
+            with contextlib.suppress(Exception):
+                self._leases.close()
+
+
+def _check(name: Any, n_slots: Any, priority: Any, wait_s: Any, timeout_s: Any) -> None:
+    problems = []
+    if not isinstance(name, str) or not name.strip() or "/" in name:
+        problems.append(f"name must be a text without '/', got {name!r}")
+    if not _whole(n_slots) or n_slots < 1:
+        problems.append(f"n_slots must be a whole number >= 1, got {n_slots!r}")
+    if not _whole(priority):
+        problems.append(f"priority must be a whole number, got {priority!r}")
+    for key, value in (("wait_s", wait_s), ("timeout_s", timeout_s)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < float("inf")):
+            problems.append(f"{key} must be None or a finite number > 0 s, got {value!r}")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""Find the panels and reports of headless objects."""

@@ -1,0 +1,238 @@
+"""How is a run watched again?  Its journal is released row by row, on a clock of its own: no process, no cluster."""
+
+import bisect
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from drlnb.fleet.rows.tables import from_second, journal_of
+from drlnb.fleet.rows.task_status import Board
+from drlnb.fleet.run import Run
+from drlnb.records.base import Record
+from drlnb.records.errors import ConfigError, JournalError
+from drlnb.records.journal import Journal, Stream, read_stream, stream_of
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.fold import Fold, rows_of
+
+__all__ = ["Recording", "play", "readable"]
+
+#: Seconds between two looks at the clock: pictures move at 4 Hz.
+_TICK_S = 0.1
+
+
+class Recording(Run):
+    """A run that is played back; made by :func:`drlnb.play`.
+
+    It is asked like a :class:`~drlnb.fleet.training.Training`, and answers as of the second :attr:`t_s` of the run.
+
+    Parameters
+    ----------
+    folder
+        The run's directory.
+    speed
+        Seconds of the run per second; infinite: all of it at once.
+    """
+
+    def __init__(self, folder: RunDir, speed: float) -> None:
+        spec = folder.read_spec()
+        specs = [TaskSpec.from_plain(task) for task in spec["tasks"]]
+        journal, defects = readable(folder.path)
+        self._times, self._all = _timed(journal)
+        super().__init__(str(spec["run"]), specs, folder, planners=spec.get("planners"))
+        self.speed = speed
+        self.fleet = None
+        lost = [{"s": "", "k": "n", "r": "Defect", "text": text} for text in defects]
+        self._all = [*lost, *self._all]
+        self._times = [0.0] * len(defects) + self._times
+        self._clock_t, self._from_s = time.monotonic(), self.duration_s if math.isinf(speed) else 0.0
+        self._thread: threading.Thread | None = None
+        self._release()
+        self._start()
+
+    @property
+    def duration_s(self) -> float:
+        """How long the run took, in its own seconds."""
+        return self._times[-1] if self._times else 0.0
+
+    @property
+    def t_s(self) -> float:
+        """Which second of the run is shown now."""
+        if math.isinf(self.speed):
+            return self._from_s
+        return min(self.duration_s, self._from_s + (time.monotonic() - self._clock_t) * self.speed)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be steered: it is over since long."""
+        return "this is a recording"
+
+    def seek(self, t_s: float) -> "Recording":
+        """Go on playing from another second of the run, later or earlier; at infinite speed, stand still there.
+
+        Parameters
+        ----------
+        t_s
+            Seconds since the run's first event.
+
+        Raises
+        ------
+        ConfigError
+            If it is not between 0 and :attr:`duration_s`.
+        """
+        if not isinstance(t_s, int | float) or isinstance(t_s, bool) or not 0 <= t_s <= self.duration_s:
+            raise ConfigError(
+                f"t_s must be from 0 to {self.duration_s:.1f} s, the length of this recording, got {t_s!r}"
+            )
+        with self._lock:
+            self._from_s, self._clock_t = float(t_s), time.monotonic()
+            self._ended.clear()
+        self._release()
+        self._start()
+        return self
+
+    def journal(self, since: float = 0.0) -> Journal:
+        """Return the part of the journal that has been played.
+
+        Parameters
+        ----------
+        since
+            As of :meth:`~drlnb.fleet.run.Run.journal`.
+        """
+        with self._lock:
+            journal = journal_of(self._rows)
+        return from_second(journal, since)
+
+    def close(self) -> None:
+        """Play no further."""
+        self._closing.set()
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._ended.set()
+        self._wake_waiters()
+
+    # ------------------------------------------------------------------ steering is refused
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise ConfigError: a recording cannot be steered."""
+        del args, kwargs
+        raise ConfigError(f"this is a recording of run {self.run_id}: nothing can be changed in it")
+
+    stop = kill = pause = resume = checkpoint = restart = set = _refuse
+
+    # ------------------------------------------------------------------ the clock
+    def _start(self) -> None:
+        """Have a thread look at the clock, unless one does or nothing will come."""
+        if self.ended or self.closed or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._play, name=f"drlnb-play-{self.run_id}", daemon=True)
+        self._thread.start()
+
+    def _play(self) -> None:
+        while not self._closing.wait(_TICK_S) and not self.ended:
+            self._release()
+
+    def _release(self) -> None:
+        """Show what has happened by now; after a rewind, everything from the beginning."""
+        with self._lock:
+            now = bisect.bisect_right(self._times, self.t_s)
+            before = len(self._rows)
+            new = self._all[before:now]
+            if now < before:
+                self._board, self._defects, self._rows, new = Board(list(self.specs.values())), [], [], self._all[:now]
+            self._rows.extend(new)
+            self._heard(new)
+            self._live.add(new, anew=now < before)
+            over = now == len(self._all) or math.isinf(self.speed)
+            if now == len(self._all):
+                for name in self.specs:
+                    self._board.end(name, "stopped", "the recording ends here")
+            if over:
+                self._ended.set()
+        if over:
+            self._wake_waiters()
+
+
+def readable(folder: Path) -> tuple[Journal, list[str]]:
+    """Return what can be read of a journal, and in words what is missing.
+
+    Raises
+    ------
+    JournalError
+        If there is none, or a newer version wrote it.
+    """
+    paths = sorted((folder / "journal").glob("*.jsonl"))
+    if not paths:
+        raise JournalError(f"{folder}: no journal here (looked for {folder / 'journal'}/*.jsonl)")
+    streams, defects = {}, []
+    for path in (path for path in paths if path.stat().st_size):
+        stream, defect = _stream(path)
+        if stream is not None:
+            streams[path.stem] = stream
+        if defect:
+            defects.append(defect)
+    return Journal(streams=streams), defects
+
+
+def _stream(path: Path) -> tuple[Stream | None, str]:
+    try:
+        stream = read_stream(path)
+    except JournalError as error:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        n_good = next((i for i, line in enumerate(lines) if not _is_record(line)), len(lines))
+        lost = f"{error}; {len(lines) - n_good} rows from there on are missing"
+        return (stream_of(lines[:n_good], source=str(path)) if n_good else None), lost
+    return stream, f"{path}: its last line was cut off; 1 row is missing" if stream.torn else ""
+
+
+def _is_record(line: str) -> bool:
+    try:
+        Record.from_row(json.loads(line))
+    except (ValueError, AttributeError):
+        return False
+    return True
+
+
+def _timed(journal: Journal) -> tuple[list[float], list[dict[str, Any]]]:
+    """Return each row's seconds since the run's first event, and the rows, as they happened."""
+    fold = Fold()
+    fold.feed(rows_of(journal))
+    offsets = {name: clock.offset_s - fold.zero_s for name, clock in fold.clock_of().items()}
+    timed = sorted(_stamped(journal, offsets), key=lambda pair: pair[0])  # stable: a stream keeps its order
+    return [t for t, _ in timed], [row for _, row in timed]
+
+
+def _stamped(journal: Journal, offsets: Mapping[str, float]) -> Iterator[tuple[float, dict[str, Any]]]:
+    latest: dict[str, float] = {}
+    for row in rows_of(journal):
+        stream = row["s"]
+        if "t" in row:
+            latest[stream] = max(latest.get(stream, 0.0), row["t"] + offsets[stream])
+        yield latest.get(stream, 0.0), row
+
+
+def play(out: str | Path, speed: float | None = 4.0) -> Recording:
+    """Play a run back from its directory: the panels of a run, without a cluster or any process.
+
+    Parameters
+    ----------
+    out
+        The run's directory.
+    speed
+        Seconds of the run per second; None or infinite: all of it at once.
+
+    Raises
+    ------
+    ConfigError
+        If no run is there, or `speed` is not a number above 0.
+    JournalError
+        If its journal cannot be read.
+    """
+    if speed is None:
+        speed = math.inf
+    if not isinstance(speed, int | float) or isinstance(speed, bool) or not speed > 0:
+        raise ConfigError(f"speed must be a number > 0, or None for all at once, got {speed!r}")
+    return Recording(RunDir(out), float(speed))

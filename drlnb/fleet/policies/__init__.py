@@ -1,0 +1,1 @@
+"""Use and save trained policies."""

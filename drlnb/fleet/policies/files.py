@@ -1,0 +1,169 @@
+"""How does a model become one file that somebody else can load?  The files of a checkpoint, in a zip or a folder.
+
+Reading runs no code: plain data and safetensors only (:mod:`drlnb.rl.checkpoints.files`).  A factory of environments
+is kept as text and rebuilt only to go on training.
+"""
+
+import io
+import os
+import shutil
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.checkpoints.files import pack, unpack
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.runtime.files import checkpoint
+from drlnb.runtime.files.versions import versions
+
+__all__ = ["load_model", "newest", "save_model"]
+
+#: Every file of a zip gets this time (the first that a zip knows), so that the same model is the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def save_model(path: str | Path, spec: TaskSpec, trained: Trained) -> Path:
+    """Write a model; an older file of that name is replaced only when the new one is whole.
+
+    Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
+
+    Parameters
+    ----------
+    path
+        A zip file (``.zip`` is put behind a name without a suffix, as Stable-Baselines3 does), or a folder: one that is
+        there, or a text that ends with ``/``.
+    spec
+        The task, with its spaces filled in.
+    trained
+        Its state.
+
+    Returns
+    -------
+    Path
+        What was written.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written there.
+    """
+    facts, blobs = pack(spec, replace(trained, envs=None, replay=None))
+    facts["versions"] = versions()
+    files: dict[str, bytes] = {checkpoint.META: checkpoint.meta(facts, blobs), **blobs}
+    target = Path(path)
+    folder = target.is_dir() or str(path).endswith(("/", os.sep))
+    if not folder and not target.suffix:
+        target = target.with_name(target.name + ".zip")
+    beside = target.with_name(f"{target.name}.part-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            _write_folder(target, beside, files)
+        else:
+            beside.write_bytes(_zipped(files))
+            beside.replace(target)
+    except OSError as error:
+        raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from None
+    return target
+
+
+def _write_folder(target: Path, beside: Path, files: dict[str, bytes]) -> None:
+    """Put the files into a folder; refuse one that holds anything else."""
+    if target.is_dir():
+        strange = sorted(p.name for p in target.iterdir() if p.name != checkpoint.META and p.suffix != ".safetensors")
+        if strange:
+            raise ConfigError(f"{target} holds other files ({strange[0]}): save into a folder of its own, or a .zip")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    for name, content in files.items():
+        (beside / name).write_bytes(content)
+    shutil.rmtree(target, ignore_errors=True)
+    beside.replace(target)
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _TIME), content)
+    return buffer.getvalue()
+
+
+def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trained]:
+    """Read what :func:`save_model` wrote, or one checkpoint of a run.
+
+    Parameters
+    ----------
+    path
+        Zip file (its ``.zip`` may be left out) or folder.
+    trust
+        Take a model whose network, or environment, is a function of its author's as well: using it runs their code.
+
+    Returns
+    -------
+    tuple
+        The task and its state.
+
+    Raises
+    ------
+    CheckpointError
+        If nothing is there, or it is damaged, or was written by a version that knows more.
+    """
+    target = Path(path)
+    if not target.exists() and not target.suffix:
+        target = target.with_name(target.name + ".zip")
+    if not target.exists():
+        raise CheckpointError(f"{target}: no such file or folder")
+    found = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    if not trust:
+        _refuse_code(found.facts.get("spec", {}), target)
+    return unpack(found.facts, found.blobs, str(target))
+
+
+def _refuse_code(spec: Mapping[str, Any], path: Path) -> None:
+    """Refuse a task that holds pickled functions."""
+    settings = spec.get("hyperparameters", {})
+    parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
+    found = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
+    found += ["env"] if spec.get("env_factory") else []
+    if found:
+        raise CheckpointError(
+            f"{path}: its {' and '.join(found)} came from its author's own code, which would run here: "
+            "load it with trust=True if you trust the file"
+        )
+
+
+def _unzipped(path: Path) -> checkpoint.Checkpoint:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if checkpoint.META not in archive.namelist():
+                foreign = "a model of Stable-Baselines3" if "data" in archive.namelist() else "no model of drlnb"
+                raise CheckpointError(f"{path}: {foreign} (it holds no {checkpoint.META})")
+            return checkpoint.parse(archive.read, path)
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise CheckpointError(f"{path}: damaged, or no zip file ({error})") from None
+
+
+def newest(spec: TaskSpec, folder: Path) -> Trained:
+    """Return the state in a task's newest whole checkpoint.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces.
+    folder
+        ``OUT/checkpoints/<task>``.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none, or it belongs to another task.
+    """
+    found = checkpoint.latest(folder)
+    if found is None:
+        raise CheckpointError(f"task {spec.name} has no checkpoint in {folder} yet")
+    return unpack(found.facts, found.blobs, str(found.path), spec)[1]

@@ -1,0 +1,178 @@
+"""How does a person use what was trained?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from drlnb.fleet.policies.files import newest, save_model
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.checkpoints.trained import State, Trained
+from drlnb.rl.local.one_thread import one_thread
+
+if TYPE_CHECKING:
+    from drlnb.rl.acting.actors import Actor
+
+__all__ = ["Model", "load_model"]
+
+
+class Model:
+    """A policy, and what is known of its training.
+
+    Parameters
+    ----------
+    spec
+        The task that it was trained on, with its spaces.
+    trained
+        Its state; None: not trained yet.
+    """
+
+    def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
+        self._spec = spec
+        self._trained = trained
+        self._actor: Actor | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task: environment, algorithm, settings, spaces."""
+        return self._spec
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The algorithm's settings, complete, under Stable-Baselines3's names."""
+        return self.spec.hyperparameters
+
+    @property
+    def n_envs(self) -> int:
+        """Environments over all collectors."""
+        return self.spec.n_envs
+
+    @property
+    def seed(self) -> int:
+        """Of every random stream."""
+        return self.spec.seed
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps of the present budget that the parameters have seen."""
+        return self._trained.n_timesteps if self._trained is not None else 0
+
+    @property
+    def version(self) -> int:
+        """Version of the parameters: 1 before the first round."""
+        return self._trained.n_rounds + 1 if self._trained is not None else 1
+
+    @property
+    def parameters(self) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+        """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
+        return self._state().state.published
+
+    def _state(self) -> Trained:
+        """Return the state; an untrained model's is made from its seed, which loads torch."""
+        if self._trained is None:
+            from drlnb.rl.algorithms.protocol import make_learner
+
+            with one_thread():
+                learner = make_learner(self.spec)
+            facts, buffer = learner.state()
+            state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
+            self._take(Trained(state=state, n_rounds=0, n_timesteps=0))
+        assert self._trained is not None
+        return self._trained
+
+    def _take(self, trained: Trained) -> None:
+        """Go on with another state."""
+        self._trained, self._actor = trained, None
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[Any, None]:
+        """Return the action for one observation or a batch of them, as Stable-Baselines3 does.
+
+        Parameters
+        ----------
+        observation
+            Raw, as the environment returns it (statistics are applied here), shape ``(*obs)`` or ``(B, *obs)``; of a
+            ``Dict`` space a mapping of such arrays.
+        state, episode_start
+            Of recurrent policies, which there are none of; ignored, as Stable-Baselines3's other policies do.
+        deterministic
+            The most likely action instead of a sample.
+        action_masks
+            Which choices are allowed, as of sb3-contrib's ``MaskablePPO``; for a model with ``use_masking``.
+
+        Returns
+        -------
+        tuple
+            The action as the environment takes it, or an array of them; and None, the missing recurrent state.
+
+        Raises
+        ------
+        ValueError
+            If the observation's shape is not that of the task, or the masks are wrong or not this policy's.
+        """
+        del state, episode_start
+        published = self._state().state.published
+        if self._actor is None:
+            self._actor = make_actor(self.spec)
+            self._actor.load(published)
+        return self._actor.predict(observation, deterministic=deterministic, action_masks=action_masks)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as one zip file, or as a folder; nothing in it is a pickle.
+
+        Parameters
+        ----------
+        path
+            ``.zip`` is put behind a name without a suffix; a folder that is there, or a text that ends with ``/``, is
+            written as a folder.
+
+        Returns
+        -------
+        Path
+            What was written.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written there.
+        """
+        return save_model(path, self.spec, self._state())
+
+    @classmethod
+    def of(cls, spec: TaskSpec, trained: Trained) -> Self:
+        """Return a model of a state, of the class that fits its algorithm."""
+        from drlnb.fleet.algorithms import MODELS
+
+        kind: Any = MODELS.get(spec.algo, Model)
+        made: Self = kind.__new__(kind)
+        Model.__init__(made, spec, trained)
+        return made
+
+
+def load_model(spec: TaskSpec, folder: Path) -> Model:
+    """Return the policy of a task's newest whole checkpoint.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces.
+    folder
+        ``OUT/checkpoints/<task>``.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none, or it holds no parameters of this task.
+    """
+    return Model.of(spec, newest(spec, folder))

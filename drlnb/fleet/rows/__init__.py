@@ -1,0 +1,1 @@
+"""Derive status, tables, summaries and exports from journal rows."""

@@ -1,0 +1,165 @@
+"""How do a run's journal rows become scalars for TensorBoard, Weights & Biases, MLflow or a sink of the user's own?"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drlnb.fleet.rows.row_feed import Rows, Tap
+from drlnb.fleet.rows.task_status import split_stream
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.tracking.metrics import evaluation_name
+from drlnb.rl.tracking.sink_threads import Feed
+from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, sinks_of
+
+__all__ = ["Tracking", "Trackings"]
+
+
+class Tracking:
+    """The sinks of one run, fed by the rows that its handle hears; in this process, never in a Dask worker.
+
+    Parameters
+    ----------
+    sinks
+        Opened at once, each in a thread of its own.
+    run_id
+        Of the run.
+    specs
+        Its tasks.
+    out
+        Its directory.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
+        tasks = {spec.name: spec.to_plain() for spec in specs}
+        self._feed = Feed(sinks, RunFacts(run_id=run_id, out=out, tasks=tasks))
+        self._attempts: dict[str, int] = {}
+        #: Steps of each task's latest row.
+        self._last: dict[str, int] = {}
+        self._lock = threading.Lock()  # the user's thread records, the watching thread feeds
+        self._own: dict[str, Recorder] = {spec.name: Recorder() for spec in specs}
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line per sink that does not write (all of) what it was given."""
+        return self._feed.failures
+
+    def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
+        """Add a scalar of the user's own to the next row of a task.
+
+        Parameters
+        ----------
+        key
+            Its name, such as ``mine/temperature``.
+        value
+            A number; None with `mean`: nothing.
+        task
+            None: every task.
+        mean
+            Average the values since the last row instead of keeping the last one.
+        """
+        with self._lock:
+            for recorder in self._own.values() if task is None else [self._own[task]]:
+                if mean:
+                    recorder.record_mean(key, value)
+                elif value is not None:
+                    recorder.record(key, value)
+
+    def feed(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Hand on what is a metric."""
+        for row in rows:
+            named = split_stream(str(row.get("s", "")))
+            if named is not None and named[0] in self._own and named[1] >= self._attempts.get(named[0], 0):
+                self._feed_one(*named, row)
+
+    def _feed_one(self, task: str, attempt: int, row: Mapping[str, Any]) -> None:
+        kind = row.get("r")
+        if kind == "TaskOpened":
+            self._attempts[task] = attempt
+        elif kind == "MetricsRecorded":
+            step = self._last[task] = int(row["n_timesteps"])
+            with self._lock:
+                own = self._own[task].dump()
+            self._feed.put(task, step, {**row["metrics"], **own})
+        elif kind == "EvaluationFinished" and not row["failure"]:
+            step = self._last.get(task, 0)
+            name = evaluation_name(deterministic=row.get("deterministic", True))
+            self._feed.put(task, step, {name: row["mean_reward"]}, kind=name)
+
+    def close(self) -> None:
+        """Let the sinks write what they have, and end them."""
+        self._feed.close()
+
+
+class Trackings:
+    """All trackings of one run's handle; each hears the run from its first row, whenever it begins.
+
+    Parameters
+    ----------
+    rows
+        Where the run's rows are.
+    run_id, specs, out
+        As of :class:`Tracking`.
+    """
+
+    def __init__(self, rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
+        self._rows, self._run_id, self._specs, self._out = rows, run_id, tuple(specs), out
+        self._all: list[tuple[Tracking, Tap]] = []
+        self._open = 0
+        self._lock = threading.Lock()
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line per sink that does not write (all of) what it was given."""
+        return tuple(line for tracking, _ in self._all for line in tracking.failures)
+
+    @property
+    def active(self) -> bool:
+        """Whether sinks are open."""
+        return len(self._all) > self._open
+
+    def begin(self, track: Any) -> None:
+        """Open the sinks of :func:`drlnb.rl.tracking.sinks.sinks_of` and hand on what the run has said so far.
+
+        Raises
+        ------
+        ConfigError, MissingExtra
+            As of :func:`drlnb.rl.tracking.sinks.sinks_of`; nothing is opened then.
+        """
+        sinks = sinks_of(track)
+        if not sinks:
+            raise ConfigError("track needs at least one sink: tensorboard, wandb, mlflow or an object")
+        tracking = Tracking(sinks, run_id=self._run_id, specs=self._specs, out=self._out)
+        with self._lock:
+            self._all.append((tracking, self._rows.tap()))
+        self.feed()
+
+    def feed(self) -> None:
+        """Hand on what has come since the last time."""
+        with self._lock:
+            for tracking, tap in self._all[self._open :]:
+                tracking.feed(tap.drain()[1])
+
+    def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
+        """Add a scalar of the user's own to the next row; as of :meth:`Tracking.record`.
+
+        Raises
+        ------
+        ConfigError
+            If nothing tracks the run, so that nobody would ever see it.
+        """
+        listening = self._all[self._open :]
+        if not listening:
+            raise ConfigError(f"nothing tracks run {self._run_id}, so {key!r} would be lost: call run.track(...) first")
+        for tracking, _ in listening:
+            tracking.record(key, value, task=task, mean=mean)
+
+    def close(self) -> None:
+        """Hand on the last rows, and end all sinks; another :meth:`begin` may follow."""
+        self.feed()
+        with self._lock:
+            for tracking, tap in self._all[self._open :]:
+                tap.close()
+                tracking.close()
+            self._open = len(self._all)

@@ -1,0 +1,1 @@
+"""Describe what to train: tasks, environments, planners, live settings."""

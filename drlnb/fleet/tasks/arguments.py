@@ -1,0 +1,191 @@
+"""What did a person give a constructor?  Stable-Baselines3's arguments become a task, or one clear error."""
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from drlnb.fleet.faces.say import note
+from drlnb.fleet.tasks.environments import environment, spaces_of
+from drlnb.fleet.tasks.task import DEFAULT_COLLECTORS, file_safe
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.checkpoints.trained import check_layout, describe_layout
+from drlnb.rl.envs.wrappers import read_wrappers
+
+__all__ = ["altered", "bound", "described", "moved", "signature"]
+
+_KEYWORD, _EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+#: Arguments of Stable-Baselines3 that are no settings, with its defaults: any other value is refused with the reason.
+_FIXED: Mapping[str, Any] = {
+    "use_sde": False,
+    "sde_sample_freq": -1,
+    "rollout_buffer_class": None,
+    "rollout_buffer_kwargs": None,
+    "replay_buffer_class": None,
+    "replay_buffer_kwargs": None,
+    "optimize_memory_usage": False,
+    "n_steps": 1,
+    "stats_window_size": 100,
+    "device": "auto",
+    "_init_setup_model": True,
+}
+#: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
+_OURS: Mapping[str, Any] = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
+#: Other names that were noted already: once per process is enough.
+_NOTED: set[str] = set()
+
+
+def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
+    """Return a constructor's signature: Stable-Baselines3's arguments in its order, then ours by keyword.
+
+    Parameters
+    ----------
+    algo
+        The algorithm, whose settings have the defaults.
+    order
+        Stable-Baselines3's arguments after `policy` and `env`.
+    """
+    kind = settings_class(algo)
+    defaults = {**_FIXED, **kind().to_plain(), "policy_kwargs": None, "verbose": 0, "seed": None}
+    defaults["tensorboard_log"] = None
+    parameters = [inspect.Parameter(name, _EITHER) for name in ("policy", "env")]
+    parameters += [inspect.Parameter(name, _EITHER, default=defaults[name]) for name in order]
+    own = {name: defaults[name] for name in kind.names() if name not in {"policy", *order}}
+    parameters += [inspect.Parameter(name, _KEYWORD, default=value) for name, value in {**_OURS, **own}.items()]
+    return inspect.Signature([*parameters, inspect.Parameter("more", inspect.Parameter.VAR_KEYWORD)])
+
+
+def bound(
+    name: str, algo: str, known: inspect.Signature, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return given arguments by name.
+
+    Parameters
+    ----------
+    name
+        Of the class, for messages.
+    algo, known
+        The algorithm and its signature.
+    args, kwargs
+        As given; `args` None: some settings only, `policy` and `env` are known already.
+
+    Raises
+    ------
+    TypeError
+        If a name is unknown (the nearest one is told), missing, or given twice: as of any function.
+    ConfigError
+        If an argument of Stable-Baselines3's has no meaning here and is not its default; all are listed.
+    """
+    kind = settings_class(algo)
+    names, others = {*known.parameters} - {"more"}, {*kind.ALIASES, *kind.CONVERTED}
+    for key in kwargs.keys() - names - others:
+        near = difflib.get_close_matches(key, [*names, *others], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{hint}")
+    try:
+        found = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    given = {**found.arguments}
+    given |= given.pop("more", {})
+    for key in sorted(given.keys() & others - _NOTED):
+        _NOTED.add(key)
+        note(f"{key} (CleanRL's name) is taken as {kind.ALIASES.get(key, 'its counterpart here')}")
+    problems = []
+    for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
+        value = given.pop(key)
+        if value != _FIXED[key]:
+            problems.append(f"{key}={value!r} is not supported: {kind.UNSUPPORTED.get(key, 'it has no meaning here')}")
+    if problems:
+        raise ConfigError(problems)
+    return given
+
+
+def described(algo: str, given: dict[str, Any]) -> TaskSpec:
+    """Return the task of a constructor's arguments, complete and checked, its environment tried in this process.
+
+    Raises
+    ------
+    ConfigError
+        If a value is wrong; all are listed.
+    EnvError
+        If the environment cannot be made, breaks its contract, or has spaces that the algorithm cannot serve.
+    """
+    name, factory, kwargs = environment(given.pop("env"), given.pop("env_kwargs", None))
+    wrappers = read_wrappers(given.pop("env_wrappers", None))
+    seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
+    n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
+    given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
+    resolved = resolve("", algo, overrides=given, n_envs=n_envs)
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    try:
+        spec = TaskSpec(
+            name=file_safe(name),
+            env=name,
+            env_factory=factory,
+            env_kwargs=kwargs,
+            env_wrappers=wrappers,
+            algo=algo,
+            total_timesteps=resolved.total_timesteps,
+            seed=seed,
+            n_envs=resolved.n_envs,
+            n_collectors=min(DEFAULT_COLLECTORS, resolved.n_envs) if n_collectors is None else n_collectors,
+            hyperparameters=resolved.hyperparameters,
+            origin=resolved.origin,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    made = TaskSpec.from_plain({**spec.to_plain(), **spaces_of(spec)})
+    check_fit(made)
+    return made
+
+
+def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:
+    """Return a saved task with some settings changed.
+
+    Raises
+    ------
+    LayoutMismatch
+        If they mean another network than the saved one.
+    ConfigError
+        If a value is wrong.
+    """
+    settings = {**spec.hyperparameters, **given}
+    settings["policy_kwargs"] = settings["policy_kwargs"] or {}
+    seed, n_envs = settings.pop("seed", None), settings.pop("n_envs", spec.n_envs)
+    n_collectors = settings.pop("n_collectors", None)
+    resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
+    changed = replace(
+        spec,
+        seed=spec.seed if seed is None else seed,
+        n_envs=resolved.n_envs,
+        n_collectors=min(n_collectors or spec.n_collectors, resolved.n_envs),
+        hyperparameters=resolved.hyperparameters,
+    )
+    check_layout(describe_layout(make_actor(spec).layout), make_actor(changed).layout, where)
+    return changed
+
+
+def moved(spec: TaskSpec, env: Any) -> TaskSpec:
+    """Return the task in another environment with the same spaces.
+
+    Raises
+    ------
+    ValueError
+        If its spaces differ; both are named.
+    """
+    name, factory, kwargs = environment(env, None)
+    other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
+    for what, found in spaces_of(other).items():
+        wanted = getattr(spec, what)
+        if dict(found) != dict(wanted or {}):
+            raise ValueError(f"{name} has the {what.replace('_', ' ')} {found}, the model was trained on {wanted}")
+    return other

@@ -1,0 +1,181 @@
+"""What do the fields of a launch form mean, and what is wrong with them?  Text in, tasks or sentences out."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from drlnb.fleet.tasks.task import Task
+from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+from drlnb.records.spec import ALGORITHMS, TaskSpec
+
+__all__ = ["LaunchForm", "known_envs", "parse_seeds"]
+
+#: Most tasks of one form: a page of rows that a person can still read.
+_MOST_TASKS = 32
+#: Largest budget: beyond, it is a slip of the finger (at 10,000 steps/s it takes three years).
+_MOST_STEPS = 10**12
+#: Largest seed that every random generator takes.
+_MOST_SEED = 2**32 - 1
+
+_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
+
+
+def known_envs() -> tuple[str, ...]:
+    """Return the ids that gymnasium knows here, sorted."""
+    import gymnasium
+
+    return tuple(sorted(name for name in gymnasium.registry if "/" not in name or name.startswith("drlnb/")))
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds that a text lists.
+
+    Raises
+    ------
+    ConfigError
+        If it lists none, too many, or something else.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2, 7")
+    (0, 1, 2, 7)
+    """
+    seeds: list[int] = []
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {_short(part)}")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first or last > _MOST_SEED:
+            raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {_short(part)}")
+        if last - first >= _MOST_TASKS or len(seeds) + last - first >= _MOST_TASKS:
+            raise ConfigError(f"at most {_MOST_TASKS} seeds at once, got {_short(text)}")
+        seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
+    if not seeds:
+        raise ConfigError("seeds are missing: write 0, or 0-4 for five tasks")
+    return tuple(seeds)
+
+
+def _short(text: str) -> str:
+    """Quote what was typed, but not all of what a cat on the keyboard typed."""
+    word = text.strip()
+    return repr(word if len(word) <= 40 else f"{word[:40]}...")
+
+
+def _parse_count(text: str, what: str, most: int) -> int | None:
+    plain = re.sub(r"(?<=\d)[,_ ](?=\d{3}\b)", "", text.strip())
+    if not plain:
+        return None
+    if not plain.isascii() or not plain.isdigit() or not 1 <= len(plain.lstrip("0")) <= 20 or int(plain) > most:
+        raise ConfigError(f"{what} must be a whole number from 1 to {most:,}, got {_short(text)}")
+    return int(plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchForm:
+    """The fields as they were typed.
+
+    Examples
+    --------
+    >>> LaunchForm(env="CartPole-v1", seeds="0-1").problems(n_slots=1)
+    {}
+    """
+
+    env: str = ""
+    algo: str = "ppo"
+    seeds: str = "0"
+    #: Budget per task in environment steps; empty: the tuned one.
+    total_timesteps: str = ""
+    #: Devices of the fleet, as ``Fleet(slots=...)`` counts them; empty: as many as it has.
+    slots: str = ""
+
+    def problems(self, n_slots: int) -> dict[str, str]:
+        """Return what is wrong, field by field, in words; empty if the tasks can be started.
+
+        Parameters
+        ----------
+        n_slots
+            Devices that carry the fleet's slots.
+        """
+        checks: dict[str, Callable[[], object]] = {
+            "env": lambda: _check_env(self.env),
+            "algo": lambda: _check_algo(self.algo),
+            "seeds": lambda: parse_seeds(self.seeds),
+            "total_timesteps": lambda: _parse_count(self.total_timesteps, "steps", _MOST_STEPS),
+            "slots": lambda: _check_slots(self.slots, n_slots),
+        }
+        found = {}
+        for field, check in checks.items():
+            try:
+                check()
+            except (ConfigError, EnvError, MissingExtra) as error:
+                found[field] = str(error)
+        return found
+
+    def unfit(self, spaces: Mapping[str, Any]) -> str:
+        """Return why the algorithm cannot be trained on an environment with these spaces; empty if it can.
+
+        Parameters
+        ----------
+        spaces
+            ``observation_space`` and ``action_space`` as the probe describes them.
+        """
+        from drlnb.rl.algorithms.registry import make_actor
+
+        spec = Task(self.env.strip(), self.algo, total_timesteps=1).spec
+        try:
+            make_actor(TaskSpec.from_plain(spec.to_plain() | dict(spaces)))
+        except (ConfigError, EnvError, MissingExtra) as error:
+            return str(error)
+        return ""
+
+    def tasks(self) -> list[Task]:
+        """Return one task per seed.
+
+        Raises
+        ------
+        ConfigError
+            If a field is wrong.
+        """
+        steps = _parse_count(self.total_timesteps, "steps", _MOST_STEPS)
+        env = self.env.strip()
+        return [Task(env, self.algo, total_timesteps=steps, seed=seed, group=env) for seed in parse_seeds(self.seeds)]
+
+    def code(self) -> str:
+        """Return the line of Python that starts the same tasks."""
+        steps = _parse_count(self.total_timesteps, "steps", _MOST_STEPS)
+        env, algo = self.env.strip(), "" if self.algo == "ppo" else f", {self.algo!r}"
+        more = f", total_timesteps={steps}" if steps else ""
+        seeds = parse_seeds(self.seeds)
+        each = f"drlnb.Task({env!r}{algo}{more}, seed=seed, group={env!r}) for seed in {list(seeds)!r}"
+        return f"run = fleet.train([{each}])"
+
+    def settings(self) -> Mapping[str, str]:
+        """Return the fields that are not as they begin."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+
+def _check_env(text: str) -> None:
+    import gymnasium
+
+    from drlnb.rl.envs.make import make_env
+
+    env = text.strip()
+    if not env:
+        raise ConfigError("choose an environment, as CartPole-v1")
+    if env in gymnasium.registry or re.fullmatch(r"[A-Za-z_][\w.]*:\S+", env):
+        return  # modules are imported when the environment is tried, not while somebody types
+    made: Any = make_env(env)
+    made.close()
+
+
+def _check_algo(text: str) -> None:
+    if text not in ALGORITHMS:
+        raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {text!r}")
+
+
+def _check_slots(text: str, n_slots: int) -> None:
+    wanted = _parse_count(text, "slots", 10_000)
+    if wanted not in {None, n_slots}:
+        raise ConfigError(f"this fleet has {n_slots}; for {wanted}: fleet.close(), then drlnb.Fleet(slots={wanted})")

@@ -1,0 +1,278 @@
+"""What does a person ask for: one environment, one algorithm, a budget of steps?"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from drlnb.planning.leasing.machine import priority_problem
+from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.envs.wrappers import read_wrappers
+from drlnb.rl.zoo.entries import read_entry, resolve_entry
+
+__all__ = ["DEFAULT_COLLECTORS", "Task", "file_safe", "source_of", "task_specs"]
+
+#: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
+_ID = re.compile(r"([\w.]+:)?[^:\s]+")
+#: Names become file names and part of stream names.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+#: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
+_ARGUMENTS = ("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
+
+#: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
+DEFAULT_COLLECTORS = 2
+
+
+class Task:
+    """One environment + one algorithm + a budget of steps, to be trained by a :class:`~drlnb.fleet.fleet.Fleet`.
+
+    Parameters
+    ----------
+    env
+        Gymnasium id, ``module:Id-v0``, or a class or function that returns an environment (also a closure from a
+        notebook's cell: it travels by value).
+    algo
+        Algorithm, one of :data:`drlnb.records.spec.ALGORITHMS`.
+    total_timesteps
+        Budget in environment steps over all environments; None: the tuned budget of this environment.
+    seed
+        Of every random stream, at least 0.
+    n_envs
+        Environments over all collectors; None: the tuned number.
+    n_collectors
+        Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
+    priority
+        Whole number; of the tasks that wait for a slot the highest comes first, and waiting makes up for a lower one.
+    group
+        Curves of one group are drawn with a band over seeds.
+    env_kwargs
+        Arguments of the environment's constructor, or of the factory.
+    env_wrappers
+        Names of :data:`drlnb.rl.envs.wrappers.KNOWN`, or ``{name: arguments}``, innermost first.  Returns of episodes
+        are counted beneath them.
+    deterministic
+        Same spec, same machine type, same bits, whatever arrives first.
+    name
+        Unique inside a run; None: the environment's id, with the seed where the run has several.
+    **hyperparameters
+        Under Stable-Baselines3's names (or CleanRL's).
+
+    Raises
+    ------
+    ConfigError
+        If a setting is unknown or its value is wrong; the message lists all of them.
+    EnvError
+        If a factory cannot travel (the message names what keeps it), or an id is known to this process only.
+
+    Examples
+    --------
+    >>> Task("CartPole-v1", total_timesteps=5000, n_steps=64)
+    Task('CartPole-v1', total_timesteps=5000, seed=0)
+    """
+
+    def __init__(
+        self,
+        env: str | Callable[..., Any],
+        algo: str = "ppo",
+        *,
+        total_timesteps: int | None = None,
+        seed: int = 0,
+        n_envs: int | None = None,
+        n_collectors: int | None = None,
+        priority: int = 0,
+        group: str | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        env_wrappers: Any = None,
+        deterministic: bool = True,
+        name: str | None = None,
+        **hyperparameters: Any,
+    ) -> None:
+        good = (isinstance(env, str) and env) or callable(env)
+        problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
+        if good and isinstance(env, str) and not _ID.fullmatch(env):
+            problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
+        for key, value, least in (
+            ("total_timesteps", total_timesteps, 1),
+            ("seed", seed, 0),
+            ("n_envs", n_envs, 1),
+            ("n_collectors", n_collectors, 1),
+        ):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                problems.append(f"{key} must be a whole number >= {least}, got {value!r}")
+        if name is not None and not _NAME.fullmatch(name):
+            problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
+        if problem := priority_problem(priority):
+            problems.append(problem.removeprefix("task."))
+        if problems:
+            raise ConfigError(problems)
+        self.name = name
+        wrappers = read_wrappers(env_wrappers)
+        env, factory = source_of(env)
+        resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
+        try:
+            self._spec = TaskSpec(
+                name=name or file_safe(env),
+                env=env,
+                env_factory=factory,
+                env_kwargs=dict(env_kwargs or {}),
+                env_wrappers=wrappers,
+                deterministic=deterministic,
+                algo=algo,
+                total_timesteps=resolved.total_timesteps,
+                seed=seed,
+                n_envs=resolved.n_envs,
+                n_collectors=n_collectors or min(DEFAULT_COLLECTORS, resolved.n_envs),
+                priority=priority,
+                group=group,
+                hyperparameters=resolved.hyperparameters,
+                origin=resolved.origin,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    @classmethod
+    def from_zoo(
+        cls,
+        path: str | Path,
+        env: str,
+        algo: str | None = None,
+        *,
+        total_timesteps: int | None = None,
+        n_envs: int | None = None,
+        **others: Any,
+    ) -> Self:
+        """Make a task from an entry of an rl-baselines3-zoo file, unchanged; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path
+            A YAML file such as the zoo's ``ppo.yml``: environment id -> settings.
+        env
+            Gymnasium id; Atari games fall back on the entry ``atari``.
+        algo
+            Algorithm; None: what the file's name says, else ``ppo``.
+        total_timesteps, n_envs
+            Instead of the entry's.
+        **others
+            As of :class:`Task`; hyper-parameters win over the entry's, `env_wrappers` go around its wrappers.
+
+        Returns
+        -------
+        Task
+            What the entry leaves open is Stable-Baselines3's default, never our tuned settings.
+
+        Raises
+        ------
+        ConfigError
+            If the file has no such entry, or something in it is unknown, unsupported or wrong; the message lists all of
+            it, with lines.
+
+        Examples
+        --------
+        >>> Task.from_zoo("ppo.yml", "CartPole-v1", seed=1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        drlnb.records.errors.ConfigError: zoo file ppo.yml cannot be read: ...
+        """
+        entry = read_entry(path, env, algo)
+        own = {key: others.pop(key) for key in _ARGUMENTS if key in others}
+        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs}
+        found = resolve_entry(entry, overrides=others, **counts)
+        own["env_wrappers"] = [*entry.wrappers, *read_wrappers(own.get("env_wrappers"))]
+        budget, n = found.total_timesteps, found.n_envs
+        task = cls(env, entry.algo, total_timesteps=budget, n_envs=n, **own, **found.hyperparameters)
+        task._spec = replace(task._spec, origin=found.origin)
+        return task
+
+    def __repr__(self) -> str:
+        spec = self._spec
+        return f"Task({spec.env!r}, total_timesteps={spec.total_timesteps}, seed={spec.seed})"
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task with every default resolved; its name is not yet unique in a run."""
+        return self._spec
+
+
+def source_of(env: str | Callable[..., Any]) -> tuple[str, str | None]:
+    """Return an environment's id or display name, and its factory as text.
+
+    Raises
+    ------
+    EnvError
+        If a factory cannot travel, or an id is known to this process only.
+    """
+    if isinstance(env, str):
+        registry = getattr(sys.modules.get("gymnasium"), "registry", {})
+        entry = getattr(registry.get(env), "entry_point", "")
+        module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+        if module == "__main__":
+            raise EnvError(f"{env} is registered in this process only: use module:{env}, or pass the factory")
+        return env, None
+    from drlnb.rl.pickled import display_name, pack
+
+    try:
+        return display_name(env), pack(env)
+    except ValueError as error:
+        raise EnvError(str(error)) from error
+
+
+def file_safe(env: str) -> str:
+    """Return a task's name made of an environment's: it becomes part of file names."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", env).strip("-._")[:72]
+    return name or "task"
+
+
+def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ...]:
+    """Return the specs of a run's tasks under unique names.
+
+    The name is the environment's id, with ``-s<seed>`` where that id is trained under several seeds; a name that is
+    used twice gets ``-2``, ``-3`` and so on.
+
+    Parameters
+    ----------
+    tasks
+        Tasks or environment ids, or one of them.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or something else is among them.
+    """
+    listed = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    if not listed:
+        raise ConfigError("a run needs at least one task")
+    wrong = [f"tasks must be drlnb.Task or environment ids, got {task!r}" for task in listed if not _fits(task)]
+    if wrong:
+        raise ConfigError(wrong)
+    made = [Task(task) if isinstance(task, str) else task for task in listed]
+    seeds: dict[str, set[int]] = {}
+    for task in made:
+        seeds.setdefault(task.spec.env, set()).add(task.spec.seed)
+    used: set[str] = set()
+    specs = []
+    for task in made:
+        spec = task.spec
+        several = task.name is None and len(seeds[spec.env]) > 1
+        name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
+        specs.append(TaskSpec.from_plain(spec.to_plain() | {"name": name}))
+    return tuple(specs)
+
+
+def _fits(task: object) -> bool:
+    return isinstance(task, str | Task)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """Return `name`, or the first of ``name-2``, ``name-3`` that is free (also where case does not count)."""
+    free, n = name, 1
+    while free.casefold() in used:
+        n += 1
+        free = f"{name}-{n}"
+    used.add(free.casefold())
+    return free

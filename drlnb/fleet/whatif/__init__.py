@@ -1,0 +1,1 @@
+"""Preview a change of settings before it is made."""

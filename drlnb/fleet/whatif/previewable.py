@@ -1,0 +1,145 @@
+"""Which settings can be tried out, and why not the others?
+
+A preview plays a run in which nothing falls silent, hangs or dies.  What such a run cannot feel is refused with the
+reason, so that "nothing would change" always means that.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.settings import SCHEDULING_KEYS, TASK_KEYS, setting_problem
+from drlnb.planning.warmup import WarmupSettings
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal, Stream
+from drlnb.sim.recorded.play import newest_attempts, slots_of
+from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules
+from drlnb.sim.recorded.task import RecordedTask
+
+__all__ = [
+    "OF_STARTS",
+    "PREVIEWED",
+    "changed",
+    "refuse_unknown",
+    "refuse_value",
+    "rules_now",
+    "why_unfelt",
+]
+
+#: Keys of warm-up: each task's own.
+OF_STARTS = tuple(f"warmup.{field.name}" for field in fields(WarmupSettings))
+_SILENT = "it is about holders that fall silent, and in a simulation none does"
+_DEAD = "it is about executors that hang or die, and in a simulation none does"
+#: Settings that no preview can feel -> why.
+_UNFELT: Mapping[str, str] = {
+    **dict.fromkeys(("ttl_s", "holder_ttl_s", "renew_s", "reap_s", "lag_threshold_s"), _SILENT),
+    **dict.fromkeys(("poll_s", "lost_polls"), "it is about requests that are given up, and in a simulation none is"),
+    **dict.fromkeys(("compute_timeout_s", "kill_grace_s", "strikes", "quarantine"), _DEAD),
+    "reserve_after_s": "it is about requests for several slots, and a task asks for one",
+    "estimates": "it changes what is said of the load, not who gets a slot",
+}
+#: Keys whose change is tried out.
+PREVIEWED = (
+    "slots",
+    "task.priority",
+    *(f"leasing.{field.name}" for field in fields(LeasingSettings) if field.name not in _UNFELT),
+    *OF_STARTS,
+)
+#: Most slots that are tried out.
+_MOST_SLOTS = 1000
+
+
+def refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
+    """Refuse keys that cannot be tried out, and tasks that have none of it.
+
+    Raises
+    ------
+    ConfigError
+        With the reason in one line.
+    """
+    if reason := _UNFELT.get(key.removeprefix("leasing.")) if key in SCHEDULING_KEYS else None:
+        raise ConfigError(f"{key} cannot be tried out: {reason}")
+    if key not in PREVIEWED:
+        near = difflib.get_close_matches(key, PREVIEWED, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"{key!r} cannot be tried out{hint}; what can: {', '.join(PREVIEWED)}")
+    if task is not None and task not in tasks:
+        raise ConfigError(f"no task {task!r} in this run; its tasks are {', '.join(sorted(tasks))}")
+    if task is not None and key not in TASK_KEYS:
+        raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
+
+
+def refuse_value(key: str, value: Any) -> None:
+    """Refuse values that a key cannot have.
+
+    Raises
+    ------
+    ConfigError
+        With key, limit and value in one line.
+    """
+    if key != "slots":
+        if problem := setting_problem(key, value):
+            raise ConfigError(problem)
+    elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_SLOTS:
+        raise ConfigError(f"{key} must be a whole number from 1 to {_MOST_SLOTS}, got {value!r}")
+
+
+def rules_now(journal: Journal, pool: Stream, names: Mapping[str, str]) -> Rules:
+    """Return what is in force at the end of a run's journal.
+
+    Parameters
+    ----------
+    journal, pool
+        The run's, and its newest stream of the pool.
+    names
+        Name in the pool -> name of a task.
+    """
+    streams = newest_attempts(journal, list(names.values()))
+    return Rules(
+        n_slots=slots_of(pool),
+        settings=pool_settings(pool),
+        priorities=priorities(pool, names),
+        tasks={name: task_rules(stream) for name, stream in streams.items()},
+    )
+
+
+def changed(now: Rules, key: str, value: Any, meant: Collection[str]) -> Rules:
+    """Return the rules after a change that is good; `meant` names the tasks that it is for, if it is theirs."""
+    name = key.rpartition(".")[2]
+    if key == "slots":
+        return replace(now, n_slots=value)
+    if key == "task.priority":
+        return replace(now, priorities={**now.priorities, **dict.fromkeys(meant, value)})
+    if key not in TASK_KEYS:
+        return replace(now, settings=replace(now.settings, **{name: value}))
+    tasks = {task: dict(rules) for task, rules in now.tasks.items()}
+    for task in meant:
+        if key == "leasing.hold":
+            tasks[task]["planners"] = {**tasks[task]["planners"], "hold": value}
+        else:
+            tasks[task][name] = float(value)
+    return replace(now, tasks=tasks)
+
+
+def why_unfelt(key: str, now: Rules, played: Sequence[RecordedTask], meant: Collection[str]) -> str:
+    """Return why a change of a key cannot matter to these tasks as things are; empty if it may."""
+    if key == "leasing.age_quantum_s":
+        given = {now.priorities.get(task.name, 0) for task in played}
+        if now.settings.queue != "fifo":
+            return f"the queue {now.settings.queue!r} does not age"
+        return "" if len(given) > 1 else "all tasks have the same priority, so each ages as fast as the others"
+    if key == "leasing.residency":
+        if now.n_slots == 1:
+            return "there is one slot, so none can be preferred"
+        return "" if any(task.costs.switch_s for task in played) else "changing slots has cost these tasks no time"
+    if key == "leasing.switch_limit_frac":
+        weigh = any(_hold(now, task) == "yield" and task.config.get("streams") for task in played if task.name in meant)
+        return "" if weigh else "only tasks that hold by 'yield' and compute gradients at arrival weigh a switch"
+    return ""
+
+
+def _hold(now: Rules, task: RecordedTask) -> str:
+    planners = {**task.config.get("planners", {}), **now.tasks[task.name]["planners"]}
+    return str(planners.get("hold", "yield"))

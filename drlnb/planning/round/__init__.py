@@ -1,0 +1,1 @@
+"""Decide what happens next in one task's round."""

@@ -1,0 +1,1 @@
+"""Decide how many executors share one device."""

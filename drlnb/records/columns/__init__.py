@@ -1,0 +1,1 @@
+"""Declare the records of the six systems, one file each."""

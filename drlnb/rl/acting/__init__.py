@@ -1,0 +1,1 @@
+"""Choose actions in collectors."""

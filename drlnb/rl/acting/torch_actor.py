@@ -1,0 +1,55 @@
+"""How does a policy act that is no MLP?  Its module runs in the collector, which loads torch for it, and only then."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.networks.layout import Layout
+from drlnb.rl.networks.modules import build, module_layout
+
+__all__ = ["TorchNetwork"]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run on one thread: the bits of a product may depend on how many share it, and collectors share the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class TorchNetwork:
+    """A task's module as an actor's network, see :class:`drlnb.rl.acting.actors.Network`.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ConfigError
+        If the module cannot be built.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self._module = build(spec).requires_grad_(False)
+        self.layout: Layout = module_layout(spec, self._module)
+        self._parameters = dict(self._module.named_parameters())
+
+    def load(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Take over published tensors, float32 by name."""
+        for name, tensor in tensors.items():
+            self._parameters[name].copy_(torch.from_numpy(tensor))
+
+    def forward(self, obs: np.ndarray) -> np.ndarray:
+        """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""
+        with _one_thread(), torch.inference_mode():
+            outputs: np.ndarray = self._module.actor(torch.from_numpy(obs)).numpy()
+        return outputs

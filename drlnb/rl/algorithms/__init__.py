@@ -1,0 +1,1 @@
+"""Learn: one file per algorithm, and the protocol that they share."""

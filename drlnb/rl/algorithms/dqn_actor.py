@@ -1,0 +1,127 @@
+"""How does DQN act?  Greedily on the action values, at random every now and then.
+
+Exploration takes the same block of Gumbel noise that a sampled policy takes.  Of several Gumbel deviates, which one is
+the largest does not depend on how large it is: the place of the largest is a random action, its size says whether that
+action is taken.  So each environment explores by draws of its own, and no further stream is needed.
+"""
+
+import numpy as np
+
+from drlnb.records.errors import UnsupportedSpace
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.acting.actors import Actor
+from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower
+from drlnb.rl.rows import vector_width
+from drlnb.rl.settings.dqn import DqnSettings, q_network
+
+__all__ = ["HEAD", "TOWER", "DqnActor", "check_discrete", "dqn_layout"]
+
+#: Names of the hidden layers (``q.0.weight``, ...) and of the last one.
+TOWER, HEAD = "q", "q.head"
+#: Largest number below 1: with an epsilon of 1 every action is random.
+_BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+
+def dqn_layout(spec: TaskSpec) -> Layout:
+    """Derive the layout of an MLP of action values from a task's spaces and settings.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    UnsupportedSpace
+        If the actions are not discrete.
+    ConfigError
+        If the network's description is wrong.
+    """
+    if spec.observation_space is None or spec.action_space is None:
+        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    check_discrete(spec)
+    widths, activation = q_network(spec.hyperparameters.get("policy_kwargs"))
+    n_in, n_actions = vector_width(spec.observation_space), int(spec.action_space["n"])
+    shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
+    return assemble(spec, shapes, (), activation=activation, scaled=images_scaled(spec))
+
+
+def check_discrete(spec: TaskSpec) -> None:
+    """Refuse actions whose values cannot be listed.
+
+    Raises
+    ------
+    UnsupportedSpace
+        If the action space is there and not discrete.
+    """
+    kind = (spec.action_space or {}).get("kind", "discrete")
+    if kind != "discrete":
+        raise UnsupportedSpace(f"dqn needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
+
+
+class DqnActor(Actor):
+    """The epsilon-greedy policy of one task, in numpy for an MLP.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    UnsupportedSpace
+        If the actions are not discrete.
+    ConfigError
+        If a setting is wrong.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        check_discrete(spec)
+        super().__init__(spec, None if is_module(spec) else dqn_layout(spec))
+        self._settings = DqnSettings.from_mapping(spec.hyperparameters)
+        self._n_envs, self._total = spec.n_envs, spec.total_timesteps
+        #: Environment steps of the task before this round, and vector steps chosen in it.
+        self._began, self._chosen = 0, 0
+
+    def at(self, progress_remaining: float, round: int) -> None:
+        """Begin a round of training, with that share of the budget in ``[0, 1]`` still to come."""
+        del round
+        self._began, self._chosen = int(np.rint((1.0 - progress_remaining) * self._total)), 0
+
+    def _epsilon(self, first: int, n_steps: int) -> np.ndarray:
+        """Return the probability of a random action at some vector steps of the round, counted from 0."""
+        steps = self._began + self._n_envs * np.arange(first, first + n_steps)
+        return self._settings.epsilon(steps, self._total)
+
+    def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return a collector's actions, shape ``(R,)``, for action values and Gumbel noise ``(R, A)``.
+
+        Each call is the round's next vector step.
+        """
+        epsilon = self._epsilon(self._chosen, 1)[0]
+        self._chosen += 1
+        return _choose(outputs, noise, epsilon)
+
+    def log_prob(self, outputs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return log-probabilities, float32, shape ``(T, R)``, of the round's actions under values ``(T, R, A)``."""
+        epsilon = self._epsilon(0, len(outputs))[:, None]
+        greedy = actions == outputs.argmax(axis=-1)
+        with np.errstate(divide="ignore"):  # log 0 = -inf is meant: an action that had no chance
+            log_p: np.ndarray = np.log(epsilon / outputs.shape[-1] + (1.0 - epsilon) * greedy)
+        return log_p.astype(np.float32)
+
+    def sample(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return actions outside of training: at the final epsilon, or the best ones where the noise is 0."""
+        return _choose(outputs, noise, self._settings.exploration_final_eps)
+
+
+def _choose(outputs: np.ndarray, noise: np.ndarray, epsilon: float) -> np.ndarray:
+    """Return the noise's favourite where its size falls below epsilon, else the best action; shape ``(R,)``.
+
+    The largest of A standard Gumbel deviates has the distribution function ``exp(-A exp(-x))``.
+    """
+    best: np.ndarray = outputs.argmax(axis=-1)
+    if epsilon <= 0.0 or not noise.any():
+        return best
+    largest = noise.max(axis=-1).astype(np.float64)
+    uniform = np.minimum(-np.expm1(-noise.shape[-1] * np.exp(-largest)), _BELOW_ONE)
+    return np.where(uniform < epsilon, noise.argmax(axis=-1), best)

@@ -1,0 +1,96 @@
+"""What does the host of a learner rely on?  One protocol; algorithms are chosen by the spec."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.fragments import Fragment
+
+__all__ = ["Learner", "make_learner"]
+
+
+class Learner(Protocol):
+    """Holds a task's parameters and improves them, one round of experience at a time."""
+
+    #: ``epochs``: the gradient steps run in `finish`; ``stream``: gradients are computed as fragments arrive.
+    compute: Literal["epochs", "stream"]
+
+    def set(self, name: str, value: Any) -> None:
+        """Change a setting from the next round on.
+
+        Parameters
+        ----------
+        name
+            One of the ``LIVE`` ones of the algorithm's settings.
+        value
+            As at the start.
+
+        Raises
+        ------
+        ConfigError
+            If the setting cannot change while training, or the value is wrong.
+        """
+
+    def begin(self, round: int, n_timesteps: int) -> None:
+        """Open a round and forget what was staged.
+
+        Parameters
+        ----------
+        round
+            Number of the round, at least 0; part of the shuffles' keys.
+        n_timesteps
+            Environment steps done once this round is collected: schedules are read there.
+        """
+
+    def stage(self, worker: int, fragment: Fragment) -> float:
+        """Take in one fragment: normalise, values, advantages; any order of arrival gives the same result.
+
+        Returns
+        -------
+        float
+            Seconds spent.
+
+        Raises
+        ------
+        ValueError
+            If one of the fragment's environments was staged in this round before.
+        """
+
+    def finish(self, on_minibatch: Callable[[int, int], None] | None = None) -> dict[str, float]:
+        """Run the round's gradient steps and merge the normaliser.
+
+        Parameters
+        ----------
+        on_minibatch
+            Called after each gradient step with its number (from 1) and how many there will be at most.  If it
+            raises, the round's update is undone and the exception passes: the round may be finished again.
+
+        Returns
+        -------
+        dict
+            Metrics under Stable-Baselines3's names, see :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+
+        Raises
+        ------
+        NonFinite
+            If a loss or gradient is NaN or infinite; parameters and optimiser are unchanged.
+        ValueError
+            If nothing was staged.
+        """
+
+    def published(self) -> np.ndarray:
+        """Return a fresh uint8 buffer with what actors need: policy parameters and normaliser statistics."""
+
+    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+        """Return plain data and a uint8 buffer: everything needed to go on exactly, between rounds."""
+
+    def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
+        """Go on from :meth:`state`.
+
+        Raises
+        ------
+        ValueError
+            If the state was made for another layout.
+        """

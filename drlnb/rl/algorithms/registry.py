@@ -1,0 +1,202 @@
+"""Which algorithms are there, and where does each keep its parts?  One table; nothing is imported before it is needed.
+
+A collector asks for an actor and never loads torch; the host of a learner asks for a learner.  Parts are told as
+``module:Class``, so that this table itself costs nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from drlnb.records.spec import ALGORITHMS, TaskSpec
+
+if TYPE_CHECKING:
+    from drlnb.rl.acting.actors import Actor
+    from drlnb.rl.algorithms.protocol import Learner
+    from drlnb.rl.algorithms.replay import Replay
+    from drlnb.rl.settings.checks import Settings
+
+__all__ = [
+    "TABLE",
+    "Algorithm",
+    "check_fit",
+    "make_actor",
+    "make_learner",
+    "make_replay",
+    "off_policy",
+    "round_steps",
+    "settings_class",
+    "settings_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """Where one algorithm's parts are, as ``module:Class``."""
+
+    #: As in ``TaskSpec.algo`` and :data:`drlnb.records.spec.ALGORITHMS`.
+    name: str
+    #: A :class:`drlnb.rl.settings.checks.Settings`; no torch.
+    settings: str
+    #: A :class:`drlnb.rl.algorithms.protocol.Learner`, built as ``Class(spec, device=device)``.
+    learner: str
+    #: A :class:`drlnb.rl.acting.actors.Actor`, built as ``Class(spec)``; no torch for an MLP.
+    actor: str = "drlnb.rl.acting.actors:Actor"
+    #: Off-policy: a :class:`drlnb.rl.algorithms.replay.Replay`, built as ``Class(spec)``; no torch.  Empty: on-policy.
+    replay: str = ""
+
+
+#: An algorithm is a line here, and its name in :data:`drlnb.records.spec.ALGORITHMS`.
+TABLE: Mapping[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm(
+            name="ppo", settings="drlnb.rl.settings.ppo:PpoSettings", learner="drlnb.rl.algorithms.ppo:PpoLearner"
+        ),
+        Algorithm(
+            name="gpf",
+            settings="drlnb.rl.settings.gpf:GpfSettings",
+            learner="drlnb.rl.algorithms.gpf:GpfLearner",
+            actor="drlnb.rl.algorithms.gpf_actor:GpfActor",
+        ),
+        Algorithm(
+            name="dqn",
+            settings="drlnb.rl.settings.dqn:DqnSettings",
+            learner="drlnb.rl.algorithms.dqn:DqnLearner",
+            actor="drlnb.rl.algorithms.dqn_actor:DqnActor",
+            replay="drlnb.rl.algorithms.replay:Replay",
+        ),
+    )
+}
+
+
+def _load(address: str) -> Any:
+    module, _, name = address.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _entry(algo: str) -> Algorithm:
+    if algo not in TABLE:
+        raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {algo!r}")
+    return TABLE[algo]
+
+
+def settings_class(algo: str) -> "type[Settings]":
+    """Return the settings dataclass of an algorithm.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    found: type[Settings] = _load(_entry(algo).settings)
+    return found
+
+
+def settings_of(spec: TaskSpec) -> "Settings":
+    """Return a task's settings, complete and checked.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is unknown or wrong.
+    """
+    return settings_class(spec.algo).from_mapping(spec.hyperparameters)
+
+
+def round_steps(spec: TaskSpec) -> int:
+    """Return the vector steps of a task's round: steps per environment between two updates.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is unknown or wrong.
+    """
+    return settings_of(spec).round_steps()
+
+
+def check_fit(spec: TaskSpec) -> None:
+    """Refuse a task whose algorithm or policy cannot serve its spaces.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ConfigError, UnsupportedSpace
+        With what would serve them.
+    """
+    from drlnb.rl.envs.masks import check_masks
+    from drlnb.rl.networks.layout import check_exploration, check_policy
+
+    check_policy(spec)
+    check_masks(spec)
+    check_exploration(spec)
+    if spec.algo != "ppo":  # PPO takes all that the probe lets through
+        make_actor(spec)
+
+
+def make_actor(spec: TaskSpec) -> "Actor":
+    """Return the acting side of a task's algorithm.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    """
+    made: Actor = _load(_entry(spec.algo).actor)(spec)
+    return made
+
+
+def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
+    """Return the learner of a task's algorithm.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    ConfigError
+        If a hyper-parameter is wrong.
+    """
+    made: Learner = _load(_entry(spec.algo).learner)(spec, device=device)
+    return made
+
+
+def off_policy(algo: str) -> bool:
+    """Say whether an algorithm learns from a replay ring instead of the round's fragments.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    return bool(_entry(algo).replay)
+
+
+def make_replay(spec: TaskSpec) -> "Replay | None":
+    """Return the memory of a task's algorithm; None if it learns from each round's fragments alone.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is wrong.
+    """
+    if not off_policy(spec.algo):
+        return None
+    made: Replay = _load(_entry(spec.algo).replay)(spec)
+    return made

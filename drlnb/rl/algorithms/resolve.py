@@ -1,0 +1,215 @@
+"""Which settings does a task get?  Tuned ones where we have them, then what the caller overrides.
+
+All wrong names and values are told at once.  Nothing that a file or a command line holds is ever evaluated.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from drlnb.records.errors import ConfigError
+from drlnb.rl.algorithms.registry import settings_class
+from drlnb.rl.networks.activations import named
+from drlnb.rl.schedules import sampled
+from drlnb.rl.settings.checks import Settings, whole
+
+__all__ = ["Resolved", "parse_text", "resolve", "tuned"]
+
+#: Budget and environments where neither caller nor tuned.yml says: one million is the zoo's most common budget,
+#: one environment is what Stable-Baselines3 makes of a bare id.
+_DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A task's settings, complete, and where they came from."""
+
+    #: All of the algorithm's settings, plain data.
+    hyperparameters: dict[str, Any]
+    n_envs: int
+    #: Budget in environment steps.
+    total_timesteps: int
+    #: In words for a person.
+    origin: str
+
+
+def parse_text(text: str) -> Any:
+    """Turn a command line's text into a value: none, true, false, a number, JSON, else the text itself.
+
+    Examples
+    --------
+    >>> [parse_text(text) for text in ("1e-3", "32", "true", "none", "lin_0.001", '{"net_arch": [8]}')]
+    [0.001, 32, True, None, 'lin_0.001', {'net_arch': [8]}]
+    """
+    word = text.strip()
+    constants = {"none": None, "null": None, "true": True, "false": False}
+    if word.lower() in constants:
+        return constants[word.lower()]
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    if word[:1] in {"{", "["}:
+        try:
+            return json.loads(word)
+        except ValueError:
+            pass
+    return word
+
+
+def tuned(env: str, algo: str = "ppo") -> dict[str, Any] | None:
+    """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
+    import yaml  # here, so that importing this module stays light
+
+    text = resources.files("drlnb.rl.settings").joinpath("tuned.yml").read_text(encoding="utf-8")
+    entry = (yaml.safe_load(text).get(algo) or {}).get(env.rpartition(":")[2])
+    return None if entry is None else {key: _read(value) for key, value in entry.items()}
+
+
+def _read(value: Any) -> Any:
+    return parse_text(value) if isinstance(value, str) else value
+
+
+def _portable(name: str, value: Any, problems: list[str]) -> Any:
+    """Return a setting from Python as plain data: functions are packed, schedules sampled, activations named."""
+    try:
+        if name == "policy_kwargs" and isinstance(value, Mapping):
+            return {key: _portable_part(key, part) for key, part in value.items()}
+        if name == "policy" and callable(value):
+            return _packed(value)
+        if callable(value):
+            return sampled(value)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
+    return value
+
+
+def _portable_part(key: str, value: Any) -> Any:
+    if key == "activation_fn" and isinstance(value, type):
+        return named(value)
+    return _packed(value) if callable(value) else value
+
+
+def _packed(value: Any) -> dict[str, str]:
+    from drlnb.rl.pickled import display_name, pack  # cloudpickle, for those who need it
+
+    return {"name": display_name(value), "pickled": pack(value)}
+
+
+def _whole(value: Any) -> Any:
+    """Return 1e5 as 100000; leave the rest to the checks."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _split(overrides: Mapping[str, Any], kind: type[Settings], problems: list[str]) -> dict[str, Any]:
+    """Return overrides under our names; note unknown and unsupported ones."""
+    found: dict[str, Any] = {}
+    known = {*kind.names(), "n_envs", *kind.CONVERTED}
+    for given, raw in overrides.items():
+        name, value = kind.ALIASES.get(given, given), _read(raw)
+        if name in found:
+            problems.append(f"{given} and {name} are the same setting, give one of them")
+        elif name in known:
+            found[name] = _portable(name, value, problems)
+        elif name in kind.UNSUPPORTED:
+            if not (name == "use_sde" and value is False):
+                problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
+        else:
+            near = difflib.get_close_matches(name, [*kind.names(), "n_envs", *kind.ALIASES], n=1)
+            problems.append(f"unknown hyper-parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return found
+
+
+def _checked_count(name: str, value: Any, problems: list[str]) -> int:
+    value = _whole(value)
+    problem = whole(value)
+    if problem:
+        problems.append(f"{name} {problem}, got {value!r}")
+        return 1
+    return int(value)
+
+
+def _kind(algo: str) -> type[Settings]:
+    try:
+        return settings_class(algo)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _entry(
+    env: str, algo: str, entry: Mapping[str, Any] | None, kind: type[Settings], problems: list[str]
+) -> tuple[dict[str, Any], str]:
+    """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
+    if entry is not None:
+        budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
+        return _split({k: v for k, v in entry.items() if k not in budget}, kind, problems) | budget, "a zoo entry"
+    found = tuned(env, algo)
+    if found is None:
+        return {}, "Stable-Baselines3's defaults"
+    return found, f"tuned settings for {env} (rl/settings/tuned.yml)"
+
+
+def resolve(
+    env: str,
+    algo: str = "ppo",
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    n_envs: int | None = None,
+    total_timesteps: int | None = None,
+    entry: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Return the complete settings for an environment.
+
+    Parameters
+    ----------
+    env
+        Gymnasium id; a tuned entry of tuned.yml is taken if there is one, else Stable-Baselines3's defaults
+        (1 environment, 1 000 000 steps).
+    algo
+        An algorithm of :data:`drlnb.rl.algorithms.registry.TABLE`.
+    overrides
+        Settings by Stable-Baselines3's names (or CleanRL's); text is read as a command line's.
+    n_envs, total_timesteps
+        Override the entry's; None leaves them.
+    entry
+        Used instead of tuned.yml: settings of a zoo file, ``n_envs`` and ``n_timesteps`` among them.
+
+    Returns
+    -------
+    Resolved
+        Settings that the algorithm's dataclass accepts, as plain data.
+
+    Raises
+    ------
+    ConfigError
+        If anything is wrong; the message holds all problems.
+    """
+    problems: list[str] = []
+    kind = _kind(algo)
+    found, origin = _entry(env, algo, entry, kind, problems)
+    given = _split(overrides or {}, kind, problems)
+    if given:
+        origin += ", with " + ", ".join(sorted(given))
+    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **found}
+    steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
+    envs_given = given.pop("n_envs", envs_of_entry)
+    timesteps = steps_of_entry if total_timesteps is None else total_timesteps
+    timesteps = _checked_count("total_timesteps", timesteps, problems)
+    envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
+    values: dict[str, Any] = {**kind().to_plain(), **base, **given}
+    for name, default in kind().to_plain().items():
+        if isinstance(default, int) and not isinstance(default, bool):
+            values[name] = _whole(values[name])
+    problems += kind.convert(values, envs)
+    wrong = [problem for name in kind.names() if (problem := kind.check_value(name, values[name]))]
+    problems += wrong
+    if not wrong:
+        problems += kind.check_together(values, envs)
+    if problems:
+        raise ConfigError(problems)
+    return Resolved(values, envs, timesteps, origin)

@@ -1,0 +1,1 @@
+"""Write and read what a training has learnt."""

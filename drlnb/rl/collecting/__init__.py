@@ -1,0 +1,1 @@
+"""Collect experience, evaluate policies and record episodes."""

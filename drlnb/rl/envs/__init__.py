@@ -1,0 +1,1 @@
+"""Build environments, wrap them, and take their snapshots."""

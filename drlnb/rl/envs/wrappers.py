@@ -1,0 +1,256 @@
+"""Which wrappers may a task name, and how is the wrapped environment built from plain data?
+
+A task says ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first.  Only names of one table are
+known: nothing is imported by a name from a file.  The list is checked without gymnasium (a Dask worker may do it) and
+built in the process that steps the environment.
+
+Returns of episodes are counted by a :class:`~drlnb.rl.envs.wrapper_classes.Tally` beneath all wrappers of the list, so
+that clipped, delayed or skipped rewards never change what ``rollout/ep_rew_mean`` says.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from drlnb.rl.envs.wrapper_classes import Tally
+
+__all__ = ["KNOWN", "Known", "check_wrappers", "make_options", "read_wrappers", "tally_of", "wrap"]
+
+#: Where wrapper names of files may come from; the class's own name decides.
+_PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb")
+_OURS, _GYMNASIUM = "drlnb.rl.envs.wrapper_classes", "gymnasium.wrappers"
+#: Names of older gym versions, and of what does the same here.
+_OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
+#: Wrappers that would break what the learner does itself -> what to say instead.
+_REFUSED = {
+    "NormalizeObservation": "statistics are merged over all collectors; say normalize: true",
+    "NormalizeReward": "statistics are merged over all collectors; say normalize: true",
+    "Monitor": "episodes are counted beneath all wrappers anyway",
+    "RecordEpisodeStatistics": "episodes are counted beneath all wrappers anyway",
+    "RecordVideo": "drlnb.rl.collecting.video.record_episode makes videos",
+    "Autoreset": "the collector resets",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One wrapper that may be named."""
+
+    #: Arguments that it takes, all by keyword.
+    kwargs: tuple[str, ...] = ()
+    #: Those without a default.
+    required: tuple[str, ...] = ()
+    module: str = _GYMNASIUM
+    #: Whether it resizes images, which takes OpenCV.
+    needs_cv2: bool = False
+    #: Whether it repeats actions itself, so that an Atari game must not.
+    skips_frames: bool = False
+
+
+_ATARI = ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss")
+
+#: Name -> what is known of it.
+KNOWN: Mapping[str, Known] = {
+    "ActionNoiseWrapper": Known(kwargs=("noise_std",), module=_OURS),
+    "ActionSmoothingWrapper": Known(kwargs=("smoothing_coef",), module=_OURS),
+    "AtariPreprocessing": Known(
+        kwargs=(*_ATARI, "grayscale_obs", "grayscale_newaxis", "scale_obs"), needs_cv2=True, skips_frames=True
+    ),
+    "AtariWrapper": Known(kwargs=(*_ATARI, "clip_reward"), module=_OURS, needs_cv2=True, skips_frames=True),
+    "ClipAction": Known(),
+    "ClipReward": Known(kwargs=("min_reward", "max_reward")),
+    "DelayObservation": Known(kwargs=("delay",), required=("delay",)),
+    "DelayedRewardWrapper": Known(kwargs=("delay",), module=_OURS),
+    "DtypeObservation": Known(kwargs=("dtype",), required=("dtype",)),
+    "FilterObservation": Known(kwargs=("filter_keys",), required=("filter_keys",)),
+    "FlattenObservation": Known(),
+    "FrameSkip": Known(kwargs=("skip",), module=_OURS),
+    "FrameStack": Known(kwargs=("n_stack",), required=("n_stack",), module=_OURS),
+    "FrameStackObservation": Known(kwargs=("stack_size", "padding_type"), required=("stack_size",)),
+    "GrayscaleObservation": Known(kwargs=("keep_dim",)),
+    "HistoryWrapper": Known(kwargs=("horizon",), module=_OURS),
+    "MaskVelocityWrapper": Known(module=_OURS),
+    "MaxAndSkipObservation": Known(kwargs=("skip",), skips_frames=True),
+    "RepeatAction": Known(kwargs=("num_repeats",), required=("num_repeats",)),
+    "RescaleAction": Known(kwargs=("min_action", "max_action"), required=("min_action", "max_action")),
+    "RescaleObservation": Known(kwargs=("min_obs", "max_obs"), required=("min_obs", "max_obs")),
+    "ReshapeObservation": Known(kwargs=("shape",), required=("shape",)),
+    "ResizeObservation": Known(kwargs=("shape",), required=("shape",), needs_cv2=True),
+    "StickyAction": Known(
+        kwargs=("repeat_action_probability", "repeat_action_duration"), required=("repeat_action_probability",)
+    ),
+    "TimeAwareObservation": Known(kwargs=("flatten", "normalize_time", "dict_time_key")),
+    "TimeFeatureWrapper": Known(kwargs=("max_steps", "test_mode"), module=_OURS),
+    "TimeLimit": Known(kwargs=("max_episode_steps",), required=("max_episode_steps",)),
+}
+
+
+def read_wrappers(value: Any) -> list[dict[str, Any]]:
+    """Read a file's ``env_wrapper``: a name, ``{name: kwargs}``, ``{"name", "kwargs"}``, or a list, innermost first.
+
+    Parameters
+    ----------
+    value
+        Names may hold a module of gymnasium, Stable-Baselines3 or the zoo in front, which is dropped.
+
+    Returns
+    -------
+    list of dict
+        ``{"name", "kwargs"}`` each; names and arguments are those of :data:`KNOWN`.
+
+    Raises
+    ------
+    ConfigError
+        If a name or argument is unknown or the form is another; the message lists all of them.
+
+    Examples
+    --------
+    >>> read_wrappers(["rl_zoo3.wrappers.FrameSkip", {"gymnasium.wrappers.ResizeObservation": {"shape": 64}}])
+    [{'name': 'FrameSkip', 'kwargs': {}}, {'name': 'ResizeObservation', 'kwargs': {'shape': [64, 64]}}]
+    """
+    listed = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    found: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for item in listed:
+        pairs = {item: {}} if isinstance(item, str) else item
+        if not isinstance(pairs, Mapping) or not all(isinstance(name, str) for name in pairs):
+            problems.append(f"env_wrapper takes a name or {{name: arguments}}, got {item!r}")
+            continue
+        named = {pairs["name"]: pairs["kwargs"]} if pairs.keys() == {"name", "kwargs"} else pairs
+        for name, kwargs in named.items():
+            found.append({"name": _own_name(name, problems), "kwargs": {} if kwargs is None else kwargs})
+    found = [wrapper for wrapper in found if wrapper["name"]]
+    problems += check_wrappers(found)
+    if problems:
+        raise ConfigError(problems)
+    return [{"name": w["name"], "kwargs": dict(_shaped(w["name"], w["kwargs"]))} for w in found]
+
+
+def _own_name(name: str, problems: list[str]) -> str:
+    """Return a class's own name; empty, and a problem, if it is of a module that is not known."""
+    module, _, short = name.rpartition(".")
+    if module and module.partition(".")[0] not in _PACKAGES:
+        problems.append(f"unknown wrapper {name!r}: only wrappers of gymnasium and of the zoo can be named in a file")
+        return ""
+    return _OLD_NAMES.get(short, short)
+
+
+def _shaped(name: str, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return arguments as the classes of today take them."""
+    for key, value in kwargs.items():
+        yield key, [value, value] if name == "ResizeObservation" and isinstance(value, int) else value
+
+
+def check_wrappers(wrappers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what is wrong with a list of ``{"name", "kwargs"}``; empty if nothing is."""
+    problems: list[str] = []
+    for wrapper in wrappers:
+        name, kwargs = str(wrapper.get("name")), wrapper.get("kwargs", {})
+        known = KNOWN.get(name)
+        if name in _REFUSED:
+            problems.append(f"wrapper {name} is not supported: {_REFUSED[name]}")
+        elif known is None:
+            near = difflib.get_close_matches(name, KNOWN, n=1)
+            problems.append(f"unknown wrapper {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        elif not isinstance(kwargs, Mapping):
+            problems.append(f"wrapper {name} takes a mapping of arguments, got {kwargs!r}")
+        else:
+            problems += _check_arguments(name, known, kwargs)
+    return problems
+
+
+def _check_arguments(name: str, known: Known, kwargs: Mapping[str, Any]) -> list[str]:
+    problems = []
+    unknown = [str(key) for key in kwargs if key not in known.kwargs]
+    if unknown:
+        problems.append(f"wrapper {name} takes {', '.join(known.kwargs) or 'no arguments'}, not {', '.join(unknown)}")
+    missing = [key for key in known.required if key not in kwargs]
+    if missing:
+        problems.append(f"wrapper {name} needs {', '.join(missing)}")
+    return problems
+
+
+def make_options(env: str, wrappers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what ``gymnasium.make`` must be told besides the id.
+
+    A game of the Arcade Learning Environment repeats each action itself (``ALE/Pong-v5`` 4 times); where a wrapper
+    skips frames, it is told not to.
+
+    Examples
+    --------
+    >>> make_options("ALE/Pong-v5", [{"name": "AtariPreprocessing", "kwargs": {}}])
+    {'frameskip': 1}
+    """
+    skips = any(KNOWN[w["name"]].skips_frames for w in wrappers if w["name"] in KNOWN)
+    return {"frameskip": 1} if skips and env.rpartition(":")[2].startswith("ALE/") else {}
+
+
+def wrap(env: "gymnasium.Env[Any, Any]", wrappers: Sequence[Mapping[str, Any]]) -> "gymnasium.Env[Any, Any]":
+    """Put wrappers around an environment, and a tally of raw returns beneath them.
+
+    Parameters
+    ----------
+    env
+        As ``gymnasium.make`` returned it.
+    wrappers
+        ``{"name", "kwargs"}`` each, innermost first; none: the environment itself is returned.
+
+    Raises
+    ------
+    ConfigError
+        If a name or argument is unknown.
+    EnvError
+        If a wrapper refuses the environment.
+    MissingExtra
+        If one needs OpenCV and it is not installed.
+    """
+    if not wrappers:
+        return env
+    problems = check_wrappers(wrappers)
+    if problems:
+        raise ConfigError(problems)
+    from importlib import import_module
+
+    from drlnb.rl.envs.wrapper_classes import Tally
+
+    wrapped: Any = Tally(env)
+    for wrapper in wrappers:
+        name, known = wrapper["name"], KNOWN[wrapper["name"]]
+        if known.needs_cv2 and find_spec("cv2") is None:
+            raise MissingExtra(f'wrapper {name} needs OpenCV; install it with: pip install "drlnb[atari]"')
+        kwargs = {key: _argument(key, value) for key, value in wrapper.get("kwargs", {}).items()}
+        try:
+            wrapped = getattr(import_module(known.module), name)(wrapped, **kwargs)
+        except Exception as error:  # a wrapper's constructor judges the environment and its arguments
+            told = f"{type(error).__name__}: {error}"
+            raise EnvError(f"wrapper {name} cannot be put around {_name_of(env)}: {told}") from error
+    return wrapped
+
+
+def _argument(key: str, value: Any) -> Any:
+    """Return an argument as its class wants it: plain data has lists and texts only."""
+    import numpy as np
+
+    if key in {"min_action", "max_action", "min_obs", "max_obs"}:
+        return np.asarray(value, np.float32) if isinstance(value, list) else np.float32(value)
+    return np.dtype(value) if key == "dtype" else tuple(value) if isinstance(value, list) else value
+
+
+def _name_of(env: "gymnasium.Env[Any, Any]") -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def tally_of(env: Any) -> "Tally | None":
+    """Return the tally beneath an environment's wrappers, or None where it has none."""
+    from drlnb.rl.envs.wrapper_classes import Tally
+
+    while env is not None and not isinstance(env, Tally):
+        env = getattr(env, "env", None)
+    return env

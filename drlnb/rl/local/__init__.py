@@ -1,0 +1,1 @@
+"""Train in one process, without a cluster."""

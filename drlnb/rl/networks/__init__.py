@@ -1,0 +1,1 @@
+"""Build the networks of policies and value functions."""

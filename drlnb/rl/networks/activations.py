@@ -1,0 +1,60 @@
+"""Which activations do MLP towers know?  The same names in numpy, for actors, and in torch, for learners.
+
+``tanh`` and ``relu`` have gradients by hand (:mod:`drlnb.rl.objectives.mlp_gradient`); the others go through autograd.
+"""
+
+from collections.abc import Callable
+from math import erf, sqrt
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BY_HAND", "NAMES", "named", "numpy_function"]
+
+#: Activations that every algorithm takes.
+BY_HAND = ("tanh", "relu")
+#: Names -> name in ``torch.nn.functional``.
+NAMES = ("tanh", "relu", "elu", "leaky_relu", "gelu", "silu", "sigmoid", "softplus")
+
+_erf = np.frompyfunc(erf, 1, 1)
+
+
+def named(value: Any) -> str:
+    """Return our name of an activation: ``ReLU``, ``nn.ReLU``, ``torch.nn.ReLU`` and the class itself are ``relu``.
+
+    Examples
+    --------
+    >>> named("nn.LeakyReLU"), named("SiLU"), named("tanh")
+    ('leaky_relu', 'silu', 'tanh')
+    """
+    text = value if isinstance(value, str) else getattr(value, "__name__", repr(value))
+    word = str(text).rpartition(".")[2].lower()
+    return {"leakyrelu": "leaky_relu", "swish": "silu"}.get(word, word)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    gate: np.ndarray = 0.5 * (1.0 + _erf(x / sqrt(2.0)).astype(np.float32))
+    return x * gate
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    half: np.ndarray = 0.5 * (1.0 + np.tanh(np.float32(0.5) * x))
+    return half
+
+
+#: Torch's defaults: elu alpha 1, leaky_relu slope 0.01, exact gelu.
+_NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": lambda x: np.tanh(x, out=x),
+    "relu": lambda x: np.maximum(x, 0.0, out=x),
+    "elu": lambda x: np.where(x > 0.0, x, np.expm1(np.minimum(x, 0.0))),
+    "leaky_relu": lambda x: np.where(x > 0.0, x, np.float32(0.01) * x),
+    "gelu": _gelu,
+    "silu": lambda x: x * _sigmoid(x),
+    "sigmoid": _sigmoid,
+    "softplus": lambda x: np.logaddexp(np.float32(0.0), x),
+}
+
+
+def numpy_function(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the activation for float32 arrays; it may overwrite its input."""
+    return _NUMPY[name]

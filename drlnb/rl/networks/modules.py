@@ -1,0 +1,286 @@
+"""Which networks are there beside the MLP?  Policies on feature extractors, and modules of the user's own.
+
+All are torch modules behind one face: ``both(obs)`` returns the policy's outputs ``(B, width)`` and the values
+``(B,)``.  Their parameters become views of the learner's flat buffers.  What they see of raw observations says
+:mod:`drlnb.rl.networks.preprocess`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.heads import Head
+from drlnb.rl.networks.extractors import CombinedExtractor, NatureCNN
+from drlnb.rl.networks.layout import Layout, assemble, network_shape
+from drlnb.rl.networks.preprocess import Seen, action_space, network_space
+from drlnb.rl.pickled import unpack
+from drlnb.rl.rows import is_image
+from drlnb.rl.seeding import INIT, reset_seed
+from drlnb.rl.settings.dqn import q_network
+
+__all__ = ["ExtractorPolicy", "ExtractorQ", "PolicyModule", "build", "check", "module_layout"]
+
+_Space = TypeVar("_Space", bound=gymnasium.Space[Any])
+
+_CLASSES = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+}
+#: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
+OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
+
+
+class ExtractorPolicy(nn.Module):
+    """A trunk of features that policy and value share, a tower for each, and their heads.
+
+    Parameters
+    ----------
+    features
+        Has ``features_dim``.
+    pi, vf
+        Hidden widths of the towers.
+    activation
+        Name of the towers' activation.
+    width
+        Outputs of the policy.
+    """
+
+    def __init__(
+        self, features: nn.Module, pi: tuple[int, ...], vf: tuple[int, ...], activation: str, width: int
+    ) -> None:
+        super().__init__()
+        self.features = features
+        n_in: int = features.features_dim  # type: ignore[assignment]
+        self.pi, self.vf = (self._tower(n_in, widths, activation) for widths in (pi, vf))
+        self.action = nn.Linear((n_in, *pi)[-1], width)
+        self.value = nn.Linear((n_in, *vf)[-1], 1)
+
+    @staticmethod
+    def _tower(n_in: int, widths: tuple[int, ...], activation: str) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(n_in, width), _CLASSES[activation]()]
+            n_in = width
+        return nn.Sequential(*layers)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw orthogonal weights as Stable-Baselines3 does: sqrt 2 in trunk and towers, .01 and 1 at the heads."""
+        gains = {id(self.action): 0.01, id(self.value): 1.0}
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                nn.init.orthogonal_(layer.weight, gains.get(id(layer), 2.0**0.5), generator=generator)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return the policy's outputs ``(B, width)``."""
+        outputs: Tensor = self.action(self.pi(self.features(obs)))
+        return outputs
+
+    def critic(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)``."""
+        values: Tensor = self.value(self.vf(self.features(obs)))[:, 0]
+        return values
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and values from one pass through the trunk."""
+        features = self.features(obs)
+        return self.action(self.pi(features)), self.value(self.vf(features))[:, 0]
+
+
+class ExtractorQ(nn.Module):
+    """Action values on features: Stable-Baselines3's ``QNetwork``, with torch's own starting weights.
+
+    Parameters
+    ----------
+    features
+        Has ``features_dim``.
+    widths
+        Hidden widths.
+    activation
+        Name of the activation.
+    n_actions
+        Outputs.
+    """
+
+    def __init__(self, features: nn.Module, widths: tuple[int, ...], activation: str, n_actions: int) -> None:
+        super().__init__()
+        self.features = features
+        n_in: int = features.features_dim  # type: ignore[assignment]
+        self.q = ExtractorPolicy._tower(n_in, widths, activation)
+        self.head = nn.Linear((n_in, *widths)[-1], n_actions)
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, n_actions)``."""
+        values: Tensor = self.head(self.q(self.features(obs)))
+        return values
+
+
+class PolicyModule(nn.Module):
+    """A module behind the task's preprocessing.
+
+    Parameters
+    ----------
+    net
+        Has ``actor(obs) -> (B, width)`` and ``critic(obs) -> (B,)``, perhaps ``both``; for DQN ``actor`` alone, which
+        gives action values.
+    seen
+        What the module sees of raw observations.
+    """
+
+    def __init__(self, net: nn.Module, seen: Seen) -> None:
+        super().__init__()
+        self.net = net
+        self._seen = seen
+
+    def actor(self, obs: Tensor) -> Tensor:
+        """Return the policy's outputs ``(B, width)`` for raw observations ``(B, *obs)``."""
+        outputs: Tensor = self.net.actor(self._seen(obs))  # type: ignore[operator]
+        return outputs
+
+    def critic(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)`` for raw observations ``(B, *obs)``."""
+        values: Tensor = self.net.critic(self._seen(obs))  # type: ignore[operator]
+        return values
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and values for raw observations ``(B, *obs)``."""
+        seen = self._seen(obs)
+        if hasattr(self.net, "both"):
+            found: tuple[Tensor, Tensor] = self.net.both(seen)  # type: ignore[operator]
+            return found
+        return self.net.actor(seen), self.net.critic(seen)  # type: ignore[operator]
+
+
+def _own(told: Mapping[str, Any], what: str) -> Any:
+    try:
+        return unpack(told["pickled"])
+    except ValueError as error:
+        raise ConfigError(f"{what} {told.get('name')} {error}") from error
+
+
+def _features(kwargs: Mapping[str, Any], spec: TaskSpec, space: gymnasium.Space[Any]) -> nn.Module:
+    keyed = spec.hyperparameters.get("policy") == "MultiInputPolicy"
+    chosen = kwargs.get("features_extractor_class", "CombinedExtractor" if keyed else "NatureCNN")
+    more = dict(kwargs.get("features_extractor_kwargs") or {})
+    if isinstance(chosen, Mapping):
+        made = _own(chosen, "policy_kwargs features_extractor_class")(space, **more)
+        if not isinstance(made, nn.Module) or not isinstance(getattr(made, "features_dim", None), int):
+            raise ConfigError(f"features_extractor_class {chosen['name']} must make an nn.Module with features_dim")
+        return made
+    if keyed:
+        return CombinedExtractor(_basic(space, gymnasium.spaces.Dict), **more)
+    if not is_image(spec.observation_space or {}):
+        raise ConfigError(
+            f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
+            "a wrapper that makes images, or a network of your own"
+        )
+    return NatureCNN(_basic(space, gymnasium.spaces.Box), **more)
+
+
+def _basic(space: gymnasium.Space[Any], kind: type[_Space]) -> _Space:
+    if not isinstance(space, kind):
+        raise ConfigError(f"this policy's network takes {kind.__name__} observations, got {space}")
+    return space
+
+
+def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
+    """Build a task's network with its starting weights, which depend on the task's seed alone.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+
+    Raises
+    ------
+    ConfigError
+        If the observations are no images where convolutions need them, or a user's factory cannot be rebuilt or
+        returns something else.
+    """
+    kwargs = dict(spec.hyperparameters.get("policy_kwargs") or {})
+    policy = spec.hyperparameters.get("policy", "MlpPolicy")
+    seen, space = Seen.of(spec), network_space(spec.observation_space or {})
+    head = Head.of(spec.action_space or {})
+    seed = reset_seed(spec.seed, INIT)
+    with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
+        torch.manual_seed(seed)
+        if isinstance(policy, Mapping):
+            more = {key: value for key, value in kwargs.items() if key not in OURS}
+            net = _own(policy, "policy")(space, action_space(spec.action_space or {}), **more)
+            needed = ("actor",) if spec.algo == "dqn" else ("actor", "critic")
+            if not isinstance(net, nn.Module) or not all(callable(getattr(net, name, None)) for name in needed):
+                told = " and ".join(f"{name}(obs)" for name in needed)
+                raise ConfigError(f"policy {policy['name']} must make an nn.Module with {told}")
+        elif spec.algo == "dqn":
+            widths, activation = q_network(kwargs, default=() if policy == "CnnPolicy" else None)
+            net = ExtractorQ(_features(kwargs, spec, space), widths, activation, head.width)
+        else:
+            pi, vf, activation = network_shape(kwargs, default=() if policy == "CnnPolicy" else None)
+            net = ExtractorPolicy(_features(kwargs, spec, space), pi, vf, activation, head.width)
+            if kwargs.get("ortho_init", True):
+                net.initialise(torch.Generator().manual_seed(seed))
+    return PolicyModule(net, seen).to(device)
+
+
+def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
+    """Return the layout of a task whose network is a module: all of its parameters are published."""
+    head = Head.of(spec.action_space or {})
+    found = module or build(spec)
+    shapes: list[tuple[str, tuple[int, ...]]] = [(n, tuple(p.shape)) for n, p in found.named_parameters()]
+    if head.kind == "box":
+        shapes.append(("log_std", (head.width,)))
+    return assemble(spec, shapes, (), activation="module", head=head)
+
+
+def _answers(module: PolicyModule, obs: Tensor, spec: TaskSpec) -> tuple[Tensor, ...]:
+    return (module.actor(obs),) if spec.algo == "dqn" else module.both(obs)
+
+
+def check(module: PolicyModule, spec: TaskSpec) -> None:
+    """Try a module on two observations.
+
+    Raises
+    ------
+    ConfigError
+        If outputs have a wrong shape or are not finite, differ when asked twice (dropout), statistics of its own
+        change (batch normalisation), or a parameter gets no gradient; the message names it.
+    """
+    head, plain = Head.of(spec.action_space or {}), dict(spec.observation_space or {})
+    rows = np.zeros((2, *plain["shape"]), np.dtype(plain["dtype"]))
+    rows[1] += np.ones((), rows.dtype)
+    obs = torch.from_numpy(rows).to(next(module.parameters()).device)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        found = _answers(module, obs, spec)
+    except Exception as error:  # foreign code
+        raise ConfigError(f"the network raised for 2 observations: {type(error).__name__}: {error}") from error
+    for name, tensor, wanted in zip(("actor", "critic"), found, ((2, head.width), (2,)), strict=False):
+        if tuple(tensor.shape) != wanted:
+            raise ConfigError(f"{name} must return the shape {wanted} for 2 observations, got {tuple(tensor.shape)}")
+        if not torch.isfinite(tensor).all():
+            raise ConfigError(f"{name} returned numbers that are not finite for 2 observations")
+    if not all(map(torch.equal, found, _answers(module, obs, spec))):
+        raise ConfigError("the network answers differently when asked twice: leave out dropout and other noise")
+    changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
+    if changed:
+        raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
+    sum(tensor.sum() for tensor in found).backward()  # type: ignore[union-attr]
+    without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+    if without:
+        raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")
+    module.zero_grad(set_to_none=True)

@@ -1,0 +1,1 @@
+"""Compute advantages, targets, losses and gradients."""

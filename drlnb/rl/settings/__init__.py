@@ -1,0 +1,1 @@
+"""Declare the hyper-parameters of every algorithm and check them."""

@@ -1,0 +1,1 @@
+"""Compute metrics and send them to sinks."""

@@ -1,0 +1,1 @@
+"""Read entries of rl-baselines3-zoo files."""

@@ -1,0 +1,291 @@
+"""How does an entry of an rl-baselines3-zoo file become a task's settings, unchanged and without running any of it?
+
+A zoo file (``ppo.yml``) maps environment ids to settings.  It is read by ``yaml.safe_load``: merge keys and ``!!float``
+work, tags that build objects do not.  Texts that the zoo hands to ``eval`` are parsed by
+:mod:`drlnb.rl.zoo.literals`.  What is wrong with an entry is told at once, with the lines where it stands.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import ALGORITHMS
+from drlnb.rl.algorithms.resolve import Resolved, parse_text, resolve
+from drlnb.rl.envs.suites import is_atari
+from drlnb.rl.envs.wrappers import read_wrappers
+from drlnb.rl.zoo.literals import parse_data
+
+__all__ = ["ZooEntry", "read_entry", "resolve_entry"]
+
+#: Key of the entry that the zoo uses for every game of the Arcade Learning Environment.
+_ATARI_KEY = "atari"
+#: Keys whose text is Python's notation of plain data.
+_DATA_KEYS = ("policy_kwargs", "normalize", "replay_buffer_kwargs", "rollout_buffer_kwargs", "optimizer_kwargs")
+#: Keys of the zoo that stand for code of its own -> why they mean nothing here.
+_UNSUPPORTED = {
+    "callback": "callbacks are Python objects; give them to learn or train",
+    "vec_env_wrapper": "environments are stepped one by one; use env_wrapper",
+    "monitor_kwargs": "episodes are counted beneath all wrappers",
+}
+#: Names of the zoo's files: what one says about the algorithm is not ignored.
+_ZOO_ALGORITHMS = frozenset(
+    "a2c ars cem crossq ddpg dqn her iqn ppo ppo_lstm qrdqn reinforce sac sac_sbx td3 tqc trpo".split()  # noqa: SIM905
+)
+#: A file of settings is no larger (the zoo's largest has 30 kB), and no entry holds more values.
+_MOST_BYTES, _MOST_VALUES = 1_000_000, 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooEntry:
+    """One entry, as plain data under Stable-Baselines3's names."""
+
+    #: The environment that was asked for.
+    env: str
+    algo: str
+    #: Name of the file.
+    file: str
+    #: Key of the entry: the environment's id, or ``atari``.
+    key: str
+    #: Environment steps; None: the entry does not say.
+    n_timesteps: int | None
+    #: Environments; an entry that does not say has 1.
+    n_envs: int
+    #: Settings of the algorithm, not yet checked against it.
+    hyperparameters: Mapping[str, Any]
+    #: ``{"name", "kwargs"}`` each, innermost first.
+    wrappers: tuple[Mapping[str, Any], ...]
+    #: Setting -> line in the file, from 1.
+    lines: Mapping[str, int]
+    #: Where it came from, in words for a person.
+    origin: str
+
+
+def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
+    """Read the settings of one environment from a zoo file.
+
+    Parameters
+    ----------
+    path
+        A YAML file: environment id -> settings.
+    env
+        Gymnasium id, or ``module:Id-v0``; games of the Arcade Learning Environment fall back on the entry ``atari``.
+    algo
+        Algorithm; None: the file's name (``dqn.yml``), else ``ppo``.
+
+    Returns
+    -------
+    ZooEntry
+        Plain data.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, has no entry for the environment (the nearest are named), or the entry holds what
+        cannot be read; the message lists all of it, with lines.
+    """
+    file = Path(path)
+    chosen = algo or _algo_of(file)
+    keys, document = _load(file)
+    key = _find(file, keys, env)
+    lines = _lines(document, key)
+    problems: list[str] = []
+    values = _values(file, key, keys[key], lines, problems)
+    problems += [
+        f"{_at(file, lines, name)}: {name} is not supported: {why}"
+        for name, why in _UNSUPPORTED.items()
+        if values.pop(name, None) is not None
+    ]
+    wrappers = _wrappers(values, file, lines, problems)
+    n_envs, n_timesteps = values.pop("n_envs", 1), values.pop("n_timesteps", None)
+    for name, count in (("n_envs", n_envs), ("n_timesteps", n_timesteps)):
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+            problems.append(f"{_at(file, lines, name)}: {name} must be a whole number >= 1, got {count!r}")
+    if problems:
+        raise ConfigError(problems)
+    return ZooEntry(
+        env=env,
+        algo=chosen,
+        file=file.name,
+        key=key,
+        n_timesteps=n_timesteps,
+        n_envs=n_envs,
+        hyperparameters=values,
+        wrappers=tuple(wrappers),
+        lines=lines,
+        origin=f"entry {key} of {file.name}",
+    )
+
+
+def resolve_entry(entry: ZooEntry, *, overrides: Mapping[str, Any] | None = None, **counts: int | None) -> Resolved:
+    """Return the complete settings that an entry means; what it does not say is Stable-Baselines3's default.
+
+    A `batch_size` beyond the samples of a round means the whole round, as in Stable-Baselines3.
+
+    Parameters
+    ----------
+    entry
+        As of :func:`read_entry`.
+    overrides
+        Settings that win over the entry's.
+    **counts
+        ``n_envs`` and ``total_timesteps`` of :func:`drlnb.rl.algorithms.resolve.resolve`.
+
+    Returns
+    -------
+    Resolved
+        Plain data.
+
+    Raises
+    ------
+    ConfigError
+        If settings are unknown, unsupported or wrong; the message lists all of them, with the lines of the file.
+    """
+    given: dict[str, Any] = {**entry.hyperparameters, "n_envs": entry.n_envs}
+    if entry.n_timesteps is not None:
+        given["n_timesteps"] = entry.n_timesteps
+    origin, n_samples = entry.origin, _samples(entry, counts.get("n_envs"))
+    if n_samples is not None and given["batch_size"] > n_samples:
+        origin += f" (batch_size {given['batch_size']} is the whole round: {n_samples})"
+        given["batch_size"] = n_samples
+    try:
+        found = resolve(entry.env, entry.algo, overrides=overrides, entry=given, **counts)
+    except ConfigError as error:
+        raise ConfigError([_with_line(entry, problem) for problem in error.problems]) from None
+    if overrides:
+        origin += ", with " + ", ".join(sorted(overrides))
+    return replace(found, origin=origin)
+
+
+def _samples(entry: ZooEntry, n_envs: int | None) -> int | None:
+    """Return the samples of a round where the entry says both them and a batch size."""
+    n_steps, batch = entry.hyperparameters.get("n_steps"), entry.hyperparameters.get("batch_size")
+    return n_steps * (n_envs or entry.n_envs) if isinstance(n_steps, int) and isinstance(batch, int) else None
+
+
+def _with_line(entry: ZooEntry, problem: str) -> str:
+    """Put the line of the first setting that a problem names before it."""
+    words = re.findall(r"\w+", problem)
+    line = next((entry.lines[word] for word in words if word in entry.lines), None)
+    return f"{entry.file}:{line}: {problem}" if line is not None else f"{entry.file}: {problem}"
+
+
+def _load(file: Path) -> tuple[dict[Any, Any], Any]:
+    """Return the file's mapping and its tree of nodes, which knows the lines."""
+    import yaml  # here, so that importing this module stays light
+
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{file}: a zoo file has at most {_MOST_BYTES} bytes, got {file.stat().st_size}")
+        text = file.read_text(encoding="utf-8")
+        loader = yaml.SafeLoader(text)
+        tree = loader.get_single_node()
+        found = None if tree is None else loader.construct_document(tree)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"zoo file {file} cannot be read: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: is nested too deeply") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(f"{file}:{mark.line + 1 if mark else 1}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{file}: {str(error).splitlines()[0]}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file}: must map environment ids to settings, got {type(found).__name__}")
+    return found, tree
+
+
+def _values(file: Path, key: str, entry: Any, lines: Mapping[str, int], problems: list[str]) -> dict[str, Any]:
+    """Return an entry's settings as plain data; what cannot be read becomes a problem."""
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{file}: the entry {key} must map settings to values, got {type(entry).__name__}")
+    values: dict[str, Any] = {}
+    for name, value in entry.items():
+        try:
+            values[str(name)] = _read(str(name), value)
+        except ValueError as error:
+            problems.append(f"{_at(file, lines, str(name))}: {name} {error}")
+    return values
+
+
+def _algo_of(file: Path) -> str:
+    """Return the algorithm that a file's name says."""
+    if file.stem in _ZOO_ALGORITHMS and file.stem not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise ConfigError(f"{file} holds settings of {file.stem}, which is not among the algorithms here: {known}")
+    return file.stem if file.stem in ALGORITHMS else "ppo"
+
+
+def _find(file: Path, entries: Mapping[Any, Any], env: str) -> str:
+    own = env.rpartition(":")[2]
+    for key in (env, own):
+        if key in entries:
+            return key
+    if is_atari(env) and _ATARI_KEY in entries:
+        return _ATARI_KEY
+    names = [str(key) for key in entries]
+    near = difflib.get_close_matches(own, names, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {len(names)} entries"
+    raise ConfigError(f"{file} has no entry for {env}{hint}")
+
+
+def _lines(document: Any, key: str) -> dict[str, int]:
+    """Return the line of each setting of an entry; what a merge key (``<<``) brings in stands where it was written."""
+    node = next((node for name, node in document.value if name.value == key), None)
+    pairs = node.value if node is not None and node.id == "mapping" else []
+    return {name.value: name.start_mark.line + 1 for name, _ in pairs if name.id == "scalar"}
+
+
+def _at(file: Path, lines: Mapping[str, int], name: str) -> str:
+    return f"{file.name}:{lines[name]}" if name in lines else file.name
+
+
+def _read(name: str, value: Any) -> Any:
+    """Return a value as plain data: numbers that YAML reads as text become numbers, whole floats of counts whole."""
+    if isinstance(value, str):
+        if name in _DATA_KEYS:
+            return parse_data(value)
+        return value if name in {"policy", "env_wrapper"} else _whole(name, parse_text(value))
+    return _whole(name, _plain(value, [0]))
+
+
+def _whole(name: str, value: Any) -> Any:
+    counts = name in {"n_timesteps", "n_envs", "frame_stack"}
+    return int(value) if counts and isinstance(value, float) and isfinite(value) and value == int(value) else value
+
+
+def _plain(value: Any, seen: list[int]) -> Any:
+    """Copy lists and mappings; an alias that multiplies itself ends here."""
+    seen[0] += 1
+    if seen[0] > _MOST_VALUES:
+        raise ValueError(f"holds more than {_MOST_VALUES} values")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, seen) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, seen) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError(f"must be plain data, got {type(value).__name__} {value!r:.100}")
+
+
+def _wrappers(
+    values: dict[str, Any], file: Path, lines: Mapping[str, int], problems: list[str]
+) -> list[dict[str, Any]]:
+    """Take ``env_wrapper`` and ``frame_stack`` out of the settings."""
+    wrappers: list[dict[str, Any]] = []
+    try:
+        wrappers += read_wrappers(values.pop("env_wrapper", None))
+    except ConfigError as error:
+        problems += [f"{_at(file, lines, 'env_wrapper')}: {problem}" for problem in error.problems]
+    n_stack = values.pop("frame_stack", None)
+    if n_stack is None:
+        return wrappers
+    if not isinstance(n_stack, int) or isinstance(n_stack, bool) or n_stack < 1:
+        problems.append(f"{_at(file, lines, 'frame_stack')}: frame_stack must be a whole number >= 1, got {n_stack!r}")
+    elif n_stack > 1:
+        wrappers.append({"name": "FrameStack", "kwargs": {"n_stack": n_stack}})
+    return wrappers

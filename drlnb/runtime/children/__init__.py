@@ -1,0 +1,1 @@
+"""Run as child processes: collectors, executors, replay rings, the zygote."""

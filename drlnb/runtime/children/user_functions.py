@@ -1,0 +1,354 @@
+"""What is a person's own function given on a slot, and what is left of it afterwards?  The executor's side of a lease.
+
+A function runs in the executor's process, which other tasks use, too.  So what libraries keep once per process (random
+generators, torch's threads and modes) is put back after each function, and kept for the same holder's next one; what a
+holder keeps on the slot is freed when its lease ends.
+"""
+
+import contextlib
+import gc
+import io
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from drlnb.records.ids import Fence
+from drlnb.rl.pickled import culprit
+from drlnb.runtime.ipc.pickling import pack_error, pack_value, unpack
+
+__all__ = ["Jobs", "Slot", "here"]
+
+#: Shortest time between two progress frames, in seconds: the agent's watchdog counts tens of seconds.
+_PROGRESS_S = 0.5
+#: Printed text that travels back, in characters: the newest.
+_SAID = 65_536
+
+
+class Slot:
+    """A lease as the function sees it that runs under it: which device, what is kept here, which of several slots.
+
+    Attributes
+    ----------
+    device : str
+        ``cuda`` (the one device that this process sees) or ``cpu``.
+    state : dict
+        Anything; it stays on the slot until the lease ends.
+    rank, n_slots : int
+        Which slot of the lease this is, counted from 0, and of how many.
+    slot, name : str
+        Name of the slot, and of the lease.
+    """
+
+    def __init__(self, row: dict[str, Any], device: str, say: Callable[[], None], asked: Callable[[], bool]) -> None:
+        self.device = device
+        self.slot, self.name = str(row["slot"]), str(row["name"])
+        self.rank, self.n_slots = int(row["rank"]), int(row["n_slots"])
+        self.state: dict[Any, Any] = {}
+        self._say, self._asked = say, asked
+
+    def __repr__(self) -> str:
+        return f"<Slot {self.slot} ({self.device}) of lease {self.name!r}, {self.rank} of {self.n_slots}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease does not travel back from its slot: return what is in it")
+
+    def progress(self) -> None:
+        """Say that the function is at work: who says so now and then may compute for as long as the lease is held.
+
+        Raises
+        ------
+        RuntimeError
+            If it is called from another thread than the function's.
+        """
+        self._say()
+
+    @property
+    def asked_to_yield(self) -> bool:
+        """Whether somebody waits for a slot like this one: a function may return what it has, and be called again.
+
+        Other threads than the function's are told what that one saw last.
+        """
+        return self._asked()
+
+
+#: The slot whose function runs now, in this process.
+_now: list[Slot] = []
+
+
+def here() -> Slot:
+    """Return the slot whose function runs now: what a lease becomes when it travels to its slot.
+
+    Raises
+    ------
+    RuntimeError
+        If none runs here.
+    """
+    if not _now:
+        raise RuntimeError("a lease can only be used where it was taken, and in functions that it runs")
+    return _now[-1]
+
+
+@dataclass(slots=True)
+class _Ambient:
+    """What libraries keep once per process, as one holder left it."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+    cuda: Any
+    dtype: Any
+    grad: bool
+    threads: int
+    deterministic: bool
+    directory: str
+
+    @classmethod
+    def now(cls) -> "_Ambient":
+        import torch
+
+        return cls(
+            python=random.getstate(),
+            numpy=np.random.get_state(),  # noqa: NPY002 - the old generator is what other people's code uses
+            torch=torch.get_rng_state(),
+            cuda=torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+            dtype=torch.get_default_dtype(),
+            grad=torch.is_grad_enabled(),
+            threads=torch.get_num_threads(),
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+            directory=_directory(),
+        )
+
+    def put_back(self) -> None:
+        import torch
+
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        torch.set_rng_state(self.torch)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda)
+        torch.set_default_dtype(self.dtype)
+        torch.set_grad_enabled(self.grad)
+        torch.set_num_threads(self.threads)
+        if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # this one costs seconds the first time
+            torch.use_deterministic_algorithms(self.deterministic)
+        with contextlib.suppress(FileNotFoundError):  # removed since
+            os.chdir(self.directory)
+
+
+def _directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # a function has removed the one that it was in
+        return str(Path.home())
+
+
+def _fresh_seeds() -> None:
+    """Give a new holder random numbers of its own: torch begins each process with the same ones."""
+    import torch
+
+    random.seed()
+    np.random.seed()  # noqa: NPY002 - as above
+    torch.seed()
+
+
+class _Said(io.TextIOBase):
+    """What a function prints: to the log as ever, and the newest of it back to the caller."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.text = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._log.write(text)
+        self.text = (self.text + text)[-_SAID:]
+        return len(text)
+
+    def flush(self) -> None:
+        self._log.flush()
+
+
+class Jobs:
+    """Runs the functions of whoever holds the slot, one at a time.
+
+    Parameters
+    ----------
+    device
+        ``cpu`` or ``cuda``.
+    send
+        Sends a progress frame to the agent.
+    look
+        Reads what the agent has sent while a function runs; :meth:`asked` is told from there.
+    """
+
+    def __init__(
+        self, device: str, send: Callable[[dict[str, Any]], None], look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._device, self._send, self._look = device, send, look
+        #: The lease whose holder was asked to give way, latest word.
+        self._asked: Fence | None = None
+        self._slot: Slot | None = None
+        self._fence: Fence | None = None
+        self._ambient: _Ambient | None = None
+        #: A function runs, as far as a signal may interrupt it.
+        self._running = False
+        self._interrupted = False
+        self._said_t = 0.0
+        self._n_modules = len(sys.modules)
+        #: Tasks' models were here when the collector was told to pass over what is here.
+        self._passed_over = False
+
+    def begin(self) -> None:
+        """Let SIGINT interrupt a function, and nothing but a function; to be called once everything is imported."""
+        signal.signal(signal.SIGINT, self._interrupt)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Let the collector pass over what is here now: the end of a lease need not look through all of torch."""
+        self._n_modules = len(sys.modules)
+        gc.freeze()
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        del number, frame
+        self._interrupted = True
+        if self._running:
+            raise KeyboardInterrupt
+
+    def only(self, fence: Fence) -> None:
+        """Free what an earlier lease has left here."""
+        if self._fence is not None and self._fence != fence:
+            self.end(self._fence)
+
+    def end(self, fence: Fence) -> dict[str, Any]:
+        """Free what a lease keeps here; harmless if it keeps nothing."""
+        if self._fence != fence:
+            return {"op": "freed", "n_objects": 0}
+        n_objects = len(self._slot.state) if self._slot is not None else 0
+        self._slot = self._fence = self._ambient = None
+        gc.collect()  # models and their hooks are cycles
+        if len(sys.modules) != self._n_modules:  # what a function has imported stays
+            self._settle()
+            self._passed_over = True
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return {"op": "freed", "n_objects": n_objects}
+
+    def evicted(self) -> None:
+        """Note that a task's model is gone: the collector may have been told to pass over it."""
+        if self._passed_over:
+            gc.unfreeze()
+            gc.collect()
+            self._n_modules = 0  # the end of the next lease settles again: what one keeps here now must not stay
+
+    def run(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+        """Run a function under `fence`; the answer holds its result, or its error."""
+        self.only(fence)
+        if header.get("asked"):
+            self.asked(fence)
+        if self._slot is None:
+            self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
+        started = self._said_t = time.perf_counter()
+        if header.get("fresh"):  # what interrupts us was meant for the one before, which had ended
+            self._interrupted = False
+        with self._holders(), _printed() as said:
+            _now.append(self._slot)
+            try:
+                ok, data = self._call(payload)
+            finally:
+                _now.pop()
+        answer = {"op": "ran", "ok": ok, "interrupted": self._interrupted, "said": said.text}
+        self._interrupted = False
+        return answer | {"elapsed_s": time.perf_counter() - started}, [data]
+
+    def _call(self, payload: memoryview) -> tuple[bool, bytes]:
+        try:
+            self._running = True
+            if self._interrupted:  # before it began
+                raise KeyboardInterrupt
+            fn, args, kwargs = _unpacked(payload)
+            data = _packed(fn(*args, **kwargs))
+            self._running = False
+        except BaseException as error:  # noqa: BLE001 - also SystemExit: whatever ends the function ends only it
+            self._running = False
+            return False, pack_error(error)
+        return True, data
+
+    @contextlib.contextmanager
+    def _holders(self) -> Iterator[None]:
+        """Let the holder find the process as it left it, and leave it to others as it was."""
+        ours = _Ambient.now()
+        if self._ambient is None:
+            _fresh_seeds()
+        else:
+            self._ambient.put_back()
+        try:
+            yield
+        finally:
+            try:
+                self._ambient = _Ambient.now()
+            finally:
+                ours.put_back()
+
+    def asked(self, fence: Fence) -> None:
+        """Hear that somebody waits for what the holder of `fence` has."""
+        self._asked = fence
+
+    def _is_asked(self) -> bool:
+        """Look whether we have been asked; only where a frame may be read, which is the function's thread."""
+        if self._running and threading.current_thread() is threading.main_thread():
+            self._running = False  # half a frame would be the end of the channel
+            self._look()
+            self._running = True
+            if self._interrupted:
+                raise KeyboardInterrupt
+        return self._fence is not None and self._asked == self._fence
+
+    def _progress(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("progress() is for the thread that the function was started in")
+        now = time.perf_counter()
+        if not self._running or now - self._said_t < _PROGRESS_S:
+            return
+        self._said_t = now
+        self._running = False  # half a frame would be the end of the channel
+        self._send({"op": "progress", "task": "", "n_done": 0, "n_total": 0})
+        self._running = True
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+
+def _unpacked(payload: memoryview) -> Any:
+    try:
+        return unpack(payload)
+    except ImportError as error:
+        error.add_note(
+            "what a notebook or a script defines travels as it is; modules must be installed on the nodes, too"
+        )
+        raise
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        return pack_value(value)
+    except Exception as error:
+        where = culprit(value)
+        raise TypeError(f"what the function returned cannot travel back: {type(value).__name__}: {where}") from error
+
+
+@contextlib.contextmanager
+def _printed() -> Iterator[_Said]:
+    said = _Said(sys.stdout)
+    with contextlib.redirect_stdout(said):
+        yield said

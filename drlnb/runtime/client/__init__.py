@@ -1,0 +1,1 @@
+"""Install drlnb on a cluster and speak with it."""

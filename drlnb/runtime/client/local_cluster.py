@@ -1,0 +1,215 @@
+"""A cluster of our own on this machine: an ordinary LocalCluster inside a supervisor child.
+
+No GIL and no fate is shared with a notebook's kernel.  The supervisor's life line is its standard input: when whoever
+started it is gone, it stops the cluster and ends.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from drlnb.records.errors import PeerError
+from drlnb.runtime.ipc.lifeline import become
+from drlnb.runtime.ipc.start_modes import NICE, tail
+
+__all__ = ["LocalHandle", "main", "start_local"]
+
+#: Longest start of scheduler and workers, in seconds: two imports of distributed on a busy machine.
+_START_S = 60.0
+#: Niceness of executors and collectors: notebook, browser and the cluster's own processes come first, with nearly all
+#: of a core that both want; alone, nobody is slower for it.  A page is back after F5 a fifth sooner than with 5.
+_NICENESS = 15
+#: Seconds between two looks at whether all workers are there.
+_LOOK_S = 1.0
+
+
+class LocalHandle:
+    """A running supervisor, seen from whoever started it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+        self.process, self.address, self.log = process, address, log
+        self.pid = process.pid
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """Close the life line, wait, and leave no process behind."""
+        family = _family(self.pid)
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        self._sweep(family)
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor and everything below it."""
+        family = _family(self.pid)
+        self.process.kill()
+        self._sweep(family)
+
+    def _sweep(self, family: list[psutil.Process]) -> None:
+        """Kill what is left and wait until it is gone."""
+        if self.process.poll() is None:
+            family += _family(self.pid)
+            self.process.kill()
+        self.process.wait(10.0)
+        _, alive = psutil.wait_procs(family, timeout=3.0)
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=5.0)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def start_local(*, n_workers: int, root: Path) -> LocalHandle:
+    """Start a supervisor and wait until its cluster is up.
+
+    Parameters
+    ----------
+    n_workers
+        Dask workers, at least 1.
+    root
+        Folder for logs and workers' scratch space.
+
+    Raises
+    ------
+    PeerError
+        If the cluster is not up in time; the message holds the end of the supervisor's log.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    log = root / "supervisor.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "drlnb.runtime.client.local_cluster",
+                "--workers",
+                str(n_workers),
+                "--root",
+                str(root.resolve()),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+    handle = LocalHandle(process, "", log)
+    try:
+        line = _first_line(process, time.monotonic() + _START_S)
+    except BaseException:  # Ctrl-C while it starts: nothing may stay behind
+        handle.kill()
+        raise
+    if not line:
+        handle.kill()
+        text = tail(log, 2000).strip().splitlines()
+        raise PeerError("local cluster", f"did not start: {text[-1] if text else 'no word from it'} (see {log})")
+    handle.address = json.loads(line)["address"]
+    return handle
+
+
+def _first_line(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
+    assert process.stdout is not None
+    buffer = b""
+    while not buffer.endswith(b"\n"):
+        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(process.stdout.fileno(), 4096) if readable else b""
+        if not data:
+            return b""
+        buffer += data
+    return buffer
+
+
+async def _supervise(n_workers: int, root: Path) -> None:
+    import dask
+    from distributed import LocalCluster
+
+    dask.config.set({
+        "distributed.scheduler.allowed-failures": 20,
+        "distributed.scheduler.worker-ttl": "60s",
+        "distributed.worker.memory.terminate": False,
+        "distributed.admin.tick.limit": "60s",
+        # A nanny restarts its worker by itself; on a busy machine that takes longer than the 15 s of the default.
+        "distributed.deploy.lost-worker-timeout": "120s",
+        # Dask would sample every thread 100 times a second: threads of ours that wait, on loops that should sleep.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "100ms",
+    })
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(0, _on_stdin, ended)
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    cluster: Any = await LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        local_directory=str(root),
+        asynchronous=True,
+        memory_limit=0,
+        silence_logs=False,
+    )
+    keeper = asyncio.create_task(_keep_whole(cluster, n_workers))
+    try:
+        print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
+        await ended.wait()
+    finally:
+        keeper.cancel()
+        await asyncio.wait_for(cluster.close(), 12.0)
+
+
+async def _keep_whole(cluster: Any, n_workers: int) -> None:
+    """Replace nannies that have ended, or that the cluster has given up since their workers took long to come back."""
+    from distributed import Status
+
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        gone = [name for name, nanny in cluster.workers.items() if nanny.status in (Status.closed, Status.failed)]
+        for name in gone:
+            del cluster.workers[name]  # the cluster's specification still names it: it is made anew under this name
+        if len(cluster.workers) < n_workers:
+            cluster.scale(n_workers)
+
+
+def _on_stdin(ended: asyncio.Event) -> None:
+    if not os.read(0, 4096):
+        asyncio.get_running_loop().remove_reader(0)
+        ended.set()
+
+
+def main() -> None:
+    """Run as ``python -m drlnb.runtime.client.local_cluster --workers N --root DIR``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    arguments = parser.parse_args()
+    become("drlnb supervisor")
+    os.environ.setdefault(NICE, str(_NICENESS))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(TimeoutError):
+        asyncio.run(_supervise(arguments.workers, arguments.root))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Lay out run directories and checkpoints."""

@@ -1,0 +1,245 @@
+"""How is a task's state kept on disk so that a half-written one never loads?
+
+``checkpoints/<task>/<n_rounds>/{meta.json, *.safetensors}``, beside them ``LATEST`` and ``BEST``, text files with a
+folder's name.  A new one is written to a temporary folder, synced, renamed, then named in LATEST; ``meta.json``
+holds each file's size and CRC-32.  What the files are: :mod:`drlnb.rl.checkpoints.files`.  The file ``ATTEMPT`` holds
+the number of the attempt that may write here: a master that was stopped for a while and comes back cannot.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drlnb.records.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there nothing keeps two masters of one task apart between check and rename
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "write"]
+
+#: The file that tells what is in the others.
+META = "meta.json"
+#: Version of the layout; a reader refuses another one.
+_FORMAT = 2
+#: Checkpoints kept beside the newest one.
+_KEEP = 2
+
+
+class SupersededError(Exception):
+    """A later attempt of the task has begun; what this one would write is nobody's state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One that has been read: its facts and the files' bytes."""
+
+    facts: Mapping[str, Any]
+    blobs: Mapping[str, bytes]
+    path: Path
+
+
+def meta(facts: Mapping[str, Any], blobs: Mapping[str, Any]) -> bytes:
+    """Return the content of ``meta.json``: the facts, and size and CRC-32 of each file."""
+    sums = {name: _sum(blob) for name, blob in blobs.items()}
+    return json.dumps({"format": _FORMAT, "files": sums, "facts": facts}).encode()
+
+
+def _sum(blob: Any) -> tuple[int, int]:
+    view = memoryview(blob).cast("B")
+    return view.nbytes, zlib.crc32(view)
+
+
+def claim(folder: Path, attempt: int) -> None:
+    """Let no earlier attempt write here from now on; what one has written before is whole.
+
+    Parameters
+    ----------
+    folder
+        ``OUT/checkpoints/<task>``; made if it is not there.
+    attempt
+        Of the task.
+
+    Raises
+    ------
+    SupersededError
+        If a later attempt has claimed it.
+    OSError
+        If the disk refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _mine(folder, attempt):
+        pass
+
+
+@contextlib.contextmanager
+def _mine(folder: Path, attempt: int) -> Iterator[None]:
+    """Keep every other attempt out; raise if a later one has been here."""
+    with (folder / "ATTEMPT").open("a+", encoding="utf-8") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
+        file.seek(0)
+        said = file.read().strip()
+        latest_attempt = int(said) if said.isdigit() else 0
+        if latest_attempt > attempt:
+            raise SupersededError(f"attempt {latest_attempt} has begun, this is attempt {attempt}")
+        if latest_attempt < attempt:
+            file.truncate(0)
+            file.write(str(attempt))
+            file.flush()
+        yield
+
+
+def write(
+    folder: Path,
+    *,
+    n_rounds: int,
+    facts: Mapping[str, Any],
+    blobs: Mapping[str, Any],
+    best: bool = False,
+    attempt: int | None = None,
+) -> int:
+    """Write a checkpoint of a task; return its bytes.
+
+    Parameters
+    ----------
+    folder
+        ``OUT/checkpoints/<task>``.
+    n_rounds
+        Rounds finished; the name of the checkpoint.
+    facts
+        Plain data.
+    blobs
+        File name -> bytes-like.
+    best
+        It is the best one so far, and kept until a better one comes.
+    attempt
+        Whose; None: nobody else writes here.
+
+    Raises
+    ------
+    OSError
+        If the disk refuses; what was there before is whole.
+    SupersededError
+        If a later attempt has claimed the folder; what was there before is whole.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f"tmp-{n_rounds}-{os.getpid()}"
+    final = folder / str(n_rounds)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        files = {**blobs, META: meta(facts, blobs)}
+        for name, blob in files.items():
+            _put(temporary / name, blob)
+        with contextlib.nullcontext() if attempt is None else _mine(folder, attempt):
+            shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
+            temporary.replace(final)
+            for name in ("LATEST", "BEST") if best else ("LATEST",):
+                _put(folder / f"{name}.tmp", str(n_rounds).encode())
+                (folder / f"{name}.tmp").replace(folder / name)
+    except (OSError, SupersededError):
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _tidy(folder, keep=n_rounds)
+    return sum(_sum(blob)[0] for blob in files.values())
+
+
+def _put(path: Path, blob: Any) -> None:
+    with path.open("wb") as file:
+        file.write(memoryview(blob).cast("B"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _tidy(folder: Path, keep: int) -> None:
+    numbered = sorted((int(p.name), p) for p in folder.iterdir() if p.is_dir() and p.name.isdigit())
+    kept = {str(keep), _named(folder, "BEST")}
+    for _, path in [row for row in numbered if row[1].name not in kept][: -_KEEP or None]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob("tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _named(folder: Path, name: str) -> str:
+    """Return the folder that LATEST or BEST names; empty if there is no such file."""
+    path = folder / name
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
+def parse(read: Callable[[str], bytes], path: Path) -> Checkpoint:
+    """Read a checkpoint from wherever its files are.
+
+    Parameters
+    ----------
+    read
+        File name -> its bytes; may raise OSError or KeyError.
+    path
+        For messages.
+
+    Raises
+    ------
+    CheckpointError
+        If a file is missing, torn, or of another format.
+    """
+    try:
+        told = json.loads(read(META))
+        if told["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: format {told['format']}, this version reads {_FORMAT}")
+        blobs = {}
+        for name, sums in told["files"].items():
+            blob = read(name)
+            if _sum(blob) != tuple(sums):
+                raise CheckpointError(f"{path / name}: torn ({len(blob)} of {sums[0]} bytes, or another checksum)")
+            blobs[name] = blob
+    except CheckpointError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a whole checkpoint ({error})") from None
+    return Checkpoint(facts=told["facts"], blobs=blobs, path=path)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read one checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If a file is missing, torn, or of another format.
+    """
+    if (path / "manifest.json").is_file() and not (path / META).is_file():
+        raise CheckpointError(f"{path}: format 1 of an earlier version, this version reads {_FORMAT}")
+    return parse(lambda name: (path / name).read_bytes(), path)
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a task, ``None`` if there is none at all.
+
+    LATEST is tried first, then older ones: killed between the files and LATEST, the older one loads.
+
+    Raises
+    ------
+    CheckpointError
+        If there are checkpoints but none is whole.
+    """
+    if not folder.is_dir():
+        return None
+    numbered = sorted((p for p in folder.iterdir() if p.is_dir() and p.name.isdigit()), key=lambda p: -int(p.name))
+    first = _named(folder, "LATEST")
+    numbered.sort(key=lambda p: p.name != first)
+    problems = []
+    for path in numbered:
+        try:
+            return load(path)
+        except CheckpointError as error:
+            problems.append(str(error))
+    if problems:
+        raise CheckpointError("; ".join(problems))
+    return None

@@ -1,0 +1,1 @@
+"""Connect processes of one host: frames, start modes, shared memory."""

@@ -1,0 +1,1 @@
+"""Coordinate one task: host its round machine and carry out its commands."""

@@ -1,0 +1,205 @@
+"""How is each command of the round machine carried out?  A table from command to coroutine; no rule lives here."""
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drlnb.records import replay
+from drlnb.records import round as words
+from drlnb.records.base import Command
+from drlnb.records.columns import distribution, warmup
+from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
+from drlnb.runtime.master.collector_effects import CollectorEffects
+from drlnb.runtime.master.replay_effects import ReplayEffects
+from drlnb.runtime.master.slot_effects import SlotEffects
+
+if TYPE_CHECKING:
+    from drlnb.runtime.master.master import Master
+
+__all__ = ["Effects"]
+
+#: Longest time that one send of parameters may take, in seconds.
+_SEND_S = 60.0
+
+
+class Effects:
+    """Carries out the commands of one master's machine; each ends in exactly one closing event."""
+
+    def __init__(self, master: "Master") -> None:
+        self.m = master
+        #: Fragments so far: a second copy from a restarted collector has a key of its own.
+        self._n_fragments = 0
+        self._ring = ReplayEffects(master)
+        self._slot = SlotEffects(master)
+        self._collectors = CollectorEffects(master)
+        self._table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
+            **self._ring.table,
+            **self._slot.table,
+            **CheckpointEffects(master, self._ask_collector, self._ring.saved).table,
+            **self._collectors.table,
+            warmup.WakeCollector: self._wake,
+            words.Evaluate: self._evaluate,
+            words.AskPlacement: self._place,
+            words.EndTask: self._end,
+            distribution.SendChunk: self._send,
+        }
+
+    def of(self, command: Command) -> Coroutine[Any, Any, None] | None:
+        """Carry out what takes no time; return the coroutine of what does."""
+        if isinstance(command, words.CommitParameters):
+            self._slot.commit(command)
+            return None
+        if isinstance(command, replay.CarryParameters):
+            self._ring.carry(command)
+            return None
+        if isinstance(command, words.DropExperience):
+            self.m.experience.pop(command.key, None)
+            return None
+        return self._table[type(command)](command)
+
+    def _ids(self) -> dict[str, Any]:
+        return {"run": self.m.run, "task": self.m.task}
+
+    # ------------------------------------------------------------------ collectors
+    async def _ask_collector(self, collector: int, node: str, **header: Any) -> dict[str, Any]:
+        """Ask a collector; ``gone`` if it or its node is, or the way there."""
+        m = self.m
+        try:
+            return await m.agent.call(
+                m.addresses.get(node, ""),
+                "drlnb_collector_ask",
+                timeout_s=None,
+                collector=collector,
+                header=header,
+                quiet_s=self.m.quiet_s,
+                **self._ids(),
+            )
+        except (OSError, ValueError) as error:
+            return {"op": "gone", "reason": str(error)}
+
+    async def _wake(self, command: warmup.WakeCollector) -> None:
+        m = self.m
+        machine: Any = m.host.machine
+        self._collectors.wakes(command.collector, command.round)
+        question = m.losses.asks(command.collector)
+        reply = await self._ask_collector(
+            command.collector,
+            command.node,
+            op="wake",
+            keeps_cpu=machine.warmup.keeps_cpu,
+            round=command.round,
+            version=command.version,
+            n_steps=command.n_steps,
+            n_timesteps=machine.progress.n_timesteps,
+        )
+        if reply["op"] != "experience":
+            member = machine.crew.members[command.collector]
+            await self._unanswered(
+                command,
+                question,
+                reply,
+                lambda: (
+                    (member.status, member.node, machine.progress.version) == ("acting", command.node, command.version)
+                ),
+            )
+            return
+        self._collectors.acted(command.collector, keeps_cpu=reply["keeps_cpu"])
+        self._n_fragments += 1
+        key = f"{command.collector}/{command.round}/{self._n_fragments}"
+        m.experience[key] = (reply["fragment"], reply["payload"])
+        m.host.feed(
+            words.ExperienceArrived,
+            collector=command.collector,
+            round=reply["round"],
+            attempt=m.attempt,
+            version=reply["version"],
+            n_samples=reply["n_samples"],
+            n_bytes=len(reply["payload"]),
+            key=key,
+            collect_s=reply["collect_s"],
+            episodes=tuple((float(r), int(n)) for r, n in reply["episodes"]),
+            queued_s=reply["queued_s"],
+            n_cpu_slots=reply["n_cpu_slots"],
+            n_sharing=reply["n_sharing"],
+            keeps_cpu=reply["keeps_cpu"],
+        )
+
+    async def _evaluate(self, command: words.Evaluate) -> None:
+        machine: Any = self.m.host.machine
+        question = self.m.losses.asks(command.collector)
+        reply = await self._ask_collector(
+            command.collector,
+            command.node,
+            op="evaluate",
+            keeps_cpu=machine.warmup.keeps_cpu,
+            version=command.version,
+            n_episodes=command.n_episodes,
+            deterministic=command.deterministic,
+        )
+        if reply["op"] != "evaluated":
+            await self._unanswered(command, question, reply, lambda: machine.evaluator == command.collector)
+            return
+        self.m.host.feed(
+            words.EvaluationFinished,
+            version=command.version,
+            mean_reward=reply["mean"],
+            std_reward=reply["std"],
+            n_episodes=command.n_episodes,
+            failure="",
+            deterministic=command.deterministic,
+            episodes=tuple((float(r), int(n)) for r, n in reply["episodes"]),
+        )
+
+    async def _unanswered(
+        self,
+        command: "warmup.WakeCollector | words.Evaluate",
+        question: tuple[int, int],
+        reply: Mapping[str, Any],
+        waits: Callable[[], bool],
+    ) -> None:
+        """Let the loss of a collector that did not answer be told, or find it out."""
+        if reply["op"] == "error":  # its environment raised
+            why = {"reason": reply["message"], "detail": reply["detail"]}
+        else:
+            why = {"reason": f"did not answer: {reply.get('reason', reply['op'])}"}
+        await self.m.losses.unanswered(command.collector, command.node, question, waits, **why)
+
+    # ------------------------------------------------------------------ parameters out
+    async def _send(self, command: distribution.SendChunk) -> None:
+        m = self.m
+        started = time.perf_counter()
+        data = memoryview(m.committed.published)[command.start : command.stop]
+        failure = ""
+        try:
+            reply = await m.agent.call(
+                m.addresses.get(command.host, ""),
+                "drlnb_chunk",
+                timeout_s=_SEND_S,
+                payload=data,
+                attempt=m.attempt,
+                version=command.version,
+                start=command.start,
+                stop=command.stop,
+                total=len(m.committed.published),
+                children=command.children,
+                addresses=m.addresses if command.children else {},
+                **self._ids(),
+            )
+            failure = str(reply.get("refused") or "")
+        except (OSError, ValueError) as error:
+            failure = str(error)
+        if failure:
+            m.host.feed(distribution.HostUnreachable, host=command.host, version=command.version, reason=failure)
+        elif reply["whole"]:
+            publish_s = time.perf_counter() - started
+            m.host.feed(distribution.HostCompleted, host=command.host, version=command.version, publish_s=publish_s)
+
+    # ------------------------------------------------------------------ checkpoints, placement, the end
+    async def _place(self, command: words.AskPlacement) -> None:
+        del command
+        placed = await self.m.ask_placement()
+        if not self.m.is_over:
+            self.m.host.feed(words.PlacementReceived, **placed)
+
+    async def _end(self, command: words.EndTask) -> None:
+        await self.m.finish(command.state, command.reason)

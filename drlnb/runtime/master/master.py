@@ -1,0 +1,393 @@
+"""The master of one task: hosts the round machine in a node agent and keeps what the machine speaks of.
+
+Experience, parameters and training state lie here as bytes under keys; the machine sees the keys alone.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drlnb.planning.leasing.fence import StoreGate
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.round.state import RING
+from drlnb.records import replay
+from drlnb.records import round as words
+from drlnb.records.base import Record
+from drlnb.records.columns import leasing, placement, warmup
+from drlnb.records.common import ClockRelated, SettingChanged
+from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.ids import Fence
+from drlnb.records.journal import StreamOpened
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.partial_gradients import streams
+from drlnb.rl.algorithms.registry import off_policy, round_steps
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.fragments import Fragment
+from drlnb.runtime.clock import relate
+from drlnb.runtime.files.checkpoint import SupersededError, claim
+from drlnb.runtime.machine_host import JournalWriter, MachineHost
+from drlnb.runtime.master.checkpoint_effects import read_newest
+from drlnb.runtime.master.collector_liveness import Losses
+from drlnb.runtime.master.effects import Effects
+from drlnb.runtime.master.lease_client import LeaseClient
+from drlnb.runtime.master.opening import Committed, taken_over
+from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
+
+if TYPE_CHECKING:
+    from drlnb.runtime.node.plugin import AgentPlugin
+
+__all__ = ["AGAIN", "Master"]
+
+#: How :meth:`Master.run_to_end` ends when another attempt must follow here.
+AGAIN = "again"
+
+#: Time between two messages of journal rows to the broker, in seconds (at most 10 messages per second and task).
+_FLUSH_S = 0.1
+#: Rows per message.
+_PAGE = 2000
+
+
+class Master:
+    """One attempt of one task.
+
+    Parameters
+    ----------
+    agent
+        The node agent that hosts it.
+    run, task
+        Its names.
+    attached
+        The broker's answer to ``drlnb_task_attach``.
+    n_replay_losses
+        How many attempts before this one, on this node, ended because the replay ring was lost.
+    """
+
+    def __init__(
+        self, agent: "AgentPlugin", run: str, task: str, attached: Mapping[str, Any], n_replay_losses: int = 0
+    ) -> None:
+        self.agent, self.run, self.task = agent, run, task
+        self.n_replay_losses = n_replay_losses
+        self.attempt = int(attached["attempt"])
+        self.spec_plain = dict(attached["spec"])
+        self.spec = TaskSpec.from_plain(self.spec_plain)
+        self.out = Path(attached["out"])
+        self.settings = dict(attached["settings"])
+        self.planners = dict(attached["planners"])
+        self.leasing = LeasingSettings.from_mapping(attached["leasing"])
+        self.resume = bool(attached["resume"])
+        #: Settings of the algorithm that a person changed while former attempts ran.
+        self.live = dict(attached.get("live", {}))
+        self.stream = task_stream(task, self.attempt)
+        self.addresses: dict[str, str] = {}
+        #: Slot -> address of the agent whose executor serves it.
+        self.slots: dict[str, str] = {}
+        #: Key -> (fragment's header, bytes) of this round.
+        self.experience: dict[str, tuple[Mapping[str, Any], Any]] = {}
+        #: Key -> gradient of a batch of this round, as the executor packed it.
+        self.gradients: dict[str, bytes] = {}
+        #: Key -> what the executor made and nobody has committed yet.
+        self.made: dict[str, Committed] = {}
+        self.committed = Committed()
+        #: Collector -> state of its environments from the checkpoint, used at its first start.
+        self.envs: Mapping[str, Any] | None = None
+        #: Collectors that have been given theirs.
+        self.restored: set[int] = set()
+        #: Replay ring from the checkpoint, used at its start.
+        self.ring_state: Fragment | None = None
+        self.gate = StoreGate()
+        self.leases = LeaseClient(
+            agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
+        )
+        self.n_progress = 0
+        self.losses = Losses(self)
+        #: Whether the machine is up: before, there is nothing that hears.
+        self.is_up = False
+        #: A person's wishes that came before, in their order.
+        self._early: list[dict[str, Any]] = []
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._rows: list[dict[str, Any]] = []
+        self._flusher: asyncio.Task[Any] | None = None
+        self._ended = False
+
+    @property
+    def pool_name(self) -> str:
+        """The task's name in the pool."""
+        return pool_task(self.run, self.task)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ends or has ended: nothing may be started any more, for nobody would end it."""
+        return self._ended or self.done.done()
+
+    @property
+    def quiet_s(self) -> float | None:
+        """Longest time that the task's environments may take for a step or a reset, in seconds."""
+        machine: Any = self.host.machine
+        limit_s: float | None = machine.config["env_timeout_s"]
+        return limit_s
+
+    # ------------------------------------------------------------------ life
+    async def run_to_end(self, wishes: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Host the machine until the task is over; return how it ended.
+
+        Parameters
+        ----------
+        wishes
+            A person's, from before this attempt: arguments of :meth:`control`, in their order.
+        """
+        for wish in wishes:
+            await self.control(**wish)
+        if self.is_over:
+            return self.done.result()
+        if not (self.out / "run.json").is_file():
+            reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
+            return await self._give_up(reason)
+        try:
+            restored = await asyncio.to_thread(self._restore)
+        except (CheckpointError, SupersededError) as error:
+            return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
+        if self.is_over:  # somebody has stopped it meanwhile
+            return self.done.result()
+        try:
+            self._open(restored)
+        except ConfigError as error:  # settings that an earlier version took one by one
+            return await self._give_up(f"its settings cannot be used together: {error}")
+        for wish in self._early:
+            await self.control(**wish)
+        await self._place_first()
+        try:
+            return await self.done
+        finally:
+            await self._close()
+
+    def _open(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> None:
+        """Make the machine, and let it go on from a checkpoint."""
+        config = {
+            "task": self.task,
+            "n_envs": self.spec.n_envs,
+            "n_collectors": self.spec.n_collectors,
+            "n_steps": round_steps(self.spec),
+            "total_timesteps": self.spec.total_timesteps,
+            "replay": off_policy(self.spec.algo),
+            "n_replay_losses": self.n_replay_losses,
+            "planners": self.planners,
+            "streams": streams(self.spec),
+            "switch_limit_frac": self.leasing.switch_limit_frac,
+            "can_respawn": bool(self.spec.can_snapshot),
+            "plan_errors": True,
+            "starts_by_round": True,
+            "ends_warmup": True,
+            "stops_warmup": True,
+            "round_scalars": True,
+            **self.settings,
+        }
+        machine = RoundMachine(config)
+        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
+        self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
+        self.host.on_defect = self._defect
+        self._flusher = asyncio.get_running_loop().create_task(self._flush_forever())
+        self.host.open(
+            StreamOpened(
+                stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
+            )
+        )
+        self.host.feed(words.TaskOpened, attempt=self.attempt, **taken_over(self, restored))
+        self.agent.keep(self._relate_clock())
+        self.is_up = True
+
+    async def _give_up(self, reason: str) -> str:
+        await self.finish("failed", reason)
+        return reason
+
+    def _restore(self) -> "tuple[Trained, Mapping[str, Any]] | None":
+        folder = self.out / "checkpoints" / self.task
+        with contextlib.suppress(OSError):  # a disk that is full is told when a checkpoint cannot be written
+            claim(folder, self.attempt)
+        return read_newest(folder, self.spec) if self.resume else None
+
+    async def _place_first(self) -> None:
+        """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
+        asking = asyncio.ensure_future(self.ask_placement())
+        await asyncio.wait({asking, self.done}, return_when=asyncio.FIRST_COMPLETED)
+        if self.is_over:
+            asking.cancel()
+        else:
+            self.host.feed(words.PlacementReceived, **asking.result())
+
+    async def _relate_clock(self) -> None:
+        found = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
+        if found is not None:
+            self.host.feed(ClockRelated, clock=found[0], offset_s=found[1], error_s=found[2])
+
+    async def ask_placement(self) -> dict[str, Any]:
+        """Ask the pool where the collectors live, until it answers."""
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                reply = await self.agent.ask_broker(
+                    "drlnb_place",
+                    timeout_s=self.leasing.poll_s + 10.0,
+                    task=self.pool_name,
+                    attempt=self.attempt,
+                    node=self.agent.node,
+                    n_collectors=self.spec.n_collectors,
+                )
+                if "collector_nodes" in reply:
+                    self.addresses = dict(reply["addresses"])
+                    return {"collector_nodes": tuple(reply["collector_nodes"])}
+            await asyncio.sleep(0.2)
+
+    async def finish(self, state: str, reason: str) -> None:
+        """End the task everywhere and say so."""
+        if self._ended:
+            return
+        self._ended = True
+        await self._end_children()
+        for _ in range(3):
+            with contextlib.suppress(OSError, TimeoutError):
+                await self.agent.ask_broker(
+                    "drlnb_task_end", run=self.run, task=self.task, attempt=self.attempt, state=state, reason=reason
+                )
+                break
+        if not self.done.done():
+            self.done.set_result(state)
+
+    async def begin_again(self) -> None:
+        """End this attempt everywhere; the agent begins another one from the newest checkpoint."""
+        if self._ended:
+            return
+        self._ended = True
+        await self._end_children()
+        if not self.done.done():
+            self.done.set_result(AGAIN)
+
+    async def _end_children(self) -> None:
+        ends = [
+            self.agent.call(
+                address, "drlnb_end_task", run=self.run, task=self.task, attempt=self.attempt, timeout_s=10.0
+            )
+            for address in self.addresses.values()
+        ]
+        await asyncio.gather(*ends, return_exceptions=True)
+        await self._flush()
+
+    async def abort(self, reason: str) -> None:
+        """Drop everything without a word to the broker: another attempt takes over, or the node ends."""
+        if not self.done.done():
+            self.done.set_result(f"aborted: {reason}")
+        await asyncio.sleep(0)
+
+    async def _close(self) -> None:
+        self.leases.close()
+        await self.host.close()
+        if self._flusher is not None:
+            self._flusher.cancel()
+            await asyncio.gather(self._flusher, return_exceptions=True)
+        await self._flush()
+        ring = (self.run, self.task, RING)
+        if (live := self.agent.collectors.live.get(ring)) is not None and live.attempt == self.attempt:
+            await self.agent.collectors.stop(ring)  # this node may hold no collector of the task
+        await asyncio.to_thread(self.writer.close)
+        self.experience.clear()
+
+    # ------------------------------------------------------------------ what is heard
+    async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> str:
+        """Take a person's wish; return why a setting cannot be changed so, empty if all is well.
+
+        Before the machine is up a wish waits, but for a stop that would save nothing new.
+        """
+        if action == "kill":
+            await self.finish("stopped", reason or "stopped at once")
+        elif not self.is_up:
+            changed = bool(self.live) or any(wish["action"] == "set" for wish in self._early)
+            if action == "stop" and not changed:
+                await self.finish("stopped", reason or "asked for")
+            else:
+                self._early.append({"action": action, "key": key, "value": value, "reason": reason})
+        elif action == "stop":
+            self.host.feed(words.StopAsked, reason=reason or "asked for")
+        elif action == "set":
+            refusals = self.host.feed_for(leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task)
+            return "; ".join(one.reason for one in refusals)
+        else:
+            kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}
+            self.host.feed(kinds[action])
+        return ""
+
+    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str, number: int) -> None:
+        """Hear that a collector's process, by its number, is gone, or that of the replay ring."""
+        if collector == RING:
+            self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
+        elif self.losses.is_news(collector, number):
+            self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
+
+    def node_lost(self, node: str, reason: str, address: str = "") -> None:
+        """Hear that a node is gone that was at an address."""
+        if not self.is_up or (address and self.addresses.get(node, address) != address):
+            return  # it has no part in this task yet, or it is back since
+        self.addresses.pop(node, None)
+        self.host.feed(placement.NodeLost, node=node, reason=reason)
+
+    def lease_lost(self, fence: tuple[int, int], reason: str) -> None:
+        """Hear that the pool took a lease away; it may be another task's."""
+        self.leases.lost(fence, reason)
+
+    def yield_asked(self, fence: tuple[int, int]) -> None:
+        """Hear that somebody waits for a slot; it may be one that another task holds."""
+        if self.leases.holds(fence):
+            self.host.feed(leasing.YieldAsked, fence=Fence(epoch=fence[0], token=fence[1]))
+
+    def _lease_gone(self, fence: tuple[int, int], reason: str) -> None:
+        self.host.feed(words.LeaseLost, fence=Fence(epoch=fence[0], token=fence[1]), reason=reason)
+
+    # ------------------------------------------------------------------ rows for who watches
+    def _row(self, record: Record) -> None:
+        self._rows.append({"s": self.stream, **record.to_row()})
+
+    def _journal_failed(self, reason: str) -> None:
+        # Called from the writer's thread; list.append is atomic.
+        self._rows.append({"s": self.stream, "k": "n", "r": "JournalFailed", "text": reason})
+
+    def _defect(self, text: str) -> None:
+        """End the task in the open, instead of hanging it, when an effect of ours raises."""
+        self._rows.append({"s": self.stream, "k": "n", "r": "Defect", "text": text})
+        self.agent.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        while self._rows:
+            page, self._rows = self._rows[:_PAGE], self._rows[_PAGE:]
+            try:
+                await self._send_rows(page)
+            except (OSError, TimeoutError):
+                self._rows = page + self._rows
+                return
+
+    async def _send_rows(self, page: list[dict[str, Any]]) -> bool:
+        """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
+        n_timesteps = self.host.machine.progress.n_timesteps  # type: ignore[attr-defined]
+        reply = await self.agent.ask_broker(
+            "drlnb_task_rows",
+            run=self.run,
+            task=self.task,
+            attempt=self.attempt,
+            rows=page,
+            n_timesteps=n_timesteps,
+        )
+        is_superseded = bool(reply and reply.get("stale"))
+        if is_superseded:
+            await self.abort("another attempt has begun")
+        return is_superseded
+
+    async def is_superseded(self) -> bool:
+        """Ask the broker whether a later attempt has begun; not if it does not answer."""
+        with contextlib.suppress(OSError, TimeoutError):
+            return await self._send_rows([])
+        return False

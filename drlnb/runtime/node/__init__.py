@@ -1,0 +1,1 @@
+"""Serve one Dask worker: its collectors, slots and host stores."""

@@ -1,0 +1,370 @@
+"""Which collector processes live on this node, and how are they started, woken, asked and ended?"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drlnb.runtime.ipc.frames import ChildChannel, socket_pair
+from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
+from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
+
+__all__ = ["PROBE", "CollectorHost", "LiveCollector"]
+
+Key = tuple[str, str, int]
+#: Stands for a run in the key of a process that only tries an environment.
+PROBE = "probe"
+
+#: Time that a collector gets to answer with an error once its environment was interrupted, in seconds, and how often.
+_GRACE_S, _INTERRUPTS = 0.5, 4
+#: Frames that make a collector act: it needs a CPU slot until it has answered.
+_ACTING = frozenset({"wake", "evaluate"})
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveCollector:
+    """One process: (run, task, collector) under one attempt of the task."""
+
+    key: Key
+    attempt: int
+    pid: int
+    mode: str
+    log: Path
+    channel: ChildChannel | None = None
+    process: ChildProcess | None = None
+    ended: bool = False
+    #: Whether it makes its environments now: who started it hears of its end.
+    starting: bool = False
+    #: When it last gave a sign of life, on this process's clock.
+    heard_t: float = 0.0
+    #: Traceback and message of the exception that made it useless, if it told one.
+    error: str = ""
+    said: str = ""
+    #: Its environment, as a person knows it.
+    env: str = ""
+    #: Its number among the processes of its collector, and the address of the agent that hears of its loss.
+    number: int = 0
+    master: str = ""
+
+    def hear(self, header: Mapping[str, Any], payload: bytes) -> None:
+        """Note a sign of life; a collector says nothing else on its own."""
+        del header, payload
+        self.heard_t = time.monotonic()
+
+
+class CollectorHost:
+    """All collectors of one node.
+
+    Parameters
+    ----------
+    zygote
+        The node's fork server, ``None`` where there is none (then every start is a spawn).
+    on_lost
+        Called with (collector, reason, detail) when a process ends that nobody asked to end.
+    n_cpu_slots
+        Collectors that may act at the same time; None: as many as there are CPUs.
+    """
+
+    def __init__(
+        self,
+        zygote: Zygote | None,
+        on_lost: Callable[[LiveCollector, str, str], None],
+        n_cpu_slots: int | None = None,
+    ) -> None:
+        self.zygote = zygote
+        self.cpu = CpuQueue(n_cpu_slots or n_cpus())
+        self._on_lost = on_lost
+        self.live: dict[Key, LiveCollector] = {}
+        #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
+        self.kept: dict[Key, tuple[int, bytes]] = {}
+        #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
+        self._floors: dict[tuple[str, str], int] = {}
+        self.n_starting = 0
+        self._watchers: set[asyncio.Task[Any]] = set()
+
+    async def start(
+        self,
+        key: Key,
+        *,
+        attempt: int,
+        configuration: Mapping[str, Any],
+        state: bytes,
+        log: Path,
+        mode: str = "zygote",
+        quiet_s: float | None = None,
+        round: int = 0,
+        told: tuple[int, str] = (0, ""),
+    ) -> dict[str, Any]:
+        """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
+
+        Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
+        the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.  One that is started for a `round`
+        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `told`: its number,
+        and the address of the agent that hears of its loss.
+
+        Raises
+        ------
+        RuntimeError
+            If the environment could not be made; the message is the child's.
+        ConnectionError
+            If the process ended before it was ready; why, and below that line its last words.
+        """
+        await self.stop(key)
+        if not state and self.kept.get(key, (0, b""))[0] == attempt:
+            state = self.kept[key][1]
+        started = time.perf_counter()
+        self.n_starting += 1
+        n_starting = self.n_starting
+        place, queued_s = None, 0.0
+        try:
+            if round:
+                if attempt < self._floors.get(key[:2], 0):
+                    raise _over(key, attempt)
+                place, queued_s = await self.cpu.act(key, attempt, round)
+            # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
+            taking = asyncio.ensure_future(self._take(key, attempt, log, mode))
+            self._watchers.add(taking)
+            taking.add_done_callback(self._taken)
+            live = await asyncio.shield(taking)
+            live.number, live.master = told
+            answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
+        except BaseException:
+            if place is not None:
+                self.cpu.sent(place)
+            raise
+        finally:
+            self.n_starting -= 1
+        if answer["op"] == "error":
+            live.error = answer["detail"]
+            await self.stop(key)
+            raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
+        if place is not None:
+            self.cpu.rest(place)
+        measured = {"start_s": time.perf_counter() - started, "n_starting": n_starting, "queued_s": queued_s}
+        return {**answer, **measured, "mode": live.mode}
+
+    async def _take(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+        """Launch a process and let it be the one of its key, unless its task has ended here meanwhile."""
+        live = None
+        if attempt >= self._floors.get(key[:2], 0):
+            live = await self._launch(key, attempt, log, mode)
+        if live is None or attempt < self._floors.get(key[:2], 0):
+            if live is not None:
+                await self._end(live)
+            raise _over(key, attempt)
+        # Two starts of one key may overlap: the later one to be up is the one that lives.
+        before, self.live[key] = self.live.get(key), live
+        if before is not None:
+            await self._end(before)
+        return live
+
+    def _taken(self, taking: "asyncio.Task[LiveCollector]") -> None:
+        self._watchers.discard(taking)
+        if not taking.cancelled():
+            taking.exception()  # noted here: nobody may be waiting for it
+
+    async def _configure(
+        self, live: LiveCollector, header: Mapping[str, Any], state: bytes, quiet_s: float | None
+    ) -> dict[str, Any]:
+        live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
+        try:
+            answer, _ = await self._patient(live, header, (state,), quiet_s)
+        except ConnectionError:
+            if live.ended:
+                raise  # somebody has stopped it
+            reason, detail = await self._last_words(live)
+            await self.stop(live.key)
+            raise ConnectionError(f"{reason}\n{detail}".strip()) from None
+        finally:
+            live.starting = False
+        return answer
+
+    async def _launch(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+        if mode == "zygote" and self.zygote is not None and self.zygote.alive:
+            ours, theirs = socket_pair()
+            try:
+                with theirs:
+                    pid = await self.zygote.fork(theirs, log)
+                live = LiveCollector(key=key, attempt=attempt, pid=pid, mode="zygote", log=log)
+                live.channel = await ChildChannel.open(ours, live.hear, lambda: self._closed(live))
+                return live
+            except ConnectionError:
+                ours.close()  # a cold start is slow but always right
+        environment = child_environment(CUDA_VISIBLE_DEVICES="")
+        process = ChildProcess.start("drlnb.runtime.children.collector", log=log, environment=environment)
+        live = LiveCollector(key=key, attempt=attempt, pid=process.pid, mode="spawn", log=log, process=process)
+        live.channel = await process.open(live.hear, lambda: self._closed(live))
+        return live
+
+    def _closed(self, live: LiveCollector) -> None:
+        if live.ended or live.starting:
+            return
+        live.ended = True
+        if self.live.get(live.key) is live:
+            del self.live[live.key]
+            self.cpu.leave(live.key)
+        watcher = asyncio.get_running_loop().create_task(self._report(live))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    async def _report(self, live: LiveCollector) -> None:
+        self._on_lost(live, *await self._last_words(live))
+
+    async def _last_words(self, live: LiveCollector) -> tuple[str, str]:
+        """Reap a process that has ended; return why in a line, and a traceback or the end of its log if that helps."""
+        code = await self._reap(live)
+        reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        if live.error:
+            return live.said, live.error
+        return reason, "" if code is not None and code < 0 else tail(live.log)
+
+    async def _reap(self, live: LiveCollector) -> int | None:
+        if live.process is not None:
+            return await live.process.ended()
+        return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
+
+    async def ask(
+        self, key: Key, header: Mapping[str, Any], *payloads: Any, quiet_s: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a frame to a collector and wait for the answer.
+
+        Parameters
+        ----------
+        key, header, payloads
+            Whom, and what.
+        quiet_s
+            Longest time without a sign of life, in seconds; then it is interrupted, or killed.  None: it has all time.
+
+        Raises
+        ------
+        ConnectionError
+            If the collector does not live, or ends before it answers.
+        """
+        if header["op"] == "state" and key in self.kept:
+            return {"op": "state"}, self.kept[key][1]  # nothing has acted since
+        live = self.live.get(key)
+        if live is None or live.channel is None:
+            raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
+        if header["op"] == "wake":
+            self.kept.pop(key, None)
+        act = self._act if header["op"] in _ACTING else self._patient
+        answer, payload = await act(live, header, payloads, quiet_s)
+        if answer["op"] == "error":
+            # An environment that raised is in no known state: the process goes, the master decides.
+            live.error, live.said = answer["detail"], answer["message"]
+            live.channel.close()
+        return answer, payload
+
+    async def _act(
+        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Let a collector act once its node has a CPU slot for it; the answer tells of the slot, too."""
+        place, queued_s = await self.cpu.act(live.key, live.attempt, int(header["version"]))
+        keeps = False
+        try:
+            if live.ended:
+                raise ConnectionError(f"collector {live.key[1]}#{live.key[2]} has ended")
+            answer, payload = await self._patient(live, header, payloads, quiet_s)
+            keeps = answer["op"] != "error" and bool(header.get("keeps_cpu"))
+        finally:
+            keeps = self.cpu.sent(place, keeps=keeps)
+        n_slots = self.cpu.slots.n_slots
+        slot = {"queued_s": queued_s, "keeps_cpu": keeps, "n_cpu_slots": n_slots, "n_sharing": self.n_sharing}
+        return {**answer, **slot}, payload
+
+    @property
+    def n_sharing(self) -> int:
+        """Collectors of this node that share its CPU slots, those between two processes included."""
+        return len({key for key in (*self.live, *self.kept, *self.cpu.slots.places) if key[0] != PROBE and key[2] >= 0})
+
+    async def _patient(
+        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
+    ) -> tuple[dict[str, Any], bytes]:
+        assert live.channel is not None
+        live.heard_t = time.monotonic()
+        asked = asyncio.ensure_future(live.channel.ask({**header, "quiet_s": quiet_s}, *payloads))
+        try:
+            while quiet_s is not None and not asked.done():
+                left_s = live.heard_t + quiet_s - time.monotonic()
+                if left_s <= 0:
+                    await self._wake_up(live, asked, quiet_s)
+                    break
+                await asyncio.wait({asked}, timeout=left_s)
+            return await asked
+        finally:
+            asked.cancel()
+
+    async def _wake_up(self, live: LiveCollector, asked: "asyncio.Future[Any]", quiet_s: float) -> None:
+        """Interrupt an environment that hangs, so that it tells where; kill the process if even that does not help."""
+        for _ in range(_INTERRUPTS):  # again: whoever tries an environment out may have caught the first
+            signal_pid(live.pid, "SIGUSR1")
+            await asyncio.wait({asked}, timeout=_GRACE_S)
+            if asked.done():
+                return
+        signal_pid(live.pid, "SIGUSR2")  # where it hangs, for its log
+        await asyncio.wait({asked}, timeout=_GRACE_S)
+        live.said = (
+            f"{live.env}: it did not come back within env_timeout_s = {quiet_s:g} s, nor when interrupted: killed"
+        )
+        live.error = f"{live.said}\n{tail(live.log)}"
+        if live.process is not None:
+            live.process.kill()
+        else:
+            signal_pid(live.pid, "SIGKILL")
+        assert live.channel is not None
+        live.channel.close()  # a process that the environment forked may keep the other end open
+
+    async def rest(self, key: Key, attempt: int, *, quiet_s: float | None = None) -> None:
+        """End a collector between two rounds and keep its environments' states; its loss is told if that fails."""
+        live = self.live.get(key)
+        if live is None or live.attempt != attempt:
+            return
+        try:
+            answer, state = await self.ask(key, {"op": "state"}, quiet_s=quiet_s)
+        except ConnectionError:
+            return  # its loss is reported on its own
+        if answer["op"] == "state":
+            self.kept[key] = (attempt, state)
+            await self.stop(key)
+
+    async def stop(self, key: Key) -> None:
+        """End a collector, wait for its end; harmless if it is not up."""
+        self.cpu.leave(key)
+        live = self.live.pop(key, None)
+        if live is not None:
+            await self._end(live)
+
+    async def _end(self, live: LiveCollector) -> None:
+        live.ended = True
+        if live.channel is None:
+            return
+        await live.channel.aclose()
+        if live.process is not None:
+            await live.process.end()
+        elif self.zygote is not None and await self.zygote.exit_code(live.pid, 3.0) is None:
+            signal_pid(live.pid, "SIGKILL")
+            await self.zygote.exit_code(live.pid, 3.0)
+
+    async def stop_task(self, run: str, task: str, below_attempt: int | None = None) -> None:
+        """End all collectors of a task (of attempts below the given one, or all)."""
+
+        def meant(key: Key, attempt: int) -> bool:
+            return key[:2] == (run, task) and (below_attempt is None or attempt < below_attempt)
+
+        if below_attempt is not None:
+            self._floors[run, task] = max(below_attempt, self._floors.get((run, task), 0))
+        self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
+        self.cpu.leave_all(meant)
+        keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
+        await asyncio.gather(*(self.stop(key) for key in keys))
+
+    async def stop_all(self) -> None:
+        """End every collector of this node."""
+        self.cpu.leave_all(lambda who, attempt: True)
+        await asyncio.gather(*(self.stop(key) for key in list(self.live)))
+
+
+def _over(key: Key, attempt: int) -> ConnectionError:
+    return ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")

@@ -1,0 +1,316 @@
+"""Which executors live on this node?  One child per slot, started again when it dies, watched while it computes."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed.system import MEMORY_LIMIT
+
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.ids import Fence
+from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, signal_pid, tail
+
+__all__ = ["Executor"]
+
+#: Pause before a dead executor is started again; doubles with each death in a row.
+_RESTART_S = 0.2
+_RESTART_MAX_S = 30.0
+#: Time that a person's function gets to end once it was interrupted, in seconds.
+_GRACE_S = 3.0
+
+
+class Executor:
+    """The agent's end of one slot.
+
+    Parameters
+    ----------
+    slot, device
+        Name of the slot; ``cpu``, or ``cuda:<uuid or index>``.
+    log
+        Where the child's output goes.
+    on_up
+        Called with this executor each time a process is up; :attr:`epoch` counts them.
+    on_down
+        Called with this executor and the reason each time a process has ended that nobody asked to end.
+    gate
+        The slot's gate if it had an executor before; None: a new one.
+    n_sharing
+        Executors of the node on the same device, this one included: its models may take that part of a budget.
+    """
+
+    def __init__(
+        self,
+        slot: str,
+        device: str,
+        log: Path,
+        on_up: Callable[["Executor"], None],
+        on_down: Callable[["Executor", str], None],
+        gate: FenceGate | None = None,
+        n_sharing: int = 1,
+    ) -> None:
+        self.n_sharing = n_sharing
+        self.slot, self.device, self.log = slot, device, log
+        self._on_up, self.on_down = on_up, on_down
+        self.epoch = 0
+        self.device_name = ""
+        self.child: ChildProcess | None = None
+        self._up: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._down = asyncio.Event()
+        self._stopping = False
+        self._n_deaths = 0
+        self._hurry = asyncio.Event()
+        #: The slot's gate: it outlives the child, whose own one is empty when it starts.
+        self.gate = FenceGate() if gate is None else gate
+        #: Fence of the latest work.
+        self.latest: Fence | None = None
+        #: Nothing may be done under this fence any more: its child has ended, or its lease.
+        self._void: Fence | None = None
+        #: Whether a child that has ended is followed by another one.
+        self.again = True
+        #: Fence (epoch, token) of the work that runs now, if any.
+        self.busy: tuple[int, int] | None = None
+        #: What runs now is a person's own function, which can be interrupted.
+        self._in_job = False
+        #: The child was told to interrupt the function that runs, or one that had ended when the word came.
+        self._signalled = self._stale = False
+        #: Units of work done (minibatches), for renewals.
+        self.n_progress = 0
+        self._progress_t = 0.0
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of its children."""
+        return [] if self.child is None else [self.child.pid]
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the present child."""
+        return self.child.pid if self.child is not None else None
+
+    def start(self) -> None:
+        """Start the child and keep one alive until :meth:`end`."""
+        loop = asyncio.get_running_loop()
+        self._up = loop.create_future()
+        self._keeper = loop.create_task(self._keep())
+
+    async def wait_up(self, timeout_s: float) -> None:
+        """Wait until a child is up.
+
+        Raises
+        ------
+        ConnectionError
+            If none is in time, or it ended before it was.
+        """
+        if self._up is None:
+            raise ConnectionError(f"executor {self.slot} was never started")
+        try:
+            await asyncio.wait_for(asyncio.shield(self._up), timeout_s)
+        except TimeoutError:
+            raise ConnectionError(f"executor {self.slot} is not up after {timeout_s:g} s") from None
+
+    async def record(self, *, on: bool) -> dict[str, Any]:
+        """Let the child record tasks' rounds, or forget them; return whose it has, and the device's memory.
+
+        Raises
+        ------
+        ConnectionError
+            If the child is gone.
+        """
+        if self.child is None or self.child.channel is None:
+            raise ConnectionError(f"executor {self.slot} is not up")
+        answer, _ = await self.child.channel.ask({"op": "record", "on": on})
+        return answer
+
+    async def _keep(self) -> None:
+        while not self._stopping:
+            try:
+                await self._start_child()
+            except (OSError, ValueError) as error:  # too many processes or files, a log that cannot be written
+                reason = f"could not be started: {error}"
+                self.on_down(self, reason)
+                if not self.again:
+                    self._fail(reason)
+                    return
+                await self._rest()
+                continue
+            await self._down.wait()
+            was_up, self._up = self._up, asyncio.get_running_loop().create_future()
+            if not self.again:
+                self._fail("has ended")
+            self._close(self.latest)
+            code = await self.child.ended()
+            if not self._stopping:
+                self.on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
+            if was_up is not None and not was_up.done():
+                text = tail(self.log, 2000).strip().splitlines()
+                was_up.set_exception(ConnectionError(f"the executor ended ({code}): {text[-1] if text else ''}"))
+                was_up.exception()  # noted here: nobody may be waiting for it
+            if not self.again:
+                return
+            if not self._stopping:
+                await self._rest()
+
+    async def _start_child(self) -> None:
+        self._down.clear()
+        visible = self.device.removeprefix("cuda:") if self.device.startswith("cuda") else ""
+        arguments = {
+            "--slot": self.slot,
+            "--device": "cuda" if visible else "cpu",
+            "--memory": str(int(MEMORY_LIMIT)),
+            "--sharing": str(self.n_sharing),
+        }
+        self.child = ChildProcess.start(
+            "drlnb.runtime.children.executor",
+            *(word for pair in arguments.items() for word in pair),
+            log=self.log,
+            environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
+        )
+        await self.child.open(self._frame, self._down.set)
+
+    async def _rest(self) -> None:
+        """Wait before the next start, longer with each death in a row."""
+        pause_s = min(_RESTART_MAX_S, _RESTART_S * 2.0 ** min(self._n_deaths, 10))
+        self._n_deaths += 1
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), pause_s)
+
+    def hurry(self) -> None:
+        """Start the next child now, and forget how often former ones died."""
+        self._n_deaths = 0
+        self._hurry.set()
+
+    def _fail(self, why: str) -> None:
+        """Let nobody wait for a child that will not come."""
+        if self._up is not None and not self._up.done():
+            self._up.set_exception(ConnectionError(f"executor {self.slot} {why}"))
+            self._up.exception()  # noted here: nobody may be waiting for it
+
+    def _frame(self, header: dict[str, Any], payload: bytes) -> None:
+        del payload
+        if header["op"] == "up" and self._up is not None and not self._up.done():
+            self.epoch += 1
+            self.device_name = header["device_name"]
+            self._up.set_result(None)
+            self._on_up(self)
+        elif header["op"] == "progress":
+            self.n_progress += 1
+            self._progress_t = time.monotonic()
+
+    async def ask(self, header: Mapping[str, Any], *payloads: Any, timeout_s: float) -> tuple[dict[str, Any], bytes]:
+        """Let the child compute; SIGKILL it if it shows no progress for `timeout_s`.
+
+        Raises
+        ------
+        ConnectionError
+            If the child died (or was killed by the watchdog) before it answered, or one died in which this fence
+            worked before.
+        """
+        if self._up is None:
+            raise ConnectionError(f"executor {self.slot} was never started")
+        fence, works = Fence(epoch=header["fence"][0], token=header["fence"][1]), header["op"] != "job-end"
+        # Looked at twice: a stale frame need not wait for a new child, and one may die while we wait for it.
+        for up in (None, self._up):
+            if up is not None:
+                await asyncio.shield(up)
+            if works and (refusal := self._admit(fence)):
+                return {"op": "refused", "reason": refusal}, b""
+        child = self.child
+        assert child is not None
+        assert child.channel is not None
+        self.busy, self._in_job = (fence.epoch, fence.token), header["op"] == "job"
+        self.latest = fence if works else self.latest
+        self._progress_t = time.monotonic()
+        asked = asyncio.ensure_future(child.channel.ask(self._said(header), *payloads))
+        try:
+            while True:
+                left_s = self._progress_t + timeout_s - time.monotonic()
+                if left_s <= 0 and self.interrupt(self.busy):
+                    await asyncio.wait({asked}, timeout=_GRACE_S)
+                if left_s <= 0 and not asked.done():
+                    child.kill()
+                    await asyncio.gather(asked, return_exceptions=True)
+                    raise ConnectionError(f"no progress for {timeout_s:g} s: killed")
+                if (await asyncio.wait({asked}, timeout=max(0.0, left_s)))[0]:
+                    break
+            answer = asked.result()
+        except ConnectionError as error:
+            code = await child.ended()
+            how = f"signal {-code}" if code < 0 else f"code {code}"
+            raise ConnectionError(f"executor {self.slot} ended ({how}): {error}") from None
+        finally:
+            asked.cancel()
+            self.busy, self._in_job = None, False
+        self.n_progress += 1
+        self._n_deaths = 0
+        self._stale = self._signalled and not answer[0].get("interrupted")
+        return answer
+
+    def _said(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a header; a person's function is told whether it was not meant by an interrupt that came too late."""
+        fresh = {"fresh": self._stale} if self._in_job else {}
+        self._signalled = self._stale = False
+        return {**header, **fresh}
+
+    def _close(self, fence: Fence | None) -> None:
+        """Take no more work under a fence, nor under one before it."""
+        self._void = max(filter(None, (self._void, fence)), default=None)
+
+    def _admit(self, fence: Fence) -> str | None:
+        """Admit work under a fence, or say why not: a new child would take what the former one refused."""
+        refusal = self.gate.admit(fence)
+        if refusal is None and self._void is not None and fence <= self._void:
+            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease, or the lease is over")
+        return refusal
+
+    def interrupt(self, fence: tuple[int, int]) -> bool:
+        """Interrupt a person's function that runs under `fence`; false if none does."""
+        if self.busy != fence or not self._in_job or self.child is None:
+            return False
+        self._signalled = True
+        signal_pid(self.child.pid, "SIGINT")
+        return True
+
+    def asked_to_yield(self, fence: tuple[int, int]) -> None:
+        """Let a person's function know that somebody waits for its slot, if it looks."""
+        self.tell({"op": "asked", "fence": fence})
+
+    async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
+        """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
+        self._close(Fence(epoch=fence[0], token=fence[1]))  # the pool took it away
+        deadline = time.monotonic() + grace_s
+        self.interrupt(fence)
+        self.tell({"op": "revoked", "fence": fence})  # an update ends at its next minibatch, and is undone
+        while self.busy == fence:
+            if time.monotonic() > deadline:
+                if self.child is not None:
+                    self.child.kill()
+                return False
+            await asyncio.sleep(0.01)
+        self.tell({"op": "job-end", "fence": fence})  # what its holder kept there
+        return self._up is not None and self._up.done()
+
+    def forget(self, task: str) -> None:
+        """Let the child forget a task's model."""
+        self.tell({"op": "evict", "task": task})
+
+    def tell(self, header: Mapping[str, Any]) -> None:
+        """Send the child a frame that needs no answer; nothing if it is gone."""
+        if self.child is not None and self.child.channel is not None and not self.child.channel.closed:
+            self.child.channel.send(header)
+
+    async def end(self) -> None:
+        """End the child for good."""
+        self._stopping = True
+        self._fail("was ended")
+        if self.child is not None:
+            await self.child.end(grace_s=1.0)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self.child is not None:
+            await self.child.end(grace_s=1.0)

@@ -1,0 +1,280 @@
+"""How does a slot keep its tasks apart?  One executor process per task, instead of one that serves them all.
+
+A task's process starts at its first lease, stays with the task's model in it, and ends with the task; or before, when
+there are too many, or memory is short: then the one that rested longest.  What ends it, such as the watchdog or a kill
+for want of memory, ends no other task's.  Still one lease computes at a time, behind one gate.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed.system import MEMORY_LIMIT
+
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.ids import Fence
+from drlnb.runtime.node.executor_host import Executor
+from drlnb.runtime.protocol import OWN
+
+__all__ = ["Tenants"]
+
+#: Most processes of a slot: on CUDA each one has a context of its own (0.25-0.7 GiB).
+_MOST = 16
+#: Share of the memory that may be in use once one more process is up: as for seats.
+_MEMORY_FRAC = 0.9
+#: Longest wait for a process's start, in seconds: it imports torch, perhaps beside others.
+_UP_S = 90.0
+#: Seconds for which the process of a person's loop outlives its last lease: nobody says that a loop has ended.
+_LOOP_S = 60.0
+#: Longest wait for the word of a process about its device's memory, in seconds.
+_WORD_S = 5.0
+
+
+class Tenants:
+    """The agent's end of a slot whose tasks have a process each; an :class:`Executor` to whoever uses it.
+
+    Parameters
+    ----------
+    slot, device, log, on_up, gate
+        As of :class:`Executor`; `on_up` is called once, when a first process has shown that the slot works.
+    on_lost
+        Called with (this, task, the fence that its process worked under last or None, why) each time a task's process
+        has ended before the task.
+    """
+
+    def __init__(
+        self,
+        slot: str,
+        device: str,
+        log: Path,
+        on_up: Callable[["Tenants"], None],
+        on_lost: Callable[["Tenants", str, Fence | None, str], None],
+        gate: FenceGate | None = None,
+    ) -> None:
+        self.slot, self.device, self.log = slot, device, log
+        self._on_up, self._on_lost = on_up, on_lost
+        self.gate = FenceGate() if gate is None else gate
+        self.epoch = 0
+        self.device_name = ""
+        #: Task -> its process; who rested longest is first.
+        self._tenants: dict[str, Executor] = {}
+        #: A process that is nobody's yet: the first task gets it.
+        self._spare: Executor | None = None
+        self._n_started = 0
+        #: One piece of work at a time, as with one process for all.
+        self._serial = asyncio.Lock()
+        #: Nothing may be done under this fence any more, nor under one before it.
+        self._void: Fence | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        #: Loop -> the timer that ends its process.
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the one that worked last."""
+        pids = self.pids
+        return pids[-1] if pids else None
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of its children, the one that worked last at the end."""
+        every = ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
+        return [pid for one in every for pid in one.pids]
+
+    def start(self) -> None:
+        """Start a first process, which shows that the slot works."""
+        self._spare = self._made(self._spare_up, lambda spare, why: None)
+        self._spare.start()
+
+    def hurry(self) -> None:
+        """Start a first process now if it rests because it died again and again."""
+        if self._spare is not None:
+            self._spare.hurry()
+
+    def _made(self, on_up: Callable[[Executor], None], on_down: Callable[[Executor, str], None]) -> Executor:
+        self._n_started += 1
+        log = self.log.with_name(f"{self.log.stem}-{self._n_started}{self.log.suffix}")
+        return Executor(self.slot, self.device, log, on_up, on_down)
+
+    def _spare_up(self, spare: Executor) -> None:
+        if self.epoch == 0:
+            self.epoch, self.device_name = 1, spare.device_name
+            self._on_up(self)
+
+    # ------------------------------------------------------------------ processes
+    async def _tenant(self, task: str) -> Executor:
+        """Return a task's process, up, as the one that worked last.
+
+        Raises
+        ------
+        ConnectionError
+            If it could not be started.
+        """
+        self._stay(task)
+        tenant = self._tenants.pop(task, None)
+        if tenant is None:
+            await self._make_room()
+            tenant = self._adopted(task)
+        self._tenants[task] = tenant
+        await tenant.wait_up(_UP_S)
+        return tenant
+
+    def _adopted(self, task: str) -> Executor:
+        """Return a process that is a task's from now on: the spare one, or a new one."""
+        tenant, self._spare = self._spare, None
+        if tenant is None:
+            tenant = self._made(lambda one: self._own(one, task), lambda one, why: self._gone(task, one, why))
+            tenant.again = False
+            tenant.start()
+        else:
+            tenant.again = False
+            tenant.on_down = lambda one, why: self._gone(task, one, why)
+            self._own(tenant, task)
+        return tenant
+
+    def _own(self, tenant: Executor, task: str) -> None:
+        tenant.tell({"op": "own", "slot": self.slot, "task": task.rpartition("/")[2]})
+
+    def _gone(self, task: str, tenant: Executor, reason: str) -> None:
+        """Hear that a task's process has ended by itself."""
+        if self._tenants.get(task) is tenant:
+            self._lose(task, tenant.latest, f"executor {reason}")
+
+    def _lose(self, task: str, fence: Fence | None, reason: str) -> None:
+        """Let a task's process be gone, and with it what was done there under a lease."""
+        self._drop(task)
+        if fence is not None:
+            self._close(fence)
+        self._on_lost(self, task, fence, reason)
+
+    def _leave(self, task: str) -> None:
+        """Hear that a lease is over: a loop may never take another one."""
+        if task.startswith(OWN) and task in self._tenants:
+            self._stay(task)
+            self._leaving[task] = asyncio.get_running_loop().call_later(_LOOP_S, self._drop, task)
+
+    def _stay(self, task: str) -> None:
+        timer = self._leaving.pop(task, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drop(self, task: str) -> None:
+        self._stay(task)
+        tenant = self._tenants.pop(task, None)
+        if tenant is not None:
+            self._end(tenant)
+
+    def _end(self, tenant: Executor) -> None:
+        """End a process in the background."""
+        ending = asyncio.get_running_loop().create_task(tenant.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    # ------------------------------------------------------------------ room
+    async def _make_room(self) -> None:
+        """End who rested longest until there is room for one more; nobody works meanwhile."""
+        while len(self._tenants) >= _MOST:
+            self._evict(f"{_MOST} processes are on the slot")
+        while self._tenants and self._spare is None and await self._is_short():
+            self._evict("memory is short")
+            await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _evict(self, why: str) -> None:
+        task = next(iter(self._tenants))
+        self._drop(task)
+        self._on_lost(self, task, None, f"ended: {why}")
+
+    async def _is_short(self) -> bool:
+        """Whether one more process would take the device, or RAM, above what may be in use."""
+        every = list(self._tenants.values())
+        if self.device.startswith("cuda"):
+            used, total = await self._device_memory(every[-1])
+            need = used // len(every)  # other slots' share of the device is in it: rather too much than too little
+            if total and used + need > _MEMORY_FRAC * total:
+                return True
+        memory = psutil.virtual_memory()
+        total = min(int(MEMORY_LIMIT), int(memory.total))
+        rss = []
+        for pid in self.pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rss.append(psutil.Process(pid).memory_info().rss)
+        return max(rss, default=0) > memory.available - (1.0 - _MEMORY_FRAC) * total
+
+    async def _device_memory(self, tenant: Executor) -> tuple[int, int]:
+        """Return bytes in use on the device, by anybody, and in all; zeros if nobody says."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            answer = await asyncio.wait_for(tenant.record(on=False), _WORD_S)
+            return int(answer["used_bytes"]), int(answer["total_bytes"])
+        return 0, 0
+
+    # ------------------------------------------------------------------ work
+    async def ask(self, header: Mapping[str, Any], *payloads: Any, timeout_s: float) -> tuple[dict[str, Any], bytes]:
+        """Let the process of the header's task compute; as :meth:`Executor.ask`.
+
+        Raises
+        ------
+        ConnectionError
+            If its process died, or one died in which this fence worked before.
+        """
+        task, fence = str(header["task"]), Fence(epoch=header["fence"][0], token=header["fence"][1])
+        if header["op"] == "job-end":
+            tenant = self._tenants.get(task)
+            self._leave(task)
+            return await tenant.ask(header, timeout_s=timeout_s) if tenant is not None else ({"op": "freed"}, b"")
+        if refusal := self._admit(fence):
+            return {"op": "refused", "reason": refusal}, b""
+        async with self._serial:
+            try:
+                tenant = await self._tenant(task)
+            except ConnectionError as error:
+                self._lose(task, fence, str(error))
+                raise
+            if refusal := self._admit(fence):  # it may have been lost while the process started
+                return {"op": "refused", "reason": refusal}, b""
+            return await tenant.ask(header, *payloads, timeout_s=timeout_s)
+
+    def _admit(self, fence: Fence) -> str | None:
+        refusal = self.gate.admit(fence)
+        if refusal is None and self._void is not None and fence <= self._void:
+            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease, or the lease is over")
+        return refusal
+
+    def _close(self, fence: Fence) -> None:
+        self._void = fence if self._void is None else max(self._void, fence)
+
+    def interrupt(self, fence: tuple[int, int]) -> bool:
+        """Interrupt a person's function that runs under `fence`; false if none does."""
+        return any(tenant.interrupt(fence) for tenant in self._tenants.values())
+
+    def asked_to_yield(self, fence: tuple[int, int]) -> None:
+        """Let a person's function know that somebody waits for its slot, if it looks."""
+        for tenant in self._tenants.values():
+            tenant.asked_to_yield(fence)
+
+    async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
+        """Wait until work of `fence` has ended; after `grace_s` end its process.  True: nothing of it runs."""
+        self._close(Fence(epoch=fence[0], token=fence[1]))
+        for task, tenant in list(self._tenants.items()):
+            busy = tenant.busy == fence
+            if tenant.latest is not None and (tenant.latest.epoch, tenant.latest.token) == fence:
+                self._leave(task)
+            if not await tenant.quiet(fence, grace_s if busy else 0.0) and busy:
+                self._gone(task, tenant, "did not stop and was killed")
+                await tenant.end()  # with this, nothing of it runs
+        return True
+
+    def forget(self, task: str) -> None:
+        """End a task's process."""
+        self._drop(task)
+
+    async def end(self) -> None:
+        """End every process for good."""
+        every = ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
+        self._spare = None
+        for task in list(self._leaving):
+            self._stay(task)
+        self._tenants.clear()
+        await asyncio.gather(*(one.end() for one in every), *self._ending, return_exceptions=True)

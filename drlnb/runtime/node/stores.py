@@ -1,0 +1,106 @@
+"""Which host stores does this node keep, and what becomes of a chunk of parameters that arrives?"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drlnb.planning.distribution import Chunk, RelayAssembly
+from drlnb.runtime.ipc.parameter_store import HostStore
+
+if TYPE_CHECKING:
+    from drlnb.runtime.node.plugin import AgentPlugin
+
+__all__ = ["Stores"]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """One task's parameters on this node."""
+
+    assembly: RelayAssembly = field(default_factory=RelayAssembly)
+    store: HostStore | None = None
+    #: Bytes of the version that is arriving.
+    arriving: bytearray = field(default_factory=bytearray)
+
+
+class Stores:
+    """The host stores of one node, by (run, task)."""
+
+    def __init__(self, agent: "AgentPlugin") -> None:
+        self._agent = agent
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
+        self._over: dict[tuple[str, str], int] = {}
+
+    def path(self, run: str, task: str) -> str:
+        """Return where readers find a task's store, empty if there is none yet."""
+        kept = self._kept.get((run, task))
+        return kept.store.path if kept is not None and kept.store is not None else ""
+
+    async def chunk(
+        self,
+        run: str,
+        task: str,
+        attempt: int,
+        version: int,
+        start: int,
+        stop: int,
+        total: int,
+        children: Any,
+        addresses: Any,
+        payload: Any = b"",
+    ) -> dict[str, Any]:
+        """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
+        if attempt <= self._over.get((run, task), 0):
+            return {"refused": f"attempt {attempt} of {run}/{task} is over"}
+        kept = self._kept.setdefault((run, task), _Kept())
+        taken = kept.assembly.take(
+            Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children)
+        )
+        if taken.refused:
+            return {"refused": taken.refused}
+        view = memoryview(payload).cast("B")
+        if view.nbytes != stop - start:
+            return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
+        message = {"run": run, "task": task, "attempt": attempt, "version": version, "start": start, "stop": stop}
+        message |= {"total": total, "addresses": addresses}
+        forwards = [
+            self._agent.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
+            for host, below in taken.forward
+        ]
+        if taken.new:
+            self._write(kept, version, start, stop, total, view, whole=taken.whole)
+        replies = await asyncio.gather(*forwards, return_exceptions=True)
+        failed = [str(reply) for reply in replies if isinstance(reply, BaseException) or "refused" in reply]
+        return {"whole": kept.assembly.whole, "failed": failed}
+
+    def _write(self, kept: _Kept, version: int, start: int, stop: int, total: int, view: Any, *, whole: bool) -> None:
+        if kept.store is not None and kept.store.n_bytes != total:
+            kept.store.close()
+            kept.store = None
+        if kept.store is None:
+            kept.store = HostStore(total, self._agent.directory)
+        if whole and stop - start == total:
+            kept.store.write(version, view)
+            return
+        if len(kept.arriving) != total:
+            kept.arriving = bytearray(total)
+        kept.arriving[start:stop] = view
+        if whole:
+            kept.store.write(version, kept.arriving)
+
+    def drop(self, run: str, task: str, attempt: int | None = None) -> None:
+        """Forget a task, unless a later attempt than `attempt` has written here."""
+        if attempt is not None:
+            self._over[run, task] = max(attempt, self._over.get((run, task), 0))
+        kept = self._kept.get((run, task))
+        if kept is None or (attempt is not None and kept.assembly.newest[0] > attempt):
+            return
+        del self._kept[run, task]
+        if kept.store is not None:
+            kept.store.close()
+
+    def close(self) -> None:
+        """Forget every task."""
+        for run, task in list(self._kept):
+            self.drop(run, task)

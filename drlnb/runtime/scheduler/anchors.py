@@ -1,0 +1,198 @@
+"""What becomes of a task whose Dask task is gone?  The broker's watch over the anchors, and who submits them again.
+
+Dask runs an anchor again when its worker dies, and that is all it does: a restart of the cluster, a cancel, or a master
+that ended without a word leave a task that nobody runs.  Each such task goes on as a new attempt, or ends in the open.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, Security, fire_and_forget
+
+from drlnb.runtime.protocol import anchor_key
+from drlnb.runtime.scheduler.anchor_task import anchor
+
+if TYPE_CHECKING:
+    from drlnb.runtime.scheduler.plugin import BrokerPlugin
+    from drlnb.runtime.scheduler.runs import LiveRun
+
+__all__ = ["Anchors"]
+
+#: Times in a row that a master may end without a word, with no further step in between, before its task fails.
+_MOST_LOST = 5
+#: Longest wait for the workers of before a restart to go, in seconds: twice what Dask itself gives their nannies.
+_LEAVE_S = 60.0
+#: Pause between two looks at what the scheduler knows, in seconds.
+_LOOK_S = 0.05
+#: Longest time that the scheduler may take to accept anchors, in seconds.
+_ACCEPT_S = 15.0
+_CANCELLED = "its Dask task was cancelled"
+
+
+class Anchors:
+    """The anchors of one cluster's tasks.
+
+    Parameters
+    ----------
+    broker
+        Whose runs they serve.
+    """
+
+    def __init__(self, broker: "BrokerPlugin") -> None:
+        self._broker = broker
+        #: Key -> (run, task) of each anchor that its task relies on.
+        self._tasks: dict[str, tuple[str, str]] = {}
+        #: Keys that Dask has forgotten in this turn of the loop: cancelled, if no restart of the cluster is told.
+        self._forgotten: set[str] = set()
+        #: (run, task) -> masters that ended without a word since it had made so many steps, the most so far.
+        self._lost: dict[tuple[str, str], tuple[int, int]] = {}
+        self._n_made = 0
+        self._restarting: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """End with the scheduler."""
+        self._closed = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+
+    # ------------------------------------------------------------------ which anchor is a task's
+    def expect(self, run: str, task: str, attempt: int) -> str:
+        """Return the key under which a client submits the anchor of an attempt; former ones count no more."""
+        return self._adopt(run, task, anchor_key(run, task, attempt))
+
+    def _adopt(self, run: str, task: str, key: str) -> str:
+        self._drop(run, task)
+        self._tasks[key] = (run, task)
+        return key
+
+    def _drop(self, run: str, task: str) -> None:
+        for key in [key for key, name in self._tasks.items() if name == (run, task)]:
+            del self._tasks[key]
+
+    def _open(self, key: str) -> "tuple[LiveRun, str] | None":
+        """Return the run and the task that rely on an anchor, if the task is not over."""
+        run, task = self._tasks.get(key, ("", ""))
+        live = self._broker.runs.live.get(run)
+        return None if live is None or live.is_over(task) else (live, task)
+
+    # ------------------------------------------------------------------ what Dask says
+    def transition(self, key: Any, finish: str, why: str) -> None:
+        """Hear what became of a Dask task; runs inside the scheduler's transitions, so it only takes note."""
+        found = self._open(key) if key in self._tasks else None
+        if found is None:
+            return
+        live, task = found
+        if finish == "erred":
+            self._end(live, task, "failed", f"Dask gave up on its master ({why})")
+        elif finish == "memory":
+            self._adopt(live.run, task, f"{key} is over")  # it is forgotten next, which is no cancel then
+            self._broker.runs.keep(asyncio.ensure_future(self._lost_master(live, task)))
+        elif finish == "forgotten":
+            # A restart of the cluster forgets every task first and tells plugins then, in one turn of this loop.
+            self._forgotten.add(key)
+            asyncio.get_running_loop().call_soon(self._judge)
+
+    def restarted(self) -> None:
+        """Hear that Dask has forgotten every task and restarts its workers: open tasks go on where those come up."""
+        self._forgotten.clear()
+        if self._restarting is not None:
+            self._restarting.cancel()
+        workers = set(self._broker.scheduler.workers)
+        self._restarting = asyncio.ensure_future(self._go_on_without(workers))
+        self._broker.runs.keep(self._restarting)
+
+    def left_alone(self, live: "LiveRun", task: str) -> None:
+        """Hear that the node of a task's master is gone; without an anchor nobody takes the task on."""
+        if (live.run, task) not in self._tasks.values() and not live.is_over(task):
+            self._end(live, task, "stopped", f"{_CANCELLED}, and the node of its master was lost")
+
+    def _judge(self) -> None:
+        """Stop the tasks whose anchors somebody cancelled."""
+        keys, self._forgotten = self._forgotten, set()
+        for key in keys:
+            found = self._open(key)
+            if found is None:
+                continue
+            live, task = found
+            self._drop(live.run, task)
+            if live.tasks[task]["node"]:
+                stop = self._broker.runs.control(live.run, "stop", task, reason=_CANCELLED)
+                self._broker.runs.keep(asyncio.ensure_future(stop))
+            else:
+                self._end(live, task, "stopped", _CANCELLED)
+
+    def _end(self, live: "LiveRun", task: str, state: str, why: str) -> None:
+        self._broker.runs.end_here(live, task, state, f"{why}; go on with: drlnb resume {live.out}")
+
+    # ------------------------------------------------------------------ submitting
+    async def _lost_master(self, live: "LiveRun", task: str) -> None:
+        """Let a task go on whose anchor came back though it is not over, but not for ever without a step between."""
+        n_timesteps = live.tasks[task]["n_timesteps"]
+        n, most = self._lost.get((live.run, task), (0, n_timesteps))
+        n = n + 1 if n_timesteps <= most else 1
+        self._lost[live.run, task] = (n, max(most, n_timesteps))
+        if n > _MOST_LOST:
+            self._end(live, task, "failed", f"its master ended {n} times without a word")
+        else:
+            await self._submit([(live, task)])
+
+    async def _go_on_without(self, workers: set[str]) -> None:
+        """Submit the anchors of every open task once the workers of before the restart are gone, with their masters."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LEAVE_S
+        while workers & set(self._broker.scheduler.workers) and loop.time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        runs = self._broker.runs.live.values()
+        await self._submit([(live, task) for live in runs for task in live.tasks])
+
+    async def _submit(self, tasks: "Sequence[tuple[LiveRun, str]]") -> None:
+        """Submit anchors of tasks that are not over; whom the scheduler does not take on fails in the open."""
+        if self._closed or all(live.is_over(task) for live, task in tasks):
+            return
+        there = self._broker.scheduler
+        made: dict[str, tuple[LiveRun, str]] = {}
+        try:
+            security = _client_security(there.security)
+            client = Client(
+                there.address, asynchronous=True, set_as_default=False, security=security, timeout=_ACCEPT_S
+            )
+            async with client:
+                for live, task in tasks:
+                    if live.is_over(task):
+                        continue
+                    self._n_made += 1
+                    key = f"{anchor_key(live.run, task, live.tasks[task]['attempt'] + 1)}.{self._n_made}"
+                    made[self._adopt(live.run, task, key)] = (live, task)
+                    fire_and_forget(client.submit(anchor, live.run, task, key=key, pure=False, retries=0))
+                await self._accepted(made)
+        except (OSError, TimeoutError) as error:
+            for live, task in tasks if not self._closed else ():
+                self._end(live, task, "failed", f"Dask lost its master and takes no new one ({error})")
+
+    async def _accepted(self, keys: Iterable[str]) -> None:
+        """Wait until the scheduler knows these tasks, or their tasks are over already.
+
+        Raises
+        ------
+        TimeoutError
+            If it does not in time.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _ACCEPT_S
+        while missing := [key for key in keys if key not in self._broker.scheduler.tasks and self._open(key)]:
+            if loop.time() > deadline:
+                raise TimeoutError(f"{len(missing)} tasks were not accepted in {_ACCEPT_S:g} s")
+            await asyncio.sleep(_LOOK_S)
+
+
+def _client_security(security: Security) -> Security:
+    """Return a client's view of a scheduler's security: a scheduler may have been given no certificate but its own."""
+    return Security(
+        require_encryption=security.require_encryption,
+        tls_ca_file=security.tls_ca_file,
+        tls_ciphers=security.tls_ciphers,
+        tls_client_cert=security.tls_client_cert or security.tls_scheduler_cert,
+        tls_client_key=security.tls_client_key or security.tls_scheduler_key,
+    )

@@ -1,0 +1,180 @@
+"""Which devices carry the slots of a pool, and to which nodes do they belong?  Also when nodes come and go."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
+from drlnb.planning.seats.rules import SeatsSettings, isolation_problem, n_seats_problem, virtual_limit
+from drlnb.records.errors import ConfigError
+
+__all__ = ["DEFAULT_VIRTUAL_SLOTS", "PoolDevices"]
+
+#: Virtual slots where nobody asked for a number and no CUDA device was found.
+DEFAULT_VIRTUAL_SLOTS = 2
+
+
+class PoolDevices:
+    """The devices of a pool, their slots, and the nodes that have them."""
+
+    def __init__(self) -> None:
+        #: Node -> what its agent said of it, while it is here.
+        self.rows: dict[str, dict[str, Any]] = {}
+        #: Node -> slots given to it, by slot name; kept over a restart of the node.
+        self.given: dict[str, dict[str, dict[str, Any]]] = {}
+        #: What was asked for when it was opened.
+        self.n_devices = 0
+        self.names: tuple[str, ...] = ()
+        self.seats: int | str = 1
+        self.isolation = "shared"
+        #: The devices that carry the slots, by name, and whether they are a number of devices, not all or some by name.
+        self.devices: dict[str, Device] = {}
+        self.counted = True
+        self.notices: list[str] = []
+
+    def _there(self) -> list[NodeDevices]:
+        """Return what the nodes have, in their order."""
+        return [
+            NodeDevices(
+                node=node,
+                host=row["host"],
+                n_cpus=row["n_cpus"],
+                cuda=tuple((device["index"], device["uuid"]) for device in row["devices"]),
+                why_no_cuda=row["why_no_cuda"],
+            )
+            for node, row in sorted(self.rows.items())
+        ]
+
+    def _first_devices(self, n_slots: int | None) -> tuple[Device, ...]:
+        """Return the first CUDA devices, or virtual ones where there are none."""
+        cuda = self._cuda()
+        n_cpus = sum({node.host: node.n_cpus for node in self._there()}.values())
+        most = len(cuda) or n_cpus
+        wanted = n_slots if n_slots is not None else (len(cuda) or min(DEFAULT_VIRTUAL_SLOTS, n_cpus))
+        if wanted > most:
+            what = "CUDA devices" if cuda else "CPU cores for virtual slots"
+            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {what}")
+        return cuda[:wanted] or self._virtual(wanted)
+
+    def _cuda(self) -> tuple[Device, ...]:
+        """Return every CUDA device once, at the first node that sees it."""
+        seen: dict[str, Device] = {}
+        for node in self._there():
+            for index, uuid in node.cuda:
+                seen.setdefault(uuid, Device(node=node.node, name=f"{node.node}/gpu{index}", seen=f"cuda:{uuid}"))
+        return tuple(seen.values())
+
+    def _lend_later(self, node: str) -> None:
+        """Let a node that came after the pool was opened bring what the pool is made of.
+
+        Of all CUDA devices, or of devices by name, those that it has; of a number, what is missing of it since other
+        nodes are gone, which bring that no more.
+        """
+        if self.seats == "auto":
+            return
+        live = {device.key for device in self.devices.values() if device.node in self.rows}
+        found = [device for device in self._meant(node) if device.key not in live]
+        if self.counted:
+            found = found[: max(0, self.n_devices - len(live))]
+        gone = [device for device in self.devices.values() if device.node not in self.rows]
+        keys = {device.key for device in found}
+        for old in gone[: len(found)] if self.counted else [device for device in gone if device.key in keys]:
+            del self.devices[old.name]
+            slots = self.given[old.node]
+            self.given[old.node] = {slot: row for slot, row in slots.items() if not _carries(old, slot)}
+        self.devices |= {device.name: device for device in found}
+        self.n_devices = self.n_devices if self.counted else len(self.devices)
+        self._give_seats(found, self.seats)
+
+    def _meant(self, node: str) -> list[Device]:
+        """Return the devices of a node that a pool like this one is made of."""
+        if self.names:
+            try:
+                meant = named_devices(self.names, self._there())
+            except ConfigError:  # another one is gone that was named, too
+                meant = ()
+        elif any(device.seen.startswith("cuda:") for device in self.devices.values()):
+            meant = self._cuda()
+        else:
+            n_cpus = range(self.rows[node]["n_cpus"])
+            meant = tuple(Device(node=node, name=f"{node}/cpu{k}", seen=f"cpu:{k}") for k in n_cpus)
+        return [device for device in meant if device.node == node]
+
+    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device], isolation: str) -> None:
+        """Refuse what this pool is not; somebody who names no numbers takes it as it is.
+
+        Raises
+        ------
+        ConfigError
+            If other devices or seats, or another isolation, are asked for.
+        """
+        if isolation not in {"shared", self.isolation}:
+            raise ConfigError(
+                isolation_problem(isolation, self.seats)
+                or f"this cluster's pool has isolation {self.isolation!r} already; {isolation!r} asks for another"
+            )
+        if named and {device.name for device in named} != self.devices.keys():
+            asked = ", ".join(device.name for device in named)
+            raise ConfigError(
+                f"this cluster's pool has {', '.join(sorted(self.devices))} already; slots asks for {asked}"
+            )
+        if n_slots not in (None, self.n_devices):
+            what = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
+            raise ConfigError(
+                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another"
+            )
+        if seats not in (1, self.seats):
+            raise ConfigError(
+                n_seats_problem(seats)
+                or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another"
+            )
+
+    def _virtual(self, n_devices: int) -> tuple[Device, ...]:
+        """Spread virtual devices over the nodes."""
+        here = dict.fromkeys(sorted(self.rows), 0)
+        devices = []
+        for _ in range(n_devices):
+            node = min(here, key=lambda name: (here[name], name))
+            devices.append(Device(node=node, name=f"{node}/cpu{here[node]}", seen=f"cpu:{here[node]}"))
+            here[node] += 1
+        return tuple(devices)
+
+    def _limits(self, devices: Sequence[Device], *, virtual: bool) -> dict[str, tuple[int, str]]:
+        """Return the most seats of each device by its name, and why no more."""
+        n_most = SeatsSettings().n_most
+        if not virtual:
+            return {device.name: (n_most, f"at most {n_most} seats") for device in devices}
+        hosts = {node: row["host"] for node, row in self.rows.items()}
+        n_on = Counter(hosts[device.node] for device in devices)
+        n_cpus = {row["host"]: row["n_cpus"] for row in self.rows.values()}
+        on = {device.name: hosts[device.node] for device in devices}
+        return {name: virtual_limit(n_cpus[host], n_on[host], n_most) for name, host in on.items()}
+
+    def _give_seats(self, devices: Sequence[Device], seats: int | str) -> None:
+        """Make the slots: one per device, named as it, or one per seat with its number behind."""
+        for device in devices:
+            if seats == 1:
+                self.give(device.node, device.name, device.seen if device.seen.startswith("cuda:") else "cpu")
+            else:
+                for seat in range(1 if seats == "auto" else int(seats)):
+                    self.give(device.node, f"{device.name}/{seat}", device.seen)
+
+    def _note_virtual(self, n_devices: int, seats: int | str) -> None:
+        why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
+        plural = "s" if n_devices > 1 else ""
+        what = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
+        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {what}")
+
+    def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
+        """Let a slot belong to a node; it is in the pool once its executor is up."""
+        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
+
+    def take(self, slot: str) -> dict[str, Any]:
+        """Let a slot belong to nobody any more, and return its row."""
+        given = next(slots for slots in self.given.values() if slot in slots)
+        return given.pop(slot)
+
+
+def _carries(device: Device, slot: str) -> bool:
+    """Whether a slot is a device's: named as it, or with the number of a seat behind."""
+    return slot == device.name or slot.rpartition("/")[0] == device.name

@@ -1,0 +1,1 @@
+"""Find how many executors share one device while tasks train."""

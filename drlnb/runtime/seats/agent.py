@@ -1,0 +1,191 @@
+"""What does a node do for the seats of its devices?  A plugin beside the node agent; it decides nothing.
+
+It starts executors that the pool does not lend yet, lets executors record and try rounds, and gives the executors that
+the pool wants to the agent, or ends them.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.system import MEMORY_LIMIT
+
+from drlnb.planning.seats.rules import percentile
+from drlnb.runtime.protocol import AGENT, SEATS_AGENT
+
+if TYPE_CHECKING:
+    from drlnb.runtime.node.executor_host import Executor
+    from drlnb.runtime.node.plugin import AgentPlugin
+
+__all__ = ["SeatsAgentPlugin"]
+
+#: Longest wait for an executor's start, in seconds: it imports torch, perhaps beside others.
+_UP_S = 60.0
+#: Longest time without progress of a trial, in seconds.
+_QUIET_S = 60.0
+
+
+class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Executors and trials of a node's devices; needs the node agent in the same worker."""
+
+    name = SEATS_AGENT
+    idempotent = True
+
+    async def setup(self, worker: Any) -> None:
+        """Install the handlers; called by the worker."""
+        self.worker = worker
+        #: Rounds under trial: rows and bytes; None between two probes.
+        self.trials: tuple[list[dict[str, Any]], bytes] | None = None
+        #: Slots whose executors have loaded them.
+        self.loaded: set[str] = set()
+        handlers = {
+            "drlnb_seats_raise": self.raise_seats,
+            "drlnb_seats_record": self.record,
+            "drlnb_seats_measure": self.measure,
+            "drlnb_seats_end": self.end,
+        }
+        for name, handler in handlers.items():
+            worker.handlers[name] = handler
+
+    @property
+    def agent(self) -> "AgentPlugin":
+        """The node agent, which may have been set up after this plugin."""
+        agent: AgentPlugin = self.worker.plugins[AGENT]
+        return agent
+
+    async def raise_seats(self, slots: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Have an executor up for each slot; return what memory they use, or ``failed``."""
+        await self.agent.slots(slots)
+        try:
+            executors = self._of([slot["slot"] for slot in slots])
+            await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
+            answers = await asyncio.gather(*(executor.record(on=True) for executor in executors))
+        except ConnectionError as error:
+            return {"failed": str(error)}
+        return _memory(executors, answers)
+
+    def _of(self, slots: Sequence[str]) -> "list[Executor]":
+        missing = [slot for slot in slots if slot not in self.agent.executors]
+        if missing:
+            raise ConnectionError(f"no executor serves {', '.join(missing)} on {self.agent.node}")
+        return [self.agent.executors[slot] for slot in slots]
+
+    async def record(self, slots: Sequence[str]) -> dict[str, Any]:
+        """Let executors record; return the tasks of which they have a round."""
+        try:
+            answers = await asyncio.gather(*(executor.record(on=True) for executor in self._of(slots)))
+        except ConnectionError as error:
+            return {"failed": str(error)}
+        return {"tasks": sorted({task for answer in answers for task in answer["tasks"]})}
+
+    async def measure(
+        self, lent: Sequence[str], slots: Sequence[str], fences: Mapping[str, Any], measure_s: float
+    ) -> dict[str, Any]:
+        """Let the executors of `slots` compute what those of the `lent` ones have recorded, or say why they cannot."""
+        try:
+            if self.trials is None:
+                self.trials = await self._export(lent, fences)
+            rows, payload = self.trials
+            executors = self._of(slots)
+            fresh = [executor for executor in executors if executor.slot not in self.loaded]
+            await asyncio.gather(*(
+                _ask(executor, fences, "trial-load", payload, trials=rows) for executor in fresh
+            ))  # fmt: skip
+            self.loaded.update(executor.slot for executor in fresh)
+            n_least = len(rows) if len(executors) == 1 else 1
+            tried = await asyncio.gather(*(
+                _ask(executor, fences, "trial-run", b"", measure_s=measure_s, first=i, n_least=n_least)
+                for i, executor in enumerate(executors)
+            ))  # fmt: skip
+        except ConnectionError as error:
+            return {"failed": str(error)}
+        return _tried([answer for answer, _ in tried])
+
+    async def _export(self, lent: Sequence[str], fences: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bytes]:
+        """Collect recorded rounds from the executors that the pool lends, one of each task."""
+        rows: dict[str, dict[str, Any]] = {}
+        parts: list[bytes] = []
+        for executor in self._of(lent):
+            answer, payload = await _ask(executor, fences, "trial-export", b"")
+            at = 0
+            for row in answer["trials"]:
+                if row["task"] not in rows:
+                    rows[row["task"]] = row
+                    parts.append(bytes(payload[at : at + row["n_bytes"]]))
+                at += row["n_bytes"]
+        if not rows:
+            raise ConnectionError("no task has computed a whole round here")
+        return list(rows.values()), b"".join(parts)
+
+    async def end(
+        self, lent: Sequence[str], adopt: Sequence[str], ends: Sequence[str], fences: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Forget the trials; let the pool have some executors, and end others for good."""
+        self.trials, loaded, self.loaded = None, self.loaded, set()
+        for slot in ends:
+            executor = self.agent.executors.pop(slot, None)
+            if executor is not None:
+                await executor.end()
+        for slot in [*lent, *adopt]:
+            executor = self.agent.executors.get(slot)
+            if executor is None:
+                continue
+            # One that died meanwhile has nothing to forget, and will say itself that it is up again.
+            await asyncio.gather(self._forget(executor, fences, was_loaded=slot in loaded), return_exceptions=True)
+            if slot in adopt:
+                self.agent._executor_up(executor)
+        return {"ok": True}
+
+    async def _forget(self, executor: "Executor", fences: Mapping[str, Any], *, was_loaded: bool) -> None:
+        await executor.record(on=False)
+        if was_loaded:
+            await _ask(executor, fences, "trial-end", b"")
+
+
+async def _ask(
+    executor: "Executor", fences: Mapping[str, Any], op: str, payload: Any, **header: Any
+) -> tuple[dict[str, Any], bytes]:
+    """Ask an executor under its fence (one that the pool does not lend takes any).
+
+    Raises
+    ------
+    ConnectionError
+        If it is gone, or refuses, or raises.
+    """
+    fence = fences.get(executor.slot) or max(map(tuple, fences.values()))
+    header |= {"op": op, "fence": fence, "task": ""}
+    answer, made = await executor.ask(header, payload, timeout_s=_QUIET_S)
+    if answer["op"] in {"refused", "error"}:
+        raise ConnectionError(f"executor {executor.slot}: {answer.get('reason') or answer.get('message')}")
+    return answer, made
+
+
+def _tried(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join what executors did together: rounds and seconds of each, percentiles over all."""
+    times: dict[str, list[float]] = {}
+    for task, found in itertools.chain.from_iterable(answer["times"].items() for answer in answers):
+        times.setdefault(task, []).extend(found)
+    return {
+        "elapsed_s": [float(answer["elapsed_s"]) for answer in answers],
+        "n_rounds": [{task: len(found) for task, found in answer["times"].items()} for answer in answers],
+        "compute_p50_s": {task: percentile(found, 0.5) for task, found in times.items()},
+        "compute_p95_s": {task: percentile(found, 0.95) for task, found in times.items()},
+    }
+
+
+def _memory(executors: "Sequence[Executor]", answers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return memory of an executor (the largest), in use by anybody, and in all: the device's, or RAM."""
+    total = max(int(answer["total_bytes"]) for answer in answers)
+    if total:
+        used = max(int(answer["used_bytes"]) for answer in answers)
+        # A context is not in torch's count: at least an equal share of what is in use.
+        seat = max(max(int(answer["seat_bytes"]) for answer in answers), used // len(executors))
+        return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
+    rss = [psutil.Process(executor.pid).memory_info().rss for executor in executors if executor.pid]
+    memory = psutil.virtual_memory()
+    total = min(int(MEMORY_LIMIT), int(memory.total))
+    used = max(0, total - int(memory.available))
+    return {"seat_bytes": max(rss, default=0), "used_bytes": used, "total_bytes": total}

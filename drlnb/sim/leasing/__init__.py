@@ -1,0 +1,1 @@
+"""Compare hold planners on simulated workloads."""

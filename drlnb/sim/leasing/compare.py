@@ -1,0 +1,395 @@
+"""What do hold planners give on the same workload?  Utilisation beside its bound, and the price in round time.
+
+Every planner sees the same durations (one generator per seed and task), and every task is measured alone on the same
+seed: its duty ``d`` and its round time are what the bound and the inflation refer to.  Start offsets are spread over
+one round, the first tenth of the run is discarded, and the window ends with the first task that does, so that all of
+them are there all the time.  Three ways to share stand side by side: **exclusive** (one task per slot to its end),
+**co-located** (all at once, no lease, the device's time shared out) and **leased**.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
+from drlnb.planning.replay import replay
+from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Stream
+from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
+from drlnb.sim.costs import Costs, Workload
+from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults, rate_problems
+from drlnb.sim.leasing.colocated import colocated_rounds_hz
+from drlnb.sim.training.fleet import run_tasks
+from drlnb.sim.training.task import Task
+
+__all__ = [
+    "FAULTS",
+    "Alone",
+    "LeasingResult",
+    "LeasingWorkload",
+    "alone",
+    "for_duty",
+    "simulate_leasing",
+    "tasks_for_load",
+]
+
+#: Share of a run that is discarded at its beginning.
+_WARM_UP = 0.1
+#: What may go wrong where all is on one node, which must stay.
+FAULTS = tuple(kind for kind in FAULT_KINDS if kind != "node")
+#: A run with faults may last so many times as long as its tasks in sequence.
+_PATIENCE = 20.0
+#: Rounds of each task that a result rests on at least.
+_FEWEST = 2
+#: Steps towards a wished duty; each brings it about ten times nearer.
+_SECANTS = 4
+_AT_LEAST_0 = ("collect_cv", "switch_s", "publish_s", "unequal_frac")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasingWorkload:
+    """Tasks that share slots; the numbers are those of the prototype's table.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of its range; the message lists all of it.
+    """
+
+    n_tasks: int = 8
+    n_slots: int = 2
+    #: Collectors of each task, one batch each.
+    n_workers: int = 4
+    #: Gradient of one batch, in seconds.
+    compute_s: float = 0.25
+    #: Mean time of one collector for one round, in seconds.
+    collect_mean_s: float = 4.0
+    #: Coefficient of variation of it, dimensionless.
+    collect_cv: float = 0.2
+    #: Making a slot ready for another task, in seconds.
+    switch_s: float = 0.0
+    #: Sending new parameters out, in seconds.
+    publish_s: float = 0.01
+    #: Tasks differ: collecting takes the i-th of them up to so much longer, in a ramp; dimensionless.
+    unequal_frac: float = 0.0
+    n_rounds: int = 60
+    seed: int = 0
+    #: (kind, times per hour) of what goes wrong; a task alone is always spared.
+    faults: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        counts = {"n_tasks": 1000, "n_slots": 1000, "n_workers": 256, "n_rounds": 100_000}
+        problems = [
+            f"{name} must be in 1..{most}, got {getattr(self, name)}"
+            for name, most in counts.items()
+            if not 1 <= getattr(self, name) <= most
+        ]
+        if self.seed < 0:
+            problems.append(f"seed must be >= 0, got {self.seed}")
+        for names, least in ((("compute_s", "collect_mean_s"), ">"), (_AT_LEAST_0, ">=")):
+            problems += [
+                f"{name} must be finite and {least} 0, got {getattr(self, name)}"
+                for name in names
+                if not math.isfinite(getattr(self, name))
+                or getattr(self, name) < 0
+                or (least == ">" and getattr(self, name) == 0)
+            ]
+        problems += rate_problems(dict(self.faults), FAULTS)
+        if problems:
+            raise ConfigError(problems)
+
+    def costs(self, i: int) -> Costs:
+        """Return the durations of the i-th task."""
+        slower = 1.0 + self.unequal_frac * (i / max(1, self.n_tasks - 1))
+        return Costs(
+            collect_s=self.collect_mean_s * slower,
+            compute_s=self.compute_s * self.n_workers,
+            publish_s=self.publish_s,
+            switch_s=self.switch_s,
+            collect_cv=self.collect_cv,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """One task with a slot of its own."""
+
+    #: Slot compute over round time, dimensionless.
+    d: float
+    #: Mean round time in seconds, without the first tenth.
+    round_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasingResult:
+    """What a planner gave on a workload."""
+
+    hold: str
+    #: Seconds computing / (slots x seconds of the window), dimensionless.
+    utilisation_frac: float
+    #: The same of seconds held.
+    held_frac: float
+    bound_frac: float
+    expected: ExpectedLoad
+    #: Mean over the tasks of round time / round time alone.
+    inflation: float
+    d_mean: float
+    rounds_hz: float
+    #: Rounds per second of one task per slot to its end, tasks in sequence.
+    exclusive_hz: float
+    #: Rounds per second of all tasks at once on the devices, without leases.
+    colocated_hz: float
+    grants_per_round: float
+    #: Slot seconds held in the window, by task.
+    held_s: tuple[float, ...]
+    wait_p50_s: float
+    wait_p95_s: float
+    #: Longest wait for a slot, by task.
+    wait_max_s: tuple[float, ...]
+    longest_hold_s: float
+    #: Faults that struck, leases that expired, and attempts at tasks after their first ones, in the whole run.
+    n_faults: int = 0
+    n_expired: int = 0
+    n_restarts: int = 0
+    #: Rounds that were made once more / rounds made: those since a checkpoint are lost with their master.
+    redone_frac: float = 0.0
+    #: Tasks that failed, as one does whose executor dies three times in a round.
+    n_failed: int = 0
+
+    @property
+    def of_bound(self) -> float:
+        """Utilisation over its bound, dimensionless."""
+        return self.utilisation_frac / self.bound_frac
+
+
+def tasks_for_load(load: float, workload: LeasingWorkload) -> LeasingWorkload:
+    """Return the workload with as many tasks as make this load: ``T = max(1, floor(load K / d + 1/2))``.
+
+    `d` is the duty of the mean task: where tasks differ, that of the first one would make too few.
+    """
+    d = alone(_mean_task(workload), 0).d
+    return replace(workload, n_tasks=max(1, math.floor(load * workload.n_slots / d + 0.5)))
+
+
+def for_duty(d: float, workload: LeasingWorkload) -> LeasingWorkload:
+    """Return the workload with collectors so slow that the mean task alone keeps a slot busy for a share `d`."""
+    for _ in range(_SECANTS):
+        now = alone(_mean_task(workload), 0)
+        busy_s = now.d * now.round_s
+        wanted_s, rest_s = busy_s / d - busy_s, now.round_s - busy_s
+        slower = wanted_s / rest_s if rest_s > 0 else 1.0
+        workload = replace(workload, collect_mean_s=round(workload.collect_mean_s * slower, 6))
+    return workload
+
+
+def _mean_task(workload: LeasingWorkload) -> LeasingWorkload:
+    """Return one task in the middle of the ramp, with a slot of its own."""
+    collect_s = workload.collect_mean_s * (1.0 + 0.5 * workload.unequal_frac)
+    return replace(workload, n_tasks=1, unequal_frac=0.0, n_slots=1, switch_s=0.0, faults=(), collect_mean_s=collect_s)
+
+
+@cache
+def alone(workload: LeasingWorkload, i: int) -> Alone:
+    """Measure the i-th task of a workload alone, with the hold planner ``round`` and a slot of its own."""
+    _, (task,) = run_tasks(
+        [i],
+        n_slots=1,
+        n_rounds=workload.n_rounds,
+        n_collectors=workload.n_workers,
+        hold="round",
+        seed=workload.seed,
+        costs={i: workload.costs(i)},
+    )
+    ends = _ends(task)
+    first = ends[int(_WARM_UP * len(ends))]
+    computed_s = sum(elapsed_s for t, elapsed_s in _computing(task) if first < t <= ends[-1])
+    n = len(ends) - 1 - int(_WARM_UP * len(ends))
+    return Alone(d=computed_s / (ends[-1] - first), round_s=(ends[-1] - first) / n)
+
+
+def simulate_leasing(
+    workload: LeasingWorkload,
+    hold: str = "yield",
+    *,
+    settings: LeasingSettings | None = None,
+    priorities: Mapping[int, int] | None = None,
+    streams: bool = True,
+    validate: bool = False,
+) -> LeasingResult:
+    """Run a workload under a hold planner, beside exclusive and co-located use of the same slots.
+
+    Parameters
+    ----------
+    workload
+        The tasks and their durations.
+    hold
+        Hold planner of every task.
+    settings
+        Settings of leasing; None for the defaults.
+    priorities
+        Index of a task -> its priority.
+    streams
+        Gradients are computed at arrival (else a slot cannot be given away in a round).
+    validate
+        Check every machine after each event, and replay every stream at the end.
+
+    Raises
+    ------
+    AssertionError
+        If `validate` finds a broken law, or a stream that does not replay.
+    ConfigError
+        If the workload's faults are too many for its tasks to end.
+    """
+    lone = _lone(workload)
+    round_s = sum(one.round_s for one in lone) / len(lone)
+    step_s = round_s / workload.n_tasks
+    until_s = _PATIENCE * workload.n_rounds * workload.n_tasks * round_s if workload.faults else math.inf
+    struck: list[Fault] = []
+    pool, tasks = run_tasks(
+        range(workload.n_tasks),
+        n_slots=workload.n_slots,
+        n_rounds=workload.n_rounds,
+        n_collectors=workload.n_workers,
+        hold=hold,
+        seed=workload.seed,
+        costs={i: workload.costs(i) for i in range(workload.n_tasks)},
+        offsets_s={i: i * step_s for i in range(workload.n_tasks)},
+        settings=replace(settings or LeasingSettings(), hold=hold),
+        priorities=priorities,
+        streams=streams,
+        validate=validate,
+        faults=poisson_faults(dict(workload.faults), seed=workload.seed),
+        until_s=until_s,
+        struck=struck,
+    )
+    if workload.faults and not all(task.end and len(_ends(task)) >= _FEWEST for task in tasks):
+        raise ConfigError(f"faults: too many for each of {workload.n_tasks} tasks to end, or to make {_FEWEST} rounds")
+    if validate:
+        _check_replay([pool.host.stream, *[stream for task in tasks for stream in task.streams]])
+    return _result(workload, hold, pool.host.stream, tasks, lone, len(struck))
+
+
+def _lone(workload: LeasingWorkload) -> list[Alone]:
+    """Measure each task alone: there is nobody to switch with, and tasks that are alike are the same."""
+    n_unlike = workload.n_tasks if workload.unequal_frac else 1
+    solo = replace(workload, switch_s=0.0, n_slots=1, n_tasks=n_unlike, faults=())
+    return [alone(solo, i) for i in range(workload.n_tasks)]
+
+
+def _check_replay(streams: Sequence[Stream]) -> None:
+    for stream in streams:
+        difference = replay(stream).difference
+        if difference is not None:
+            raise AssertionError(difference)
+
+
+def _result(
+    workload: LeasingWorkload, hold: str, pool: Stream, tasks: Sequence[Task], lone: Sequence[Alone], n_faults: int
+) -> LeasingResult:
+    ends = [_ends(task) for task in tasks]
+    stop = min(each[-1] for each in ends)
+    start = _WARM_UP * stop
+    capacity_s = workload.n_slots * (stop - start)
+    computed_s = sum(_inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
+    inflations = [_mean_round(each, start, stop) / one.round_s for each, one in zip(ends, lone, strict=True)]
+    holds = [(task, a, b) for task, a, b in _holds(pool) if b > start and a < stop]
+    held = {task.name: 0.0 for task in tasks}
+    for name, a, b in holds:
+        held[name] += _inside(a, b, start, stop)
+    waits = {name: [w for who, t, w in _waits(pool) if who == name and start < t <= stop] for name in held}
+    every = [wait for each in waits.values() for wait in each]
+    n_rounds = sum(start < t <= stop for each in ends for t in each)
+    d = sum(one.d for one in lone) / len(lone)
+    return LeasingResult(
+        hold=hold,
+        utilisation_frac=computed_s / capacity_s,
+        held_frac=sum(held.values()) / capacity_s,
+        bound_frac=bound([one.d for one in lone], workload.n_slots),
+        expected=expected_load(len(tasks), workload.n_slots, d),
+        inflation=sum(inflations) / len(inflations),
+        d_mean=d,
+        rounds_hz=n_rounds / (stop - start),
+        exclusive_hz=workload.n_slots * len(lone) / sum(one.round_s for one in lone),
+        colocated_hz=colocated_rounds_hz(
+            [
+                Workload(workload.costs(i), seed=workload.seed, task=i, n_collectors=workload.n_workers)
+                for i in range(workload.n_tasks)
+            ],
+            n_devices=workload.n_slots,
+            n_rounds=workload.n_rounds,
+            warm_up=_WARM_UP,
+        ),
+        grants_per_round=len(every) / max(1, n_rounds),
+        held_s=tuple(held.values()),
+        wait_p50_s=float(np.quantile(every, 0.5)),
+        wait_p95_s=float(np.quantile(every, 0.95)),
+        wait_max_s=tuple(max(each, default=0.0) for each in waits.values()),
+        longest_hold_s=max(b - a for _, a, b in holds),
+        n_faults=n_faults,
+        n_expired=len(pool.of(LeaseExpired)),
+        n_restarts=sum(len(task.attempts) - 1 for task in tasks),
+        redone_frac=_redone(tasks),
+        n_failed=sum(task.end is not None and task.end.state == "failed" for task in tasks),
+    )
+
+
+# -------------------------------------------------------------------- reading journals
+def _rounds(task: Task) -> Iterator[tuple[float, int]]:
+    """Yield time and number of each round that a task committed, those that were lost later, too."""
+    for stream in task.streams:
+        for event, answer in stream.answers():
+            for one in answer:
+                if isinstance(one, MetricsRecorded):
+                    yield event.t, one.round
+
+
+def _ends(task: Task) -> list[float]:
+    """Return when each round of a task was committed for the first time."""
+    ends: list[float] = []
+    for t, round_ in _rounds(task):
+        if round_ > len(ends):
+            ends.append(t)
+    return ends
+
+
+def _redone(tasks: Sequence[Task]) -> float:
+    made = [sum(1 for _ in _rounds(task)) for task in tasks]
+    return 1.0 - sum(len(_ends(task)) for task in tasks) / max(1, sum(made))
+
+
+def _computing(task: Task) -> Iterator[tuple[float, float]]:
+    """Yield end and length of each piece of work of a task on a slot."""
+    for stream in task.streams:
+        for event in stream.records:
+            if isinstance(event, GradientComputed | ParametersReady | GradientsRestored):
+                yield event.t, event.elapsed_s
+
+
+def _holds(pool: Stream) -> Iterator[tuple[str, float, float]]:
+    """Yield task, begin and end of each lease."""
+    for event, answer in pool.answers():
+        for one in answer:
+            if isinstance(one, LeaseReleased | LeaseExpired):
+                yield one.task, event.t - one.held_s, event.t
+
+
+def _waits(pool: Stream) -> Iterator[tuple[str, float, float]]:
+    """Yield task, time and waiting of each grant."""
+    for event, answer in pool.answers():
+        for one in answer:
+            if isinstance(one, LeaseGranted):
+                yield one.task, event.t, one.waited_s
+
+
+def _inside(a: float, b: float, start: float, stop: float) -> float:
+    return max(0.0, min(b, stop) - max(a, start))
+
+
+def _mean_round(ends: Sequence[float], start: float, stop: float) -> float:
+    inside = [t for t in ends if start < t <= stop]
+    return (inside[-1] - inside[0]) / max(1, len(inside) - 1)

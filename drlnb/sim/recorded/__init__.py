@@ -1,0 +1,1 @@
+"""Play a recorded run again under other settings."""

@@ -1,0 +1,236 @@
+"""What would this run do under another rule?  Its own durations, taken from its journal, on the virtual clock."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drlnb.records import round as words
+from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, SlotAdded, SlotClosed, SlotFailed
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Journal, Stream
+from drlnb.sim.driver import Clock
+from drlnb.sim.recorded.settings import Rules
+from drlnb.sim.recorded.task import FEWEST, RecordedTask, switched_fences
+from drlnb.sim.training.pool import Pool
+from drlnb.sim.training.task import Task
+
+__all__ = [
+    "Load",
+    "load_of",
+    "newest_attempts",
+    "pools_of",
+    "recorded_tasks",
+    "simulate_recorded",
+    "slots_of",
+]
+
+#: Environment steps that no simulation reaches.
+_ENDLESS = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What tasks on shared slots came to, while all of them trained: recorded, or simulated."""
+
+    #: Length of that time, in seconds.
+    window_s: float
+    #: Mean round in seconds, by task.
+    round_s: Mapping[str, float]
+    #: Mean wait for a slot per round in seconds, by task.
+    wait_s: Mapping[str, float]
+    #: Rounds that it holds, first and last, by task.
+    rounds: Mapping[str, tuple[int, int]]
+    #: Seconds held / (slots x window), dimensionless.
+    held_frac: float
+
+    @property
+    def rounds_per_s(self) -> float:
+        """Rounds of all tasks per second."""
+        return sum(1.0 / mean for mean in self.round_s.values())
+
+
+def pools_of(journal: Journal) -> list[Stream]:
+    """Return the journals of the run's pool, in the order in which they were opened."""
+    pools = [stream for stream in journal.streams.values() if stream.header.machine == "pool"]
+    return sorted(
+        pools, key=lambda pool: (int(pool.header.config["epoch"]), len(pool.header.stream), pool.header.stream)
+    )
+
+
+def slots_of(pool: Stream) -> int:
+    """Return how many slots of a pool could be lent when its journal ended."""
+    slots = (pool.header.snapshot or {}).get("table", {}).get("slots", ())
+    node_of = {str(slot["name"]): str(slot["node"]) for slot in slots if slot["state"] != "failed"}
+    closed = {str(slot["name"]) for slot in slots if slot.get("closed")}
+    for record in pool.records:
+        if isinstance(record, SlotAdded):
+            node_of[record.slot] = record.node
+        elif isinstance(record, SlotFailed):
+            node_of.pop(record.slot, None)
+        elif isinstance(record, NodeLost):
+            node_of = {slot: node for slot, node in node_of.items() if node != record.node}
+        elif isinstance(record, SlotClosed):
+            closed.add(record.slot)
+        elif isinstance(record, SettingChanged) and record.key == "slot.undrain":
+            closed.discard(str(record.value))
+    return len(node_of.keys() - closed)
+
+
+def load_of(
+    pools: Iterable[Stream], tasks: Collection[str], n_slots: int, *, part: tuple[float, float] = (0.0, 1.0)
+) -> Load:
+    """Return what some tasks of a pool came to while all of them trained.
+
+    Parameters
+    ----------
+    pools
+        Journals of the pool, oldest first; the newest that knows all of the tasks counts.
+    tasks
+        Names of the tasks, at least one.
+    n_slots
+        Slots of the pool, at least 1.
+    part
+        Begin and end of the part of that time that counts, as shares of it; in [0, 1], rising.
+
+    Raises
+    ------
+    ValueError
+        If there was no time in which all of them trained, or `part` is none.
+    """
+    if not 0.0 <= part[0] < part[1] <= 1.0:
+        raise ValueError(f"part must rise within [0, 1], got {part}")
+    for pool in reversed(list(pools)):
+        leases = _leases(pool, tasks)
+        if leases.keys() >= set(tasks):
+            return _load(leases, n_slots, part)
+    raise ValueError(f"no pool of this run has lent a slot to each of {', '.join(sorted(tasks))}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """One lease on the pool's clock."""
+
+    round: int
+    granted_t: float
+    waited_s: float
+    ended_t: float
+
+
+def _leases(pool: Stream, tasks: Collection[str]) -> dict[str, list[_Lease]]:
+    """Return the ended leases of some tasks, in the order of their ends."""
+    granted: dict[Any, tuple[float, LeaseGranted]] = {}
+    found: dict[str, list[_Lease]] = {}
+    for event, answer in pool.answers():
+        for record in answer:
+            if isinstance(record, LeaseGranted) and record.task.rpartition("/")[2] in tasks:
+                granted[record.fence] = (event.t, record)
+            elif isinstance(record, LeaseReleased | LeaseExpired) and record.fence in granted:
+                t, grant = granted.pop(record.fence)
+                mine = found.setdefault(grant.task.rpartition("/")[2], [])
+                mine.append(_Lease(grant.round, t, grant.waited_s, event.t))
+    return found
+
+
+def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int, part: tuple[float, float]) -> Load:
+    first_t = max(mine[0].ended_t for mine in leases.values())  # the first lease makes the initial parameters
+    last_t = min(mine[-1].ended_t for mine in leases.values())
+    begin_t, end_t = (first_t + share * (last_t - first_t) for share in part)
+    seen = {name: [one for one in mine if begin_t < one.ended_t <= end_t] for name, mine in leases.items()}
+    short = sorted(name for name, mine in seen.items() if len({one.round for one in mine}) < FEWEST)
+    if short:
+        raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
+    window_s = end_t - begin_t
+    n_rounds = {name: len({one.round for one in mine}) for name, mine in seen.items()}
+    held_s = sum(
+        max(0.0, min(end_t, one.ended_t) - max(begin_t, one.granted_t)) for mine in leases.values() for one in mine
+    )
+    return Load(
+        window_s=window_s,
+        round_s={name: window_s / n for name, n in n_rounds.items()},
+        wait_s={name: sum(one.waited_s for one in mine) / n_rounds[name] for name, mine in seen.items()},
+        rounds={name: (mine[0].round, mine[-1].round) for name, mine in seen.items()},
+        held_frac=min(1.0, held_s / (n_slots * window_s)),
+    )
+
+
+def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> tuple[RecordedTask, ...]:
+    """Return tasks of a run, each by its newest attempt.
+
+    Parameters
+    ----------
+    journal
+        The run's journal.
+    rounds
+        Task -> first and last round that are taken.
+
+    Raises
+    ------
+    ValueError
+        If a task is not in the journal or off-policy, or fewer than 5 of its rounds can be used.
+    """
+    newest = newest_attempts(journal, rounds)
+    rings = sorted(name for name in rounds if newest[name].header.config.get("replay"))
+    if rings:
+        raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
+    switched = switched_fences(pools_of(journal))
+    return tuple(RecordedTask(newest[name], rounds[name], switched) for name in sorted(rounds))
+
+
+def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Stream]:
+    """Return the journal of each task's newest attempt.
+
+    Raises
+    ------
+    ValueError
+        If a task is not in the journal.
+    """
+    newest: dict[str, tuple[int, Stream]] = {}
+    for stream in journal.streams.values():
+        if stream.header.machine != "round":
+            continue
+        name = str(stream.header.config["task"])
+        attempt = max((one.attempt for one in stream.of(words.TaskOpened)), default=0)
+        if name not in newest or attempt > newest[name][0]:
+            newest[name] = (attempt, stream)
+    missing = sorted(set(tasks) - newest.keys())
+    if missing:
+        raise ValueError(f"the journal has no task {', '.join(missing)}")
+    return {name: newest[name][1] for name in tasks}
+
+
+def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: float) -> Load:
+    """Run tasks on the virtual clock with the durations that were recorded of them; none of them ends.
+
+    Parameters
+    ----------
+    tasks
+        What was recorded.
+    rules
+        Slots, settings, priorities, and what differs in the tasks from their recorded configurations.
+    until_s
+        Seconds that are simulated, above 0.
+
+    Raises
+    ------
+    ValueError
+        If the time is too short for 5 rounds of each task.
+    """
+    clock = Clock()
+    slots = {f"n0/slot{k}": "n0" for k in range(rules.n_slots)}
+    pool = Pool(clock, slots=slots, nodes=("n0",), settings=rules.settings)
+    for name, priority in rules.priorities.items():
+        pool.host.feed(SettingChanged, key="task.priority", value=priority, task=name)
+    for task in tasks:
+        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0").open()
+    clock.run(until_s)
+    return load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
+
+
+def _config(task: RecordedTask, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the round machine's configuration, without an end and without evaluations."""
+    nested = {
+        name: {**task.config.get(name, {}), **more, **changes.get(name, {})}
+        for name, more in (("planners", {"placement": "first"}), ("warmup", {}))
+    }
+    return {**task.config, **changes, **nested, "total_timesteps": _ENDLESS, "eval_freq": 0, "replay": False}

@@ -1,0 +1,88 @@
+"""Which rules are in force at the end of a run's journal?  What it began with, and what was changed since."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.planning.replay import fresh_machine
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Stream
+
+__all__ = ["Rules", "accepted", "pool_settings", "priorities", "task_rules"]
+
+_OF_LEASING = frozenset(one.name for one in fields(LeasingSettings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a pool and its tasks go by."""
+
+    n_slots: int
+    settings: LeasingSettings = field(default_factory=LeasingSettings)
+    #: Task -> its priority, where a person gave it one.
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    #: Task -> what differs from its configuration (of a round machine): ``planners``, ``warmup``, ...
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def accepted(stream: Stream) -> Iterator[SettingChanged]:
+    """Yield the changes of settings that a machine took on, in their order."""
+    for event, answer in stream.answers():
+        if isinstance(event, SettingChanged) and not any(
+            isinstance(record, RequestRefused) and record.subject == event.key for record in answer
+        ):
+            yield event
+
+
+def pool_settings(pool: Stream) -> LeasingSettings:
+    """Return the settings of leasing at the end of a pool's journal.
+
+    Raises
+    ------
+    JournalError
+        If its machine cannot be built.
+    """
+    machine = fresh_machine(pool.header)
+    assert isinstance(machine, PoolMachine)
+    settings = machine.settings
+    for event in accepted(pool):
+        room, _, name = event.key.partition(".")
+        if room == "leasing" and name in _OF_LEASING:
+            settings = replace(settings, **{name: event.value})
+    return settings
+
+
+def priorities(pool: Stream, names: Mapping[str, str]) -> dict[str, int]:
+    """Return the priorities that a person gave to tasks, as they are at the end of a pool's journal.
+
+    Parameters
+    ----------
+    pool
+        The journal.
+    names
+        Name in the pool -> name of the task.
+    """
+    books = (pool.header.snapshot or {}).get("table", {}).get("tasks", {})
+    known = {name: book.get("priority") for name, book in books.items()}
+    found = {names[name]: int(priority) for name, priority in known.items() if name in names and priority is not None}
+    for event in accepted(pool):
+        if event.key == "task.priority" and event.task is not None and event.task in names:
+            found[names[event.task]] = int(event.value)
+    return found
+
+
+def task_rules(stream: Stream) -> dict[str, Any]:
+    """Return what a person changed in an attempt at a task, as it differs from its configuration at the end."""
+    found: dict[str, Any] = {"planners": {}, "warmup": {}}
+    for event in accepted(stream):
+        room, _, name = event.key.partition(".")
+        if event.key == "leasing.hold":
+            found["planners"]["hold"] = str(event.value)
+        elif event.key == "leasing.switch_limit_frac":
+            found["switch_limit_frac"] = float(event.value)
+        elif room == "warmup":
+            found["warmup"][name] = event.value
+    return found

@@ -1,0 +1,79 @@
+"""What did a start take in a recorded run?  That very one, or those of its kind: node, start mode, as many at once."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from drlnb.planning.warmup.history import StartBook
+from drlnb.planning.warmup.measuring import PARK
+from drlnb.records.base import Event
+from drlnb.records.columns.warmup import CollectorReady, StartCollector
+from drlnb.records.round import ExperienceArrived
+
+__all__ = ["StartDurations"]
+
+
+class StartDurations:
+    """What starts took in a run, in seconds.
+
+    Parameters
+    ----------
+    events
+        Of the run, in order.
+    parked
+        (Round that it woke for, collector) -> node, where it had given its CPU slot back before.
+    """
+
+    def __init__(self, events: Iterable[Event], parked: Mapping[tuple[int, int], str]) -> None:
+        #: (round that it is for, collector) -> node, mode, seconds, starts at once.
+        self._between: dict[tuple[int, int], tuple[str, str, float, int]] = {}
+        #: Node -> modes of starts between rounds; (node, mode) -> number of starts.
+        self._modes: dict[str, set[str]] = {}
+        self._known: dict[tuple[str, str], int] = {}
+        self._book = StartBook()
+        at_once = Counter((round_, node) for (round_, _), node in parked.items())
+        warm_t: dict[str, float] = {}
+        for one in events:
+            if isinstance(one, CollectorReady):
+                # As the machine has it: who waited for the node's zygote to be made is no sample.
+                guides = one.start_mode != "zygote" or one.t - one.start_s >= warm_t.setdefault(one.node, one.t)
+                self._note((one.round, one.collector), one.node, one.start_mode, one.start_s, one.n_starting, guides)
+            elif isinstance(one, ExperienceArrived) and (one.round, one.collector) in parked:
+                node = parked[one.round, one.collector]
+                self._queued(one, node, at_once[one.round, node])
+
+    def _note(
+        self, key: tuple[int, int], node: str, mode: str, seconds: float, n_starting: int, guides: bool = True
+    ) -> None:
+        if key[0]:
+            self._between[key] = (node, mode, seconds, n_starting)
+            self._modes.setdefault(node, set()).add(mode)
+        if guides:
+            self._book.add(node, mode, n_starting, seconds)
+            self._known[node, mode] = self._known.get((node, mode), 0) + 1
+
+    def _queued(self, event: ExperienceArrived, node: str, at_once: int) -> None:
+        """Note what a parked collector waited for its CPU slot: if nothing was asked ahead, it says so itself."""
+        key = event.round, event.collector
+        if key not in self._between:
+            self._note(key, node, PARK, event.queued_s, at_once)
+
+    def of(self, command: StartCollector, mode: str, at_once: int, *, strict: bool) -> tuple[float, int | None, str]:
+        """Return the seconds of a start, how many started at once if it is known, and its mode.
+
+        Raises
+        ------
+        ValueError
+            If there is none of its kind.
+        """
+        node, kind, seconds, n_starting = self._between.get((command.round, command.collector), ("", "", 0.0, 0))
+        if node == command.node and (kind == mode or not strict):
+            return seconds, n_starting, kind
+        others = () if strict else sorted(self._modes.get(command.node, ()))
+        for kind in (mode, *others):
+            samples = self._book.samples(command.node, kind, at_once)
+            if samples:
+                return samples[(command.round * at_once + command.collector) % len(samples)], None, kind
+        known = ", ".join(f"{n} by {kind} on {node}" for (node, kind), n in sorted(self._known.items()))
+        waited = ", but for those that waited for the zygote itself" if mode == "zygote" else ""
+        what = "wait for a CPU slot" if mode == PARK else f"start by {mode}"
+        raise ValueError(f"no {what} on node {command.node} is in the journal{waited}; there are: {known or 'none'}")

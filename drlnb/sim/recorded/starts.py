@@ -1,0 +1,379 @@
+"""When would collectors have started under another setting of warm-up?  A run's own events, decided again: open loop.
+
+The machine hears what it heard in the run, at the same times, with another setting from the beginning on.  Only its
+starts are pretended: each takes what it took in the run, or what a start of its kind (node, start mode, as many at
+once) took there.  What a start comes to is then plain: a collector that is started u seconds after sending and takes S
+is late by ``(u + S - X)+`` and idle for ``(X - u - S)+``, X being the recorded gap until the parameters came.
+
+The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.  A
+parked collector's start is its wait for a CPU slot; who could have kept one is known only where somebody did.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from drlnb.planning.replay import fresh_machine
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.warmup import WarmupMachine
+from drlnb.planning.warmup.measuring import PARK
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records.base import Event, Record
+from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.columns.warmup import (
+    CollectorReady,
+    ParkCollector,
+    RevokeStart,
+    StartCollector,
+    WarmupMeasured,
+    WarmupPlanned,
+)
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Stream
+from drlnb.records.round import ExperienceArrived
+from drlnb.sim.recorded.start_durations import StartDurations
+
+__all__ = ["PlannedRound", "RecordedStarts"]
+
+#: Keys that ask for starts of another kind.
+_MODES = ("warmup.collector_mode", "warmup.start_mode")
+_DIGITS = 6
+#: Two times that differ by less are one: each is rounded to microseconds.
+_SAME_S = 2e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """What was planned for the collectors that had sent a round, and what that comes to; times in seconds."""
+
+    round: int
+    #: Of the collector that had sent first: ``cold``, ``start``, ``keep`` or ``end``, by which rule, and why.
+    action: str
+    planner: str
+    reason: str
+    #: Planned start after sending and lead before the arrival that was expected, means over the collectors that have
+    #: them; None: no time was planned.
+    start_after_s: float | None
+    lead_s: float | None
+    #: From the parameters' arrival until the last collector is ready, and mean time that one is ready before; None: the
+    #: round was disturbed, or the journal ends before it does.
+    wait_s: float | None
+    idle_s: float | None
+
+
+class _Hearing(WarmupMachine):
+    """A warm-up machine that notes what it is told."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        #: Name of the method, and what it was called with.
+        self.heard: list[tuple[str, Any]] = []
+
+    def handle(self, event: Event) -> tuple[Record, ...]:
+        """Note and take one event."""
+        self.heard.append(("handle", event))
+        return super().handle(event)
+
+    def drop(self, node: str) -> None:
+        """Note and forget a node's collectors."""
+        self.heard.append(("drop", node))
+        super().drop(node)
+
+    def last(self, round_: int) -> None:
+        """Note after which round nobody rests."""
+        self.heard.append(("last", round_))
+        super().last(round_)
+
+    def go_on(self, t: float) -> tuple[Record, ...]:
+        """Note and end a rest."""
+        self.heard.append(("go_on", t))
+        return super().go_on(t)
+
+    def end(self, reason: str) -> tuple[Record, ...]:
+        """Note and end."""
+        self.heard.append(("end", reason))
+        return super().end(reason)
+
+
+class RecordedStarts:
+    """What the warm-up machine of one task has heard, to be decided again.
+
+    Parameters
+    ----------
+    stream
+        The journal of one attempt at a task, or of a warm-up machine alone.
+
+    Raises
+    ------
+    JournalError
+        If its machine cannot be built.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._config: Mapping[str, Any] = stream.header.config
+        self.task = str(self._config["task"])
+        self._snapshot: Mapping[str, Any] | None = stream.header.snapshot
+        self._heard: list[tuple[str, Any]] = []
+        if stream.header.machine == "round":
+            self._hear(stream)
+        else:
+            self._heard = [("handle", event) for event, _ in stream.answers()]
+        self.measured: dict[int, WarmupMeasured] = {one.round - 1: one for one in stream.of(WarmupMeasured)}
+        self._durations = StartDurations(
+            [what for name, what in self._heard if name == "handle"],
+            {(one.round + 1, one.collector): one.node for one in stream.of(ParkCollector)},
+        )
+
+    def _hear(self, stream: Stream) -> None:
+        """Let the round machine judge the events again: it tells the warm-up machine what that heard in the run."""
+        machine = fresh_machine(stream.header)
+        assert isinstance(machine, RoundMachine)
+        hearing = _Hearing(machine.warmup.config)
+        self._snapshot = machine.warmup.snapshot()
+        hearing.restore(self._snapshot)
+        self._config, machine.warmup = machine.warmup.config, hearing
+        for event, _ in stream.answers():
+            machine.handle(event)
+        self._heard = hearing.heard
+
+    @property
+    def changes(self) -> tuple[SettingChanged, ...]:
+        """What a person changed about warm-up in the run, in its order."""
+        return tuple(what for _, what in self._heard if isinstance(what, SettingChanged) and _is_ours(what.key))
+
+    def decided(self, key: str = "", value: Any = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
+        """Decide again, with one setting as it is given; what a person changed about it in the run is passed over.
+
+        Parameters
+        ----------
+        key
+            ``warmup.NAME``; empty: as it was.
+        value
+            Its value, from the first round on.
+        settled
+            Whatever a person changed in the run counts from the first round on, too: what is in force at its end.
+
+        Raises
+        ------
+        ValueError
+            If the task cannot have the value, or asks for starts of a kind of which the journal holds none.
+        """
+        machine = WarmupMachine({**self._config, "plan_errors": True})
+        if self._snapshot is not None:
+            machine.restore(self._snapshot)
+        passed = [what for what in self.changes if settled or what.key == key]
+        early = [(what.key, what.value) for what in passed if settled]
+        # A start of the mode that holds anyway is what the run had there, however that names it.
+        others = {what.key for what in passed}
+        wanted = [*early, (key, value)] if key else early
+        strict = any(
+            name in _MODES and (name in others or getattr(machine.settings, name.partition(".")[2], None) != mode)
+            for name, mode in wanted
+        )
+        again = _Again(machine, self._durations, strict=strict)
+        first = next((what.t for name, what in self._heard if name == "handle"), 0.0)
+        for k, (name, changed) in enumerate(wanted if self._heard else ()):
+            change = SettingChanged(t=first, key=name, value=changed, task=self.task)
+            again.change(change, refused_again=k < len(early))
+        for name, what in self._heard:
+            if what not in passed:
+                again.tell(name, what)
+        return again.end()
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith("warmup.")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Start:
+    """A start that was commanded: when it happens, and when it is done."""
+
+    command: StartCollector
+    begins_t: float
+    #: Nothing before it has begun.
+    event: CollectorReady | None = None
+    mode: str = ""
+
+
+class _Again:
+    """A machine that hears a recorded run, with starts of its own."""
+
+    def __init__(self, machine: WarmupMachine, durations: StartDurations, *, strict: bool) -> None:
+        self.machine = machine
+        self._durations = durations
+        self._strict = strict
+        #: Collector -> its start; (round, collector) -> when it was ready.
+        self._starts: dict[int, _Start] = {}
+        self._ready_t: dict[tuple[int, int], float] = {}
+        self._plans: dict[int, dict[int, WarmupPlanned]] = {}
+        self._outcomes: dict[int, tuple[float, float] | None] = {}
+        self._trace: RoundTrace | None = None
+        self._former: RoundTrace | None = None
+
+    def change(self, event: SettingChanged, *, refused_again: bool = False) -> None:
+        """Change a setting before anything else happens; with `refused_again`, what is refused was so in the run.
+
+        Raises
+        ------
+        ValueError
+            If the machine refuses it.
+        """
+        for record in self.machine.handle(event):
+            if isinstance(record, RequestRefused) and not refused_again:
+                raise ValueError(record.reason)
+
+    def tell(self, name: str, what: Any) -> None:
+        """Tell the machine what it heard in the run, and first what its own starts have come to until then."""
+        if name != "handle":
+            if name == "drop":
+                self.machine.drop(what)
+            elif name == "last":
+                self.machine.last(what)
+            else:
+                self._take(self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.last_t)
+            self._forget()
+            return
+        if isinstance(what, CollectorReady) and what.round:
+            return  # a start of the run; ours are pretended
+        self._until(what.t)
+        if isinstance(what, ExperienceArrived):
+            if self._trace is None or what.round > self._trace.round:
+                self._close(what.t)
+                self._former = self._trace
+            what = self._with_queue(what)
+        self._feed(what)
+        self._forget()
+        self._trace = self.machine.trace
+        if isinstance(what, HostCompleted):
+            self._wake(what)
+
+    def end(self) -> tuple[PlannedRound, ...]:
+        """Return what was planned in each round."""
+        self._close(self.machine.last_t)
+        return tuple(self._planned(round_) for round_ in sorted(self._plans))
+
+    # ------------------------------------------------------------------ the machine and its starts
+    def _with_queue(self, event: ExperienceArrived) -> ExperienceArrived:
+        """Return experience whose collector has waited for its CPU slot as it does here."""
+        former, ready_t = self._former, self._ready_t.get((event.round, event.collector))
+        if former is None or event.collector not in former.parked or event.collector not in former.arrival_t:
+            return event
+        late_s = 0.0 if ready_t is None else max(0.0, ready_t - former.arrival_t[event.collector])
+        return replace(event, queued_s=round(late_s, _DIGITS))
+
+    def _wake(self, event: HostCompleted) -> None:
+        """Let the wakes of parked collectors ask for CPU slots, where nothing has before."""
+        trace = self._trace
+        if trace is None or event.version != trace.round + 1:
+            return
+        for i in trace.parked:
+            member, start = self.machine.members[i], self._starts.get(i)
+            if member.node != event.host or (trace.round + 1, i) in self._ready_t:
+                continue
+            if start is None or start.event is None:
+                command = StartCollector(
+                    collector=i, node=member.node, env_indices=member.env_indices, after_s=0.0, round=trace.round + 1,
+                    parked=True,
+                )  # fmt: skip
+                self._starts[i] = _Start(command=command, begins_t=event.t)
+
+    def _forget(self) -> None:
+        """Forget starts of collectors that were lost: they are started anew, as they were in the run."""
+        members = self.machine.members
+        self._starts = {i: start for i, start in self._starts.items() if members[i].status != "absent"}
+
+    def _feed(self, event: Event) -> None:
+        self._take(self.machine.handle(event), event.t)
+
+    def _take(self, records: Sequence[Record], t: float) -> None:
+        for record in records:
+            if isinstance(record, WarmupPlanned):
+                self._plans.setdefault(record.round, {}).setdefault(record.collector, record)
+            elif isinstance(record, StartCollector):
+                former = self._starts.get(record.collector)
+                if former is None or former.event is None or former.command.round != record.round:
+                    self._starts[record.collector] = _Start(command=record, begins_t=t + record.after_s)
+            elif isinstance(record, RevokeStart):
+                self._starts.pop(record.collector, None)
+
+    def _until(self, t: float) -> None:
+        """Let starts happen, and be done, up to a time; what follows from a start in the run has that start's time."""
+        by_t = t + _SAME_S
+        while True:
+            begins = [(s.begins_t, 0, i) for i, s in self._starts.items() if s.event is None and s.begins_t <= by_t]
+            done = [(s.event.t, 1, i) for i, s in self._starts.items() if s.event is not None and s.event.t <= by_t]
+            if not begins and not done:
+                return
+            _, is_done, i = min(begins + done)
+            self._done(i, t) if is_done else self._begin(i)
+
+    def _begin(self, i: int) -> None:
+        start = self._starts[i]
+        mode = PARK if start.command.parked else self.machine.settings.start_mode
+        node = start.command.node
+        at_once = sum(member.node == node for member in self.machine.members)
+        took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)
+        running = 1 + sum(one.event is not None and one.command.node == node for one in self._starts.values())
+        start.event = CollectorReady(
+            t=round(start.begins_t + took_s, _DIGITS),
+            collector=i,
+            node=node,
+            start_s=took_s,
+            n_starting=n_starting or running,
+            start_mode=kind,
+            round=start.command.round,
+        )
+
+    def _done(self, i: int, t: float) -> None:
+        """Tell the machine that a collector is ready, at the latest at `t`."""
+        event = self._starts.pop(i).event
+        assert event is not None
+        self._ready_t[event.round, i] = event.t
+        at = max(self.machine.last_t, min(t, event.t))
+        self._feed(replace(event, t=at))
+
+    # ------------------------------------------------------------------ a round
+    def _close(self, t: float) -> None:
+        """End a round: in the run the next one has begun, so whoever is still starting is ready now."""
+        while self._starts:
+            i = min(self._starts, key=lambda one: self._starts[one].begins_t)
+            if self._starts[i].event is None:
+                self._begin(i)
+            self._done(i, t)
+        trace = self._trace
+        if trace is not None:
+            self._outcomes[trace.round] = self._outcome(trace)
+
+    def _outcome(self, trace: RoundTrace) -> tuple[float, float] | None:
+        """Return wait and idle time of a whole round; who was not stopped, and does not keep its slot, is neither."""
+        if trace.broken or not trace.complete:
+            return None
+        out = [i for i in range(trace.n_workers) if i not in trace.kept and (trace.round + 1, i) not in self._ready_t]
+        if out and self.machine.starts_needed:
+            return None  # taken back, or the task ended
+        early, late = [], [0.0]
+        for i in range(trace.n_workers):
+            ready_t = trace.sent_t[i] if i in trace.kept else self._ready_t.get((trace.round + 1, i))
+            ahead_s = 0.0 if ready_t is None else trace.arrival_t[i] - ready_t
+            early.append(max(0.0, ahead_s))
+            late.append(max(0.0, -ahead_s))
+        return round(max(late), _DIGITS), round(fmean(early), _DIGITS)
+
+    def _planned(self, round_: int) -> PlannedRound:
+        plans = list(self._plans[round_].values())
+        after = [one.start_after_s for one in plans if one.start_after_s is not None]
+        leads = [one.lead_s for one in plans if one.lead_s is not None]
+        wait_s, idle_s = self._outcomes.get(round_) or (None, None)
+        return PlannedRound(
+            round=round_,
+            action=plans[0].action,
+            planner=plans[0].planner,
+            reason=plans[0].reason,
+            start_after_s=round(fmean(after), _DIGITS) if after else None,
+            lead_s=round(fmean(leads), _DIGITS) if leads else None,
+            wait_s=wait_s,
+            idle_s=idle_s,
+        )

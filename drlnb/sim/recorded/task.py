@@ -1,0 +1,231 @@
+"""How long did one task's rounds take?  Read from its journal, to be played once more on the virtual clock."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from drlnb.records import round as words
+from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted
+from drlnb.records.columns.warmup import CollectorReady, WakeCollector
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Stream
+from drlnb.sim.costs import Costs, RoundCosts
+
+__all__ = ["FEWEST", "RecordedTask", "switched_fences"]
+
+#: Fewest finished rounds of a task that can stand for the others.
+FEWEST = 5
+#: Newest requests whose way to the pool and back is looked at.
+_RPCS = 50
+#: Two durations that differ by less are one: times are rounded to microseconds.
+_SAME_S = 2e-6
+
+
+def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
+    """Return the leases that began on a slot where another task, or nobody, had computed before."""
+    found = set()
+    for pool in pools:
+        tenants: dict[str, str] = {}
+        for record in pool.records:
+            if isinstance(record, ExecutorStarted):
+                tenants.pop(record.slot, None)
+            elif isinstance(record, LeaseGranted):
+                if any(tenants.get(slot) != record.task for slot in record.slots):
+                    found.add(record.fence)
+                tenants.update(dict.fromkeys(record.slots, record.task))
+    return frozenset(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Staged:
+    """One batch on the slot, in seconds: all of its time there, and what its gradients took of that."""
+
+    slot_s: float
+    compute_s: float
+    #: It was the first one of its task after another task's: making the slot ready is part of its time.
+    switched: bool
+
+    @property
+    def overhead_s(self) -> float:
+        """Its time on the slot without the gradients."""
+        return max(0.0, self.slot_s - self.compute_s)
+
+
+class RecordedTask:
+    """The durations of some of a task's finished rounds, given again in their order and then from the start.
+
+    Parameters
+    ----------
+    stream
+        The journal of one attempt.
+    rounds
+        First and last round that are taken; None: all.
+    switched
+        Leases of slots where another task had computed, see :func:`switched_fences`.
+
+    Raises
+    ------
+    ValueError
+        If fewer than 5 of them are finished.
+    """
+
+    def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Fence] = ()) -> None:
+        self.config: Mapping[str, Any] = stream.header.config
+        self.name = str(self.config["task"])
+        reading = _Reading(int(self.config["n_collectors"]), switched)
+        for event, answer in stream.answers():
+            reading.take(event.t, event, *answer)
+        first, last = rounds or (0, max(reading.rounds, default=0))
+        switch_s = reading.switch_s
+        self._rounds = [
+            _without(costs, staged, switch_s) for k, (costs, staged) in reading.rounds.items() if first <= k <= last
+        ]
+        self._first = reading.first
+        if len(self._rounds) < FEWEST:
+            raise ValueError(
+                f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {FEWEST} are "
+                "needed: let it train on"
+            )
+        self._start_s = median(reading.starts) if reading.starts else Costs().start_s
+        self.costs: Costs = replace(Costs(start_s=self._start_s, switch_s=switch_s), **_saving(stream))
+
+    def round(self, k: int) -> RoundCosts:
+        """Return the durations of round `k`; 0 makes the initial parameters."""
+        return self._rounds[(k - 1) % len(self._rounds)] if k else self._first
+
+    def start_s(self) -> float:
+        """Return the median start of a collector, in seconds."""
+        return self._start_s
+
+
+class _Reading:
+    """Reads a task's stream and keeps what its rounds took.
+
+    On a slot a batch takes from the later of its command and the end of the one before it until its answer: the way to
+    the executor and back is part of it, since the slot is held meanwhile.  What the first batch after another task's
+    takes beyond its gradients more than others do, in the median, is the switch: it is told apart, since another rule
+    may switch more often or less.
+    """
+
+    def __init__(self, n_collectors: int, switched: Collection[Fence]) -> None:
+        self.n = n_collectors
+        self._switched = switched
+        nothing = (0.0,) * n_collectors
+        self.first = RoundCosts(collect_s=nothing, stage_s=nothing, finish_s=0.0, publish_s=0.0, rpc_s=0.0)
+        #: Round -> its durations but for those on the slot, and these.
+        self.rounds: dict[int, tuple[RoundCosts, tuple[_Staged, ...]]] = {}
+        self.starts: list[float] = []
+        #: Collector or request -> when it was woken, sent to the slot, asked for.
+        self._woken: dict[int, float] = {}
+        self._sent: dict[int, float] = {}
+        self._asked: dict[str, float] = {}
+        self._collect: dict[int, float] = {}
+        self._stage: dict[int, _Staged] = {}
+        #: Lease under which something was answered last.
+        self._fence: Fence | None = None
+        self._firsts: list[float] = []
+        self._others: list[float] = []
+        self._rpc: list[float] = []
+        self._free_t = -math.inf
+        self._finish_t: float | None = None
+        self._finish_s = 0.0
+        self._handlers: dict[type, Callable[[float, Any], None]] = {
+            WakeCollector: lambda t, one: self._woken.update({one.collector: t}),
+            words.ComputeGradient: lambda t, one: self._sent.update({one.collector: t}),
+            words.RequestSlot: lambda t, one: self._asked.update({one.request_id: t}),
+            words.ExperienceArrived: self._arrived,
+            words.GradientComputed: self._computed,
+            GradientsRestored: self._restored,
+            words.FinishRound: self._finishes,
+            words.ParametersReady: self._made,
+            words.LeaseReceived: self._leased,
+            words.MetricsRecorded: self._ended,
+            CollectorReady: lambda t, one: self.starts.append(one.start_s),
+        }
+
+    def take(self, t: float, *records: Any) -> None:
+        """Take an event at `t`, and what was answered."""
+        for record in records:
+            handler = self._handlers.get(type(record))
+            if handler is not None:
+                handler(t, record)
+
+    def _arrived(self, t: float, event: words.ExperienceArrived) -> None:
+        if event.collector in self._woken:
+            self._collect[event.collector] = t - self._woken.pop(event.collector)
+
+    def _computed(self, t: float, event: words.GradientComputed) -> None:
+        slot_s = t - max(self._sent.get(event.collector, t), self._free_t)
+        first = event.fence != self._fence and event.fence in self._switched
+        staged = _Staged(slot_s=slot_s, compute_s=min(slot_s, event.elapsed_s), switched=first)
+        self._stage[event.collector] = staged
+        (self._firsts if first else self._others).append(staged.overhead_s)
+        self._free_t, self._fence = t, event.fence
+
+    def _restored(self, t: float, event: GradientsRestored) -> None:
+        self._free_t, self._fence = t, event.fence  # what made the slot ready has been paid before the first batch
+
+    @property
+    def switch_s(self) -> float:
+        """Making a slot ready after another task's work, in seconds."""
+        usual_s = median(self._others) if self._others else 0.0
+        found_s = median(self._firsts) - usual_s if self._firsts else 0.0
+        return found_s if found_s > _SAME_S else 0.0
+
+    def _finishes(self, t: float, command: words.FinishRound) -> None:
+        del command
+        self._finish_t = t
+
+    def _made(self, t: float, event: words.ParametersReady) -> None:
+        if event.round:
+            self._finish_s = event.elapsed_s if self._finish_t is None else t - self._finish_t
+        else:
+            nothing = (0.0,) * self.n
+            self.first = RoundCosts(
+                collect_s=nothing, stage_s=nothing, finish_s=event.elapsed_s, publish_s=0.0, rpc_s=0.0
+            )
+
+    def _leased(self, t: float, event: words.LeaseReceived) -> None:
+        asked_t = self._asked.pop(event.request_id, None)
+        if asked_t is not None:
+            self._rpc.append(max(0.0, t - asked_t - event.waited_s) / 2)
+
+    def _ended(self, t: float, record: words.MetricsRecorded) -> None:
+        del t
+        if len(self._collect) == len(self._stage) == self.n:
+            rpc_s = median(self._rpc[-_RPCS:]) if self._rpc else 0.0
+            costs = RoundCosts(
+                collect_s=tuple(self._collect[c] for c in range(self.n)),
+                stage_s=(),
+                finish_s=self._finish_s,
+                publish_s=float(record.metrics["round/push_s"]),
+                rpc_s=rpc_s,
+            )
+            self.rounds[record.round] = costs, tuple(self._stage[c] for c in range(self.n))
+        self._collect.clear()
+        self._stage.clear()
+        self._sent.clear()
+        self._free_t, self._finish_t = -math.inf, None
+
+
+def _without(costs: RoundCosts, staged: Sequence[_Staged], switch_s: float) -> RoundCosts:
+    """Return a round's durations with those on the slot, switches taken out."""
+    return replace(
+        costs,
+        stage_s=tuple(max(one.compute_s, one.slot_s - switch_s * one.switched) for one in staged),
+        compute_s=tuple(one.compute_s for one in staged),
+    )
+
+
+def _saving(stream: Stream) -> dict[str, Any]:
+    """Return what copying and writing of a checkpoint took, in seconds, where there was one."""
+    copied: list[float] = []
+    begun: dict[int, float] = {}
+    for event, answer in stream.answers():
+        if isinstance(event, words.CheckpointGathered) and event.version in begun:
+            copied.append(event.t - begun[event.version])
+        begun.update({r.version: event.t for r in answer if isinstance(r, words.WriteCheckpoint)})
+    written = [record.elapsed_s for record in stream.of(words.CheckpointWritten)]
+    return ({"gather_s": median(copied)} if copied else {}) | ({"write_s": median(written)} if written else {})

@@ -1,0 +1,1 @@
+"""Simulate whole trainings on the virtual clock."""

@@ -1,0 +1,338 @@
+"""What the pretended master of one attempt at a task does: its messages to the pool, its work on executors.
+
+The master is a process: it may be killed, and then hears and says nothing any more, or stand still for a while.  What
+its collectors and executors do goes on meanwhile; their answers reach a dead one never, a frozen one when it wakes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from drlnb.planning.leasing.fence import StoreGate
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.records import round as words
+from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.leasing import (
+    GradientsRestored,
+    LeaseReturned,
+    RequestPolled,
+    RequestRefused,
+    RestoreGradients,
+    SendGrant,
+    SlotRequested,
+    YieldAsked,
+)
+from drlnb.records.columns.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
+from drlnb.records.columns.warmup import RevokeStart, StartCollector, StopCollector, WakeCollector
+from drlnb.records.ids import Fence
+from drlnb.sim.costs import Durations
+from drlnb.sim.driver import Clock, Effects, Hosted
+from drlnb.sim.training.nodes import MODEL_BYTES, NodesSide
+from drlnb.sim.training.pool import Pool
+
+__all__ = ["Attempt"]
+
+#: Pause before a request that was refused is made anew, in seconds: that of the real master.
+_RETRY_S = 0.2
+#: What an executor answers.
+_ANSWERS = (words.GradientComputed, GradientsRestored, words.ParametersReady)
+
+
+class Attempt(NodesSide):
+    """The machine of one attempt at a task, and what it commands.
+
+    Parameters
+    ----------
+    config
+        Constructor arguments of the round machine.
+    node
+        Node of the master; it must stay up.
+    attempt
+        Its number, from 1.
+    opening
+        Where it begins: fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
+    saved
+        Called with those fields of each checkpoint that was written.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: Pool,
+        workload: Durations,
+        *,
+        config: Mapping[str, Any],
+        node: str,
+        attempt: int,
+        opening: Mapping[str, Any],
+        saved: Callable[[dict[str, Any]], None],
+        validate: bool = False,
+    ) -> None:
+        self.machine = RoundMachine(config)
+        self.attempt = attempt
+        self.dead = False
+        self.name = self.machine.task
+        #: The command that ended the task.
+        self.end: words.EndTask | None = None
+        self._clock, self._pool, self._workload, self._node = clock, pool, workload, node
+        #: Collector -> (node, number of its process); the number is that of the latest start.
+        self._processes: dict[int, tuple[str, int]] = {}
+        self._n_starting = 0
+        #: Collector -> round that it was started for last.
+        self._begun: dict[int, int] = {}
+        #: (host, version) -> ranges of bytes that have arrived.
+        self._stored: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        self._opening, self._saved = opening, saved
+        #: The newest request, and how often it was made anew under another id.
+        self._wanted: words.RequestSlot
+        self._n_again = 0
+        self._store = StoreGate(version=opening["version"])
+        self.host = Hosted(
+            clock,
+            self.machine,
+            kind="round",
+            config=self.machine.config,
+            stream=f"task-{self.name}-a{self.attempt}",
+            effects=self._effects(),
+            validate=validate,
+        )
+
+    def _effects(self) -> Effects:
+        return {
+            words.RequestSlot: self._request,
+            words.AskPlacement: self._ask_placement,
+            words.InitialiseParameters: self._initialise,
+            words.ComputeGradient: self._compute,
+            RestoreGradients: self._restore,
+            words.FinishRound: self._finish,
+            words.CommitParameters: self._commit,
+            words.ReturnLease: self._return,
+            words.DropExperience: self._drop,
+            words.WriteCheckpoint: self._write_checkpoint,
+            words.Evaluate: self._evaluate,
+            words.EndTask: self._end_task,
+            StartCollector: self._start,
+            StopCollector: self._stop,
+            RevokeStart: self._revoke_start,
+            WakeCollector: self._wake,
+            SendChunk: self._send,
+        }
+
+    def open(self) -> None:
+        """Start the master."""
+        self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening)
+        self._ask_placement(words.AskPlacement(n_collectors=len(self.machine.crew.members)))
+
+    # ------------------------------------------------------------------ deaths and pauses
+    def kill(self) -> None:
+        """End the master's process; what it has sent is under way, nothing reaches it any more."""
+        self.dead = True
+        self.host.close()
+        self._pool.forget_holder(self.name)
+
+    def freeze(self) -> None:
+        """Stop the master's process, as SIGSTOP does."""
+        self.host.freeze()
+        self._pool.silence(self.name)
+
+    def thaw(self) -> None:
+        """Let a stopped process go on.
+
+        It wakes with its executor's answers before its timers, and with no word of the pool: where an answer is there
+        its own clock tells that the lease may be another's, else its overdue renewal asks the pool.
+        """
+        if self.dead:
+            return
+        self._pool.speaks(self.name)
+        fence = self.machine.hold.fence
+        lost = ""
+        if fence is not None and self._pool.is_overdue(fence) and self.host.has_waiting(_ANSWERS):
+            self._pool.let_go(fence)
+            lost = f"no renewal for {self._pool.settings.holder_ttl_s:g} s: this process stood still"
+        elif fence is not None and not self._pool.is_known(fence):
+            self._pool.refuses(fence)  # it renews what it took for its own
+        self.host.thaw(*(((words.LeaseLost, {"fence": fence, "reason": lost}),) if lost else ()))
+
+    # ------------------------------------------------------------------ what others say
+    def granted(self, command: SendGrant) -> None:
+        """Take the pool's answer to the master."""
+        self._pool.hold(command.fence, self.name, command.slots[0])
+        self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
+
+    def _receive(self, command: SendGrant, sent_t: float) -> None:
+        request_id, again = _split(command.request_id)
+        late = self._clock.now - sent_t > self._pool.settings.renew_s
+        if late and self._pool.refuses(command.fence):  # granted long ago: it asks before it uses that
+            self._ask_again(request_id, again + 1)
+            return
+        self.host.feed(
+            words.LeaseReceived,
+            request_id=request_id,
+            fence=command.fence,
+            slots=command.slots,
+            waited_s=command.waited_s,
+            demand=command.demand,
+        )
+
+    def yield_asked(self, fence: Fence) -> None:
+        """Tell the master that somebody waits for a slot like its own."""
+        self.host.feed_after(self._rpc_s, YieldAsked, fence=fence)
+
+    def placed(self, command: SendPlacement) -> None:
+        """Take the pool's answer to the master."""
+        self.host.feed_after(self._rpc_s, words.PlacementReceived, collector_nodes=command.collector_nodes)
+
+    def lease_lost(self, fence: Fence, reason: str) -> None:
+        """Tell the master that a lease has ended."""
+        self.host.feed_after(self._rpc_s, words.LeaseLost, fence=fence, reason=reason)
+
+    def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
+        """Tell the master that the executor of its slot is gone."""
+        self.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reason)
+
+    def node_lost(self, node: str, reason: str) -> None:
+        """Lose the collectors of a node and tell the master."""
+        for i, (at, number) in self._processes.items():
+            if at == node:
+                self._processes[i] = (node, number + 1)
+        self.host.feed_after(self._rpc_s, NodeLost, node=node, reason=reason)
+
+    # ------------------------------------------------------------------ the pool
+    def _request(self, command: words.RequestSlot) -> None:
+        self._wanted, self._n_again = command, 0
+        self._clock.after(self._rpc_s, self._ask, command, 0)
+        self._poll_later(command.request_id, 0)
+
+    def _ask(self, command: words.RequestSlot, again: int) -> None:
+        """Ask the pool for a slot; where it refuses, ask once more under another id."""
+        self._n_again = again
+        answer = self._pool.host.feed(
+            SlotRequested,
+            request_id=_numbered(command.request_id, again),
+            task=self.name,
+            attempt=self.attempt,
+            round=command.round,
+            node=self._node,
+            yields=command.yields,
+        )
+        if any(isinstance(record, RequestRefused) for record in answer):
+            self._clock.after(_RETRY_S, self.host.when_up, self._ask_again, command.request_id, again + 1)
+        elif again:
+            self._poll_later(command.request_id, again)
+
+    def _ask_again(self, request_id: str, again: int) -> None:
+        if self._wants(request_id) and again > self._n_again:
+            self._ask(self._wanted, again)
+
+    def _wants(self, request_id: str) -> bool:
+        return self.machine.hold.request_id == request_id and self.end is None
+
+    def _poll_later(self, request_id: str, again: int) -> None:
+        self._clock.after(self._pool.settings.poll_s, self.host.when_up, self._poll, request_id, again)
+
+    def _poll(self, request_id: str, again: int) -> None:
+        if not self._wants(request_id) or again != self._n_again:
+            return
+        answer = self._pool.host.feed(RequestPolled, request_id=_numbered(request_id, again))
+        if any(isinstance(record, RequestRefused) for record in answer):
+            self._ask_again(request_id, again + 1)
+        else:
+            self._poll_later(request_id, again)
+
+    def _ask_placement(self, command: words.AskPlacement) -> None:
+        self._pool.host.feed_after(
+            self._rpc_s,
+            PlacementAsked,
+            task=self.name,
+            attempt=self.attempt,
+            node=self._node,
+            n_collectors=command.n_collectors,
+        )
+
+    def _return(self, command: words.ReturnLease) -> None:
+        self._pool.let_go(command.fence)
+        self._clock.after(self._rpc_s, self._returned, command)
+
+    def _returned(self, command: words.ReturnLease) -> None:
+        self._pool.host.feed(
+            LeaseReturned,
+            fence=command.fence,
+            clean=command.clean,
+            computed_s=round(command.computed_s, 6),
+            yielded=command.yielded,
+        )
+        self.host.feed_after(self._rpc_s, words.LeaseClosed, fence=command.fence)
+
+    def _end_task(self, command: words.EndTask) -> None:
+        self.end = command
+        self._pool.host.feed_after(self._rpc_s, TaskStopped, task=self.name, attempt=self.attempt, reason=command.state)
+
+    # ------------------------------------------------------------------ the executor
+    def _submit(self, slot: str, fence: Fence, duration_s: float, done: Callable[[], None]) -> None:
+        switch_s = self._workload.costs.switch_s
+        self._pool.executors[slot].submit(fence, duration_s, done, tenant=self.name, switch_s=switch_s)
+
+    def _initialise(self, command: words.InitialiseParameters) -> None:
+        self._store.learn(command.fence, self.attempt)
+        finish_s = self._workload.round(0).finish_s
+        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(0, command.fence, finish_s))
+
+    def _compute(self, command: words.ComputeGradient) -> None:
+        # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
+        self._store.learn(command.fence, self.attempt)
+        costs = self._workload.round(command.round)
+        stage_s = costs.stage_s[command.collector]
+
+        def done() -> None:
+            self.host.feed(
+                words.GradientComputed,
+                collector=command.collector,
+                round=command.round,
+                fence=command.fence,
+                elapsed_s=costs.compute_s[command.collector] if costs.compute_s else stage_s,
+                key=f"g/{command.key}" if command.keep else "",
+            )
+
+        self._submit(command.slot, command.fence, stage_s, done)
+
+    def _restore(self, command: RestoreGradients) -> None:
+        self._store.learn(command.fence, self.attempt)
+
+        def done() -> None:
+            self.host.feed(GradientsRestored, round=command.round, fence=command.fence, elapsed_s=0.0)
+
+        self._submit(command.slot, command.fence, 0.0, done)
+
+    def _finish(self, command: words.FinishRound) -> None:
+        finish_s = self._workload.round(command.round).finish_s
+        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(command.round, command.fence, finish_s))
+
+    def _ready(self, k: int, fence: Fence, elapsed_s: float) -> None:
+        self.host.feed(
+            words.ParametersReady,
+            round=k,
+            fence=fence,
+            elapsed_s=elapsed_s,
+            n_bytes=MODEL_BYTES,
+            key=f"{self.name}/a{self.attempt}/v{k + 1}",
+            metrics={},
+        )
+
+    def _commit(self, command: words.CommitParameters) -> None:
+        # A refusal needs no answer: the lease is lost, and its loss is on its way to the machine.
+        if self._store.admit(command.fence, self.attempt, command.version) is None:
+            self.host.feed_after(0.0, words.ParametersCommitted, version=command.version, fence=command.fence)
+
+    def _drop(self, command: words.DropExperience) -> None:
+        """Free a fragment: nothing was allocated."""
+
+
+def _numbered(request_id: str, again: int) -> str:
+    """Return the id under which the pool knows a request: it never opens one again that is over."""
+    return f"{request_id}+{again}" if again else request_id
+
+
+def _split(request_id: str) -> tuple[str, int]:
+    """Return the master's id of a request, and how often it has asked again."""
+    head, _, tail = request_id.rpartition("/")
+    tail, _, again = tail.partition("+")
+    return f"{head}/{tail}", int(again or 0)

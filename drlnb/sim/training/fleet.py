@@ -1,0 +1,146 @@
+"""How is a whole fleet run on the virtual clock: nodes, slots, tasks, deaths, to the end of every task?"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.common import SettingChanged
+from drlnb.sim.costs import Costs, Workload
+from drlnb.sim.driver import Clock
+from drlnb.sim.faults import Fault
+from drlnb.sim.training.pool import Pool
+from drlnb.sim.training.task import Task
+
+__all__ = ["N_STEPS", "run_tasks"]
+
+#: Steps per environment and round, one environment per collector: Stable-Baselines3's PPO default is 2048 in one.
+N_STEPS = 256
+
+
+def run_tasks(
+    indices: Sequence[int],
+    *,
+    n_slots: int,
+    n_rounds: int,
+    n_collectors: int,
+    hold: str,
+    seed: int,
+    costs: Costs | Mapping[int, Costs],
+    n_nodes: int = 1,
+    faults: Iterable[Fault] = (),
+    until_s: float = math.inf,
+    struck: list[Fault] | None = None,
+    validate: bool = False,
+    offsets_s: Mapping[int, float] | None = None,
+    settings: LeasingSettings | None = None,
+    priorities: Mapping[int, int] | None = None,
+    streams: bool = True,
+) -> tuple[Pool, tuple[Task, ...]]:
+    """Run the tasks with these indices to their ends, or until `until_s`; an index names a task's durations.
+
+    `faults` come in the order of their times, and may have no end; those that happened are added to `struck`.
+
+    `costs` and `offsets_s` (seconds after which a task starts) may differ by index; so may `priorities`.  With
+    `streams`, gradients are computed at arrival, so that a slot can be given away in between.  The rest is as for
+    :func:`drlnb.sim.training.report.simulate_train`.
+    """
+    clock = Clock()
+    nodes = tuple(f"n{k}" for k in range(n_nodes))
+    slots = {f"n{k % n_nodes}/slot{k // n_nodes}": f"n{k % n_nodes}" for k in range(n_slots)}
+    settings = settings or LeasingSettings(hold=hold)
+    streaming = {"streams": streams, "switch_limit_frac": settings.switch_limit_frac}
+    pool = Pool(clock, slots=slots, nodes=nodes, settings=settings, validate=validate)
+    tasks = tuple(
+        Task(
+            clock,
+            pool,
+            Workload(costs if isinstance(costs, Costs) else costs[i], seed=seed, task=i, n_collectors=n_collectors),
+            config=_config(f"sim{i}", n_collectors, n_rounds, hold) | streaming,
+            node=nodes[0],
+            validate=validate,
+        )
+        for i in indices
+    )
+    _Faults(clock, pool, tasks, iter(faults), [] if struck is None else struck).wait()
+    for i, task in zip(indices, tasks, strict=True):
+        if priorities and i in priorities:
+            pool.host.feed(SettingChanged, key="task.priority", value=priorities[i], task=task.name)
+        clock.after((offsets_s or {}).get(i, 0.0), task.open)
+    clock.run(until_s)
+    return pool, tasks
+
+
+def _config(name: str, n_collectors: int, n_rounds: int, hold: str) -> dict[str, Any]:
+    """Return the constructor arguments of one task's round machine: one environment per collector."""
+    return {
+        "task": name,
+        "n_envs": n_collectors,
+        "n_collectors": n_collectors,
+        "n_steps": N_STEPS,
+        "total_timesteps": n_rounds * n_collectors * N_STEPS,
+        "planners": {"hold": hold},
+    }
+
+
+class _Faults:
+    """Lets faults happen, one after the other, while anything is left to be disturbed."""
+
+    def __init__(
+        self, clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Iterator[Fault], struck: list[Fault]
+    ) -> None:
+        self._clock, self._pool, self._tasks = clock, pool, tasks
+        self._faults, self._struck = faults, struck
+        self._kinds: dict[str, Callable[[Fault], bool]] = {
+            "collector": self._collector,
+            "executor": self._executor,
+            "node": self._node,
+            "slot": self._slot,
+            "holder": self._holder,
+            "frozen": self._holder,
+        }
+
+    def wait(self) -> None:
+        """Wait for the next one."""
+        fault = next(self._faults, None)
+        if fault is not None:
+            self._clock.after(max(0.0, fault.t - self._clock.now), self._happen, fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if all(task.end for task in self._tasks):
+            return
+        if self._kinds[fault.kind](fault):
+            self._struck.append(fault)
+        self.wait()
+
+    def _collector(self, fault: Fault) -> bool:
+        members = [(task, i) for task in self._tasks for i in task.machine.crew.members]
+        task, i = members[fault.index % len(members)]
+        return task.kill_collector(i, "killed")
+
+    def _executor(self, fault: Fault) -> bool:
+        return self._pool.kill_executor(self._a_slot(fault), "killed")
+
+    def _slot(self, fault: Fault) -> bool:
+        return self._pool.lose_slot(self._a_slot(fault), fault.down_s, "lost")
+
+    def _a_slot(self, fault: Fault) -> str:
+        return sorted(self._pool.executors)[fault.index % len(self._pool.executors)]
+
+    def _node(self, fault: Fault) -> bool:
+        candidates = sorted(self._pool.live_nodes)[1:]  # the first node, the masters' home, is spared
+        if candidates:
+            node = candidates[fault.index % len(candidates)]
+            self._pool.kill_node(node, "killed")
+            self._clock.after(fault.down_s, self._pool.add_node, node)
+        return bool(candidates)
+
+    def _holder(self, fault: Fault) -> bool:
+        """Strike the master of a task that holds a lease, or if none does, any that is up."""
+        up = [task for task in self._tasks if task.is_up]
+        candidates = [task for task in up if task.machine.hold.held] or up
+        if candidates:
+            task = candidates[fault.index % len(candidates)]
+            strike = task.kill if fault.kind == "holder" else task.freeze
+            strike(fault.down_s)
+        return bool(candidates)

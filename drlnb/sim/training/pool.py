@@ -1,0 +1,327 @@
+"""What the pretended pool side of a fleet does: nodes, slots with their executors, answers to masters."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from drlnb.planning.leasing.fence import FenceGate
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.records.columns.leasing import (
+    AskYield,
+    ExecutorIdled,
+    ExecutorStarted,
+    LeaseRenewed,
+    RequestRefused,
+    RevokeLease,
+    SendGrant,
+    SlotAdded,
+    SlotFailed,
+)
+from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
+from drlnb.records.ids import Fence
+from drlnb.sim.driver import Clock, Hosted
+
+__all__ = ["Executor", "Master", "Pool"]
+
+#: Collectors that fit on a node: room is not what is studied here.
+_COLLECTOR_SLOTS = 1024
+#: Seconds that a new executor needs before it serves its slot (a torch import).
+_EXECUTOR_START_S = 1.5
+#: Seconds from a death to the moment at which its node has noticed it.
+_NOTICE_S = 0.01
+
+
+class Master(Protocol):
+    """What the pool's side says to the master of a task."""
+
+    def granted(self, command: SendGrant) -> None:
+        """Answer its request."""
+
+    def placed(self, command: SendPlacement) -> None:
+        """Answer its question."""
+
+    def yield_asked(self, fence: Fence) -> None:
+        """Tell it that somebody waits for a slot like its own."""
+
+    def lease_lost(self, fence: Fence, reason: str) -> None:
+        """Tell it that a lease has ended."""
+
+    def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
+        """Tell it that the executor of its slot is gone."""
+
+    def node_lost(self, node: str, reason: str) -> None:
+        """Tell it that a node is gone."""
+
+
+class Executor:
+    """Serves one slot: one job at a time, in the order of arrival."""
+
+    def __init__(self, clock: Clock, slot: str, node: str) -> None:
+        self.slot, self.node = slot, node
+        self.epoch = 1
+        #: Whether there is a process; what is sent to a dead one is lost.
+        self.up = True
+        #: The slot itself is gone, until its node adds it again.
+        self.lost = False
+        #: Work that was refused because its lease was not the present one any more.
+        self.n_refused = 0
+        #: When what runs will have left the device: a kernel cannot be taken away.
+        self.busy_t = 0.0
+        self._gate = FenceGate()
+        self._revoked: Fence | None = None
+        #: The lease under which work was sent last.
+        self.fence: Fence | None = None
+        #: The task that computed here last.
+        self.tenant = ""
+        self._clock = clock
+        #: Ends of the jobs that run or wait.
+        self._ends: deque[float] = deque()
+        #: Changes when all jobs are thrown away.
+        self._life = 0
+
+    def submit(
+        self, fence: Fence, duration_s: float, done: Callable[[], None], *, tenant: str = "", switch_s: float = 0.0
+    ) -> None:
+        """Queue a job; `done` is called at its end, unless it is thrown away; another tenant first costs a switch.
+
+        Raises
+        ------
+        AssertionError
+            If two jobs would be on the device at once: a slot was lent while it drained.
+        """
+        if not self.up:
+            return
+        if fence == self._revoked or self._gate.admit(fence) is not None:
+            self.n_refused += 1
+            return
+        if tenant != self.tenant:
+            self.tenant = tenant
+            duration_s += switch_s
+        self.fence = fence
+        begin = max(self._clock.now, self._ends[-1] if self._ends else 0.0)
+        assert begin >= self.busy_t, f"{self.slot}: work under {fence} begins while other work is on the device"
+        end = begin + duration_s
+        self._ends.append(end)
+        self._clock.after(end - self._clock.now, self._end, self._life, done)
+
+    def clear(self) -> float:
+        """Throw all jobs away; return how many seconds the one that runs still needs."""
+        rest_s = self._ends[0] - self._clock.now if self._ends else 0.0
+        self.busy_t = self._clock.now + rest_s
+        self._ends.clear()
+        self._life += 1
+        self.fence = None
+        return rest_s
+
+    def die(self) -> None:
+        """Lose the process with all jobs."""
+        self.clear()
+        self.busy_t, self.tenant = self._clock.now, ""
+        self.epoch += 1
+        self.up = False
+
+    def revoke(self, fence: Fence) -> float:
+        """Refuse a lease's work from now on; return how many seconds what runs of it still needs."""
+        self._revoked = fence
+        return self.clear() if self.fence == fence else 0.0
+
+    def _end(self, life: int, done: Callable[[], None]) -> None:
+        if life == self._life:
+            self._ends.popleft()
+            done()
+
+
+class Pool:
+    """The pool's machine and what it commands.
+
+    Parameters
+    ----------
+    slots
+        Slot -> its node; every node has at least its collectors.
+    nodes
+        Names of the nodes.
+    settings
+        Settings of leasing.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        slots: Mapping[str, str],
+        nodes: tuple[str, ...],
+        settings: LeasingSettings,
+        validate: bool = False,
+    ) -> None:
+        machine = PoolMachine(settings, epoch=1)
+        self.settings = settings
+        self.masters: dict[str, Master] = {}
+        self.executors = {slot: Executor(clock, slot, node) for slot, node in slots.items()}
+        self.live_nodes: set[str] = set()
+        self._clock = clock
+        #: Fence -> its task and slot, while the holder renews it.
+        self._held: dict[Fence, tuple[str, str]] = {}
+        #: Fence -> last good renewal of a holder, in seconds.
+        self._good_t: dict[Fence, float] = {}
+        #: Tasks whose masters stand still.
+        self._silent: set[str] = set()
+        self.host = Hosted(
+            clock,
+            machine,
+            kind="pool",
+            config=machine.config,
+            stream="broker-e1",
+            effects={
+                SendGrant: self._grant,
+                SendPlacement: self._place,
+                AskYield: self._ask_yield,
+                RevokeLease: self._revoke,
+            },
+            validate=validate,
+        )
+        for node in nodes:
+            self.add_node(node)
+
+    # ------------------------------------------------------------------ the world
+    def add_node(self, node: str) -> None:
+        """Bring a node up with its slots."""
+        self.live_nodes.add(node)
+        self.host.feed(NodeAdded, node=node, host=node, n_collector_slots=_COLLECTOR_SLOTS)
+        for executor in self.executors.values():
+            if executor.node == node:
+                self._add(executor)
+
+    def kill_node(self, node: str, reason: str) -> None:
+        """Take a node away with its executors; masters must live elsewhere."""
+        self.live_nodes.discard(node)
+        for executor in self.executors.values():
+            if executor.node == node:
+                executor.die()
+        self.host.feed(NodeLost, node=node, reason=reason)
+        for master in self.masters.values():
+            master.node_lost(node, reason)
+
+    def kill_executor(self, slot: str, reason: str) -> bool:
+        """Kill the executor of a slot, if there is one; its node starts another one."""
+        executor = self.executors[slot]
+        if executor.node not in self.live_nodes or executor.lost:
+            return False
+        self._die(executor, reason)
+        self._clock.after(_EXECUTOR_START_S, self._executor_started, executor, executor.epoch)
+        return True
+
+    def lose_slot(self, slot: str, down_s: float, reason: str) -> bool:
+        """Lose a slot with its executor, if it is there; so many seconds later its node adds it again."""
+        executor = self.executors[slot]
+        if executor.node not in self.live_nodes or executor.lost:
+            return False
+        self._die(executor, reason)
+        executor.lost = True
+        self.host.feed(SlotFailed, slot=slot, reason=reason)
+        self._clock.after(down_s, self._slot_back, executor, executor.epoch)
+        return True
+
+    def _die(self, executor: Executor, reason: str) -> None:
+        executor.die()
+        for fence, (task, held) in tuple(self._held.items()):
+            if held == executor.slot:
+                self._clock.after(_NOTICE_S, self.masters[task].executor_died, fence, executor.slot, reason)
+
+    def _slot_back(self, executor: Executor, epoch: int) -> None:
+        if executor.epoch == epoch and executor.node in self.live_nodes:
+            self._add(executor)
+
+    def _add(self, executor: Executor) -> None:
+        executor.up, executor.lost = True, False
+        self.host.feed(SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch)
+
+    def _executor_started(self, executor: Executor, epoch: int) -> None:
+        if executor.epoch == epoch and executor.node in self.live_nodes:
+            executor.up = True
+            self.host.feed(ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
+
+    # ------------------------------------------------------------------ holders
+    def hold(self, fence: Fence, task: str, slot: str) -> None:
+        """Note a holder, which renews its lease from now on."""
+        if fence not in self._held:  # else its grant is told once more
+            self._held[fence] = (task, slot)
+            self._good_t[fence] = self._clock.now
+            self._clock.after(self.settings.renew_s, self._renew, fence)
+
+    def let_go(self, fence: Fence) -> None:
+        """Note that a holder renews no more."""
+        self._held.pop(fence, None)
+        self._good_t.pop(fence, None)
+
+    def forget_holder(self, task: str) -> None:
+        """Note that a task's master is gone: nobody renews its leases."""
+        self._silent.discard(task)
+        for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
+            self.let_go(fence)
+
+    def silence(self, task: str) -> None:
+        """Note that a task's master stands still: its renewals wait for it."""
+        self._silent.add(task)
+
+    def speaks(self, task: str) -> None:
+        """Note that a master goes on; it renews at once what it still takes for its own."""
+        self._silent.discard(task)
+        for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
+            if not self.is_overdue(fence):
+                self._ask_renewal(fence)
+
+    def is_known(self, fence: Fence) -> bool:
+        """Whether a lease is held, as far as its holder has been told."""
+        return fence in self._held
+
+    def is_overdue(self, fence: Fence) -> bool:
+        """Whether a holder's own clock tells it that its lease may be another's."""
+        return self._clock.now - self._good_t.get(fence, -math.inf) > self.settings.holder_ttl_s
+
+    def refuses(self, fence: Fence) -> bool:
+        """Whether the pool refuses a renewal of a lease; its holder hears of that."""
+        return not self._ask_renewal(fence)
+
+    def _ask_renewal(self, fence: Fence) -> bool:
+        answer = self.host.feed(LeaseRenewed, fence=fence, n_progress=0)
+        refused = [record.reason for record in answer if isinstance(record, RequestRefused)]
+        if refused:  # the answer to a renewal tells the holder
+            task, _ = self._held.pop(fence, (None, None))
+            self._good_t.pop(fence, None)
+            if task is not None:
+                self.masters[task].lease_lost(fence, refused[0])
+            return False
+        self._good_t[fence] = self._clock.now
+        return True
+
+    def _renew(self, fence: Fence) -> None:
+        if fence not in self._held:
+            return
+        if self._held[fence][0] in self._silent or self._ask_renewal(fence):
+            self._clock.after(self.settings.renew_s, self._renew, fence)
+
+    # ------------------------------------------------------------------ commands
+    def _grant(self, command: SendGrant) -> None:
+        self.masters[command.task].granted(command)
+
+    def _place(self, command: SendPlacement) -> None:
+        self.masters[command.task].placed(command)
+
+    def _ask_yield(self, command: AskYield) -> None:
+        self.masters[command.task].yield_asked(command.fence)
+
+    def _revoke(self, command: RevokeLease) -> None:
+        """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
+        task, _ = self._held.pop(command.fence, (None, None))
+        if task is not None:
+            self.masters[task].lease_lost(command.fence, command.reason)
+        executor = self.executors[command.slot]
+        rest_s = executor.revoke(command.fence)
+        if executor.node in self.live_nodes:
+            self._clock.after(_NOTICE_S + rest_s, self._idle, executor, executor.epoch, command.fence)
+
+    def _idle(self, executor: Executor, epoch: int, fence: Fence) -> None:
+        if executor.epoch == epoch and executor.up:
+            self.host.feed(ExecutorIdled, slot=executor.slot, fence=fence)

@@ -1,0 +1,207 @@
+"""``drlnb simulate warmup``: planners side by side on the same rounds and starts."""
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import drlnb
+from drlnb.planning.warmup import PLANNER_NAMES, WarmupSettings
+from drlnb.records.errors import ConfigError
+from drlnb.sim.training.report import write_journal
+from drlnb.sim.warmup.compare import Outcome, WarmupWorkload, simulate_warmup
+
+__all__ = ["Comparison", "compare", "main"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One planner over several seeds; times in seconds."""
+
+    planner: str
+    #: One outcome per seed.
+    outcomes: tuple[Outcome, ...]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a figure over the seeds."""
+        return float(np.mean([getattr(outcome, name) for outcome in self.outcomes]))
+
+
+def compare(
+    planners: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    **workload: Any,
+) -> tuple[Comparison, ...]:
+    """Run planners on the same workloads.
+
+    Parameters
+    ----------
+    planners
+        Names of :data:`~drlnb.planning.warmup.settings.PLANNER_NAMES`.
+    seeds
+        Of the durations.
+    settings
+        Warm-up settings beside the planner and the start mode.
+    **workload
+        Fields of :class:`~drlnb.sim.warmup.compare.WarmupWorkload` beside the seed.
+
+    Raises
+    ------
+    ConfigError
+        If a setting or a field is wrong; the message lists all of it.
+    """
+    works = [WarmupWorkload(seed=seed, **workload) for seed in seeds]
+    return tuple(
+        Comparison(
+            planner=name,
+            outcomes=tuple(simulate_warmup(work, name, settings=settings) for work in works),
+        )
+        for name in planners
+    )
+
+
+# ------------------------------------------------------------------ the command
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``drlnb simulate warmup`` and print what came out.
+
+    Parameters
+    ----------
+    arguments
+        ``planners``, ``shape``, ``start_mode``, ``rho``, ``kappa``, ``workers``, ``rounds``, ``gap``, ``jitter``,
+        ``start_p95`` (None: measured), ``seeds``, ``out`` (None: no journal), ``json``.
+
+    Returns
+    -------
+    int
+        Exit code 0.
+
+    Raises
+    ------
+    ConfigError
+        If an option is out of its range, or `out` is not a new or empty directory.
+    """
+    planners = _planners(arguments.planners)
+    settings = {"rho": arguments.rho, "kappa": arguments.kappa}
+    workload = _workload(arguments)
+    _check(workload, settings)
+    out = None if arguments.out is None else Path(arguments.out)
+    if out is not None:
+        _refuse_full(out)  # before the work, not after it
+    compared = compare(planners, arguments.seeds, settings=settings, **workload)
+    if out is not None:
+        runs = {f"{c.planner}-seed{o.seed}": o.stream for c in compared for o in c.outcomes}
+        write_journal(runs, out)
+    sys.stdout.write(_table(compared, arguments))
+    if arguments.json:
+        sys.stdout.write(json.dumps(_report(compared, arguments)) + "\n")
+    return 0
+
+
+def _planners(text: str) -> list[str]:
+    names = list(PLANNER_NAMES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in PLANNER_NAMES]
+    if unknown or not names:
+        known = ", ".join(PLANNER_NAMES)
+        raise ConfigError(
+            f"--planners must name some of {known}, or be all; got {', '.join(map(repr, unknown)) or repr(text)}"
+        )
+    return list(dict.fromkeys(names))
+
+
+def _workload(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "shape": arguments.shape,
+        "start_mode": arguments.start_mode,
+        "n_workers": arguments.workers,
+        "n_rounds": arguments.rounds,
+        "gap_s": arguments.gap,
+        "jitter_frac": arguments.jitter,
+        "start_p95_s": arguments.start_p95,
+    }
+
+
+def _check(workload: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse all that is wrong at once.
+
+    Raises
+    ------
+    ConfigError
+        If anything is.
+    """
+    problems: list[str] = []
+    for make in (lambda: WarmupWorkload(**workload), lambda: WarmupSettings.from_mapping(settings)):
+        try:
+            make()
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+
+
+def _refuse_full(directory: Path) -> None:
+    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+        raise ConfigError(f"--out must be a new or empty directory, got {directory}")
+
+
+def _baselines(compared: Sequence[Comparison]) -> Comparison:
+    """Return what the others are compared with: cold, or what was named first."""
+    return next((one for one in compared if one.planner == "cold"), compared[0])
+
+
+def _report(compared: Sequence[Comparison], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    base = _baselines(compared)
+    rows = []
+    for one in compared:
+        costs = [outcome.cost_s for outcome in one.outcomes]
+        rows.append({
+            "id": one.planner,
+            "what": "rho wait + idle per worker and round, s",
+            "baseline": base.mean("cost_s"),
+            "value": one.mean("cost_s"),
+            "ratio": one.mean("cost_s") / base.mean("cost_s"),
+            "spread": {"kind": "min..max", "low": min(costs), "high": max(costs), "n": len(costs)},
+            "bar": None,
+            "holds": None,
+            "binding": False,
+            "origin": "simulated",
+            "wait_s": one.mean("wait_s"),
+            "idle_s": one.mean("idle_s"),
+            "hit_frac": one.mean("hit_frac"),
+        })
+    return {
+        "bench": "simulate-warmup",
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+        "versions": {"drlnb": drlnb.__version__, "python": platform.python_version(), "numpy": np.__version__},
+        "workload": _workload(arguments),
+        "rho": arguments.rho,
+        "kappa": arguments.kappa,
+        "seeds": list(arguments.seeds),
+        "baseline": base.planner,
+        "rows": rows,
+    }
+
+
+def _table(compared: Sequence[Comparison], arguments: argparse.Namespace) -> str:
+    """Return the short table for a person."""
+    base = _baselines(compared)
+    seeds = ", ".join(map(str, arguments.seeds))
+    lines = [
+        f"{arguments.workers} collectors, gap {arguments.gap:g} s, jitter {arguments.jitter:g}, {arguments.shape}, "
+        f"{arguments.start_mode}, rho {arguments.rho:g}, {arguments.rounds} rounds, seeds {seeds} (simulated)",
+        f"{'planner':10}{'wait s':>9}{'idle s':>9}{'cost s':>9}{'v ' + base.planner:>10}{'in time':>9}",
+    ]
+    lines += [
+        f"{one.planner:10}{one.mean('wait_s'):9.3f}{one.mean('idle_s'):9.3f}{one.mean('cost_s'):9.3f}"
+        f"{one.mean('cost_s') / base.mean('cost_s'):10.2f}{one.mean('hit_frac'):9.0%}"
+        for one in compared
+    ]
+    return "\n".join(lines) + "\n"

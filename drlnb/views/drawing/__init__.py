@@ -1,0 +1,1 @@
+"""Draw views as SVG, plotly figures or binary payloads."""

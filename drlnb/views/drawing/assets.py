@@ -1,0 +1,45 @@
+"""Where is the text of a JavaScript module?  In ``js``, read as package data, so it works from a zip, too."""
+
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["MODULES", "module", "part"]
+
+#: Modules that draw, by name, and the files that each is made of, in order.
+MODULES = {
+    "timeline": ("common", "picture", "timeline"),
+    "chart": ("common", "picture", "chart"),
+    "table": ("common", "picture", "commands", "table"),
+    "shell": ("common", "commands", "shell"),
+}
+
+
+@cache
+def part(name: str) -> str:
+    """Return the text of one file of ``views/drawing/js`` alone.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file.
+    """
+    known = sorted({file for parts in MODULES.values() for file in parts})
+    if name not in known:
+        raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
+    return (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")
+
+
+@cache
+def module(name: str) -> str:
+    """Return the text of a whole ES module (`name`: timeline, chart, table or shell), as anywidget's ``_esm`` takes it.
+
+    A module made from a blob cannot import its neighbours: so what it shares with them stands in front of it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such module.
+    """
+    if name not in MODULES:
+        raise ValueError(f"module must be one of {', '.join(MODULES)}, got {name!r}")
+    return "\n".join(part(file) for file in MODULES[name])

@@ -1,0 +1,100 @@
+"""When did a person change a setting, and from when on does it count?  Upright marks of every picture of a run.
+
+Over time a mark stands where the change was made.  Over rounds, or steps, it stands where the change counts: what
+counts from the next round on stands between the two rounds.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from drlnb.records.effect import NEXT_ROUND, takes_effect
+from drlnb.views.drawing import theme
+from drlnb.views.folds.fold import Fold
+
+__all__ = ["in_rounds", "in_steps", "in_time"]
+
+#: Newest changes that are marked: more labels could not be read.
+_MARKS = 40
+
+#: Seconds since the run's first event, key, value, task or None.
+_Change = tuple[float, str, Any, str | None]
+
+
+def in_time(fold: Fold, low: float = 0.0) -> list[dict[str, Any]]:
+    """Return the marks of a picture over seconds since the run's first event, from a second on, oldest first."""
+    return _plain(fold, [(t, one) for one in _changes(fold) if (t := one[0]) >= low])
+
+
+def in_rounds(fold: Fold, task: str) -> list[dict[str, Any]]:
+    """Return the marks of a picture over a task's rounds: its own changes and the pool's."""
+    ends, numbers, _ = _rounds(fold, task)
+    found = []
+    for one in _changes(fold):
+        if one[3] not in {None, task}:
+            continue
+        # A change that comes after the last finished round is made in the next one.
+        at = int(np.searchsorted(ends, one[0], side="right"))
+        present = numbers[at] if at < len(numbers) else (numbers[-1] + 1 if len(numbers) else 1.0)
+        found.append((float(present) + (0.5 if takes_effect(one[1]) == NEXT_ROUND else 0.0), one))
+    return _plain(fold, found)
+
+
+def in_steps(fold: Fold) -> list[dict[str, Any]]:
+    """Return the marks of a picture over environment steps: each task's own changes, at its own steps.
+
+    The pool's changes have no place there: at one moment each task has made other steps.
+    """
+    found = []
+    for one in _changes(fold):
+        if one[3] in fold.tasks:
+            ends, _, steps = _rounds(fold, str(one[3]))
+            if not len(ends):
+                continue
+            at = int(np.searchsorted(ends, one[0], side="right"))
+            at -= (
+                takes_effect(one[1]) != NEXT_ROUND
+            )  # what counts at once counts after the round that was finished then
+            found.append((float(steps[min(at, len(steps) - 1)]) if at >= 0 else 0.0, one))
+    return _plain(fold, found)
+
+
+def _offset(fold: Fold, stream: str) -> float:
+    clock = fold.clock_of().get(stream)
+    return (clock.offset_s if clock else 0.0) - fold.zero_s
+
+
+def _changes(fold: Fold) -> list[_Change]:
+    found: list[_Change] = [
+        (t + _offset(fold, stream), key, value, None if task is None else fold.pool.short(task))
+        for stream, t, key, value, task in fold.pool.settings
+    ]
+    for name, task in sorted(fold.tasks.items()):
+        for _, one in sorted(task.attempts.items()):
+            shift = _offset(fold, one.stream)
+            found += [(t + shift, key, value, name) for t, key, value in one.settings]
+    return sorted(found, key=lambda one: (one[0], one[1]))[-_MARKS:]
+
+
+def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
+    """Return end, number and environment steps of a task's finished rounds, in order of time."""
+    known = fold.tasks.get(task)
+    parts = [
+        (one.rounds["t"] + _offset(fold, one.stream), one.rounds["round"], one.rounds["n_timesteps"])
+        for _, one in sorted(known.attempts.items() if known is not None else ())
+    ]
+    if not parts:
+        return np.zeros(0), np.zeros(0), np.zeros(0)
+    ends, numbers, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(ends, kind="stable")
+    return ends[order], numbers[order], steps[order]
+
+
+def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[dict[str, Any]]:
+    letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
+    marks = []
+    for at, (_, key, value, task) in found:
+        label = f"{letters.get(task or '', '')} {key.rpartition('.')[2]}: {value}".strip()
+        marks.append({"t": at, "label": label, "said": f"{label}, {takes_effect(key)}", "task": task or ""})
+    return marks

@@ -1,0 +1,148 @@
+"""How is a picture drawn by plotly?  Settled pictures only: values as lists, no theme, no fixed width."""
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from drlnb.views.drawing import decimate
+from drlnb.views.drawing.payload import Tables, plain
+
+__all__ = ["figure"]
+
+Header = Mapping[str, Any]
+
+#: Plotly's names of our hatches.
+_SHAPES = {"": "", "/": "/", "\\": "\\", "x": "x", "-": "-"}
+#: More bars than this are merged where they are narrower than one of 800 pixels.
+_MANY = 1000
+#: Most bars of one trace; plotly takes some 100 ms for 3,000.
+_BARS = 2000
+
+
+def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any:
+    """Return a plotly figure of a picture.
+
+    Parameters
+    ----------
+    header, tables
+        As a view's ``header`` and ``columns``.
+    rows
+        Rows of the table twin, for a view that is a table.
+    """
+    go: Any = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
+
+    fig = go.Figure()
+    _BY_MODULE[header["module"]](fig, go, header, tables, rows)
+    _marks(fig, header.get("marks", ()))
+    fig.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        title={"text": f"{_safe(header['sentence'])}<br><sub>{header['origin']}</sub>", "font": {"size": 14}},
+        margin={"l": 90, "r": 20, "t": 60, "b": 50},
+        meta={"name": header["name"], "origin": header["origin"]},
+    )
+    return fig
+
+
+def _marks(fig: Any, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Draw changed settings as upright lines; from when on they count is said under the pointer."""
+    shapes, notes = [], []
+    for mark in marks:
+        at = {"x": float(mark["t"]), "xref": "x", "yref": "paper"}
+        shapes.append({
+            "type": "line", "xref": "x", "yref": "paper", "x0": at["x"], "x1": at["x"], "y0": 0, "y1": 1,
+            "line": {"width": 1, "dash": "dash"},
+        })  # fmt: skip
+        notes.append({
+            **at, "y": 1, "text": _safe(mark["label"]), "hovertext": _safe(mark["said"]), "showarrow": False,
+            "textangle": -90, "xanchor": "left", "yanchor": "top", "font": {"size": 10},
+        })  # fmt: skip
+    fig.update_layout(shapes=shapes, annotations=notes)
+
+
+def _safe(text: Any) -> str:
+    """Escape what plotly would read as its few HTML tags."""
+    return html.escape(str(text), quote=False)
+
+
+def _title(axis: Mapping[str, Any]) -> str:
+    return _safe(f"{axis['label']} ({axis['unit']})" if axis["unit"] else axis["label"])
+
+
+def _timeline(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
+    del rows
+    labels = [_safe(lane["label"]) for lane in header["lanes"]]
+    looks = {"waits": (0.5, 0.45), "bars": (0.3, 0.6) if header["thin"] else (0.8, 1.0), "work": (0.8, 1.0)}
+    for name, (width, opacity) in looks.items():
+        columns = tables.get(name, {})
+        if not len(columns.get("start", ())):
+            continue
+        if len(columns["start"]) > _MANY:
+            columns = decimate.merge_table(columns, decimate.column_s(header["span"][1] - header["span"][0], 800))
+        for i, series in enumerate(header["series"]):
+            mine = np.flatnonzero(columns["series"] == i)[-_BARS:]
+            if not len(mine):
+                continue
+            start, stop = columns["start"][mine], columns["stop"][mine]
+            fig.add_trace(go.Bar(
+                base=plain(start), x=plain(stop - start), y=[labels[int(k)] for k in columns["lane"][mine]],
+                orientation="h", width=width, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
+                legendgroup=str(i), showlegend=name == "bars", meta=name,
+                marker={"color": series["colour"], "pattern": {"shape": _SHAPES[series["hatch"]]}},
+            ))  # fmt: skip
+    _points(fig, go, header, tables.get("dots", {}), labels)
+    fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
+    fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
+
+
+def _points(fig: Any, go: Any, header: Header, dots: Mapping[str, Any], labels: Sequence[str]) -> None:
+    """Draw points in time, such as planned starts."""
+    for i, series in enumerate(header["series"]):
+        mine = np.flatnonzero(dots["series"] == i)[-_BARS:] if len(dots.get("start", ())) else ()
+        if len(mine):
+            fig.add_trace(go.Scatter(
+                x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
+                name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
+                marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
+            ))  # fmt: skip
+
+
+def _chart(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
+    del rows
+    points = tables["points"]
+    for i, line in enumerate(header["lines"]):
+        mine = points["line"] == i
+        x, y, low, high = (points[name][mine] for name in ("x", "y", "lo", "hi"))
+        colour = header["series"][line["series"]]["colour"]
+        banded = np.isfinite(low) & np.isfinite(high)
+        if banded.any():
+            fig.add_trace(go.Scatter(
+                x=plain(np.concatenate([x[banded], x[banded][::-1]])),
+                y=plain(np.concatenate([high[banded], low[banded][::-1]])),
+                fill="toself", fillcolor=colour, opacity=0.2, line={"width": 0}, hoverinfo="skip", showlegend=False,
+                meta="band",
+            ))  # fmt: skip
+        fig.add_trace(go.Scatter(
+            x=plain(x), y=plain(y), mode="markers" if line["dots"] else "lines", name=_safe(line["label"]),
+            line={"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"},
+            marker={"color": colour, "size": 8, "symbol": "square"}, meta="line",
+        ))  # fmt: skip
+    fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"title": _title(header["y"])})
+
+
+def _table(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
+    del tables
+    titles = [_safe(f"{c['label']} ({c['unit']})" if c["unit"] else c["label"]) for c in header["table"]]
+    columns = [[_safe(v) if isinstance(v, str) else v for v in column] for column in zip(*rows, strict=True)]
+    fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
+
+
+_BY_MODULE: Mapping[str, Callable[[Any, Any, Header, Tables, Sequence[Sequence[Any]]], None]] = {
+    "timeline": _timeline,
+    "chart": _chart,
+    "table": _table,
+}

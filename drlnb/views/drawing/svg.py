@@ -1,0 +1,310 @@
+"""How is a picture drawn without JavaScript?  As SVG text: in mails, exported notebooks, and pages without scripts."""
+
+import html
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from drlnb.views.drawing import decimate, words
+from drlnb.views.drawing.payload import Tables
+
+__all__ = ["draw", "ticks"]
+
+Header = Mapping[str, Any]
+
+_INK, _DIM, _LINE, _SOFT = "#1f2328", "#59636e", "#d1d9e0", "#f3f5f7"
+_TOP, _AXIS, _RIGHT = 18, 34, 12
+#: Whole steps of a clock, in seconds.
+_CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+#: Marks that are no further apart than so many pixels are drawn as one.
+_NEAR = 6.0
+#: More bars than this are merged where they are narrower than one of so many columns.
+_COLUMNS = 180
+#: Most rows of a table that is drawn.
+_ROWS = 12
+
+
+def draw(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int = 760) -> str:
+    """Return a picture as SVG text.
+
+    Parameters
+    ----------
+    header, tables
+        As a view's ``header`` and ``columns``.
+    rows
+        Rows of the table twin, for a view that is a table.
+    width
+        Pixels.
+    """
+    body, height = _BY_MODULE[header["module"]](header, tables, rows, width)
+    title = html.escape(f"{header['sentence']} ({header['origin']})")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" font-family="system-ui,sans-serif" font-size="11"><title>{title}</title>'
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>{"".join(body)}'
+        f"{_text(width - _RIGHT, 8, str(header['origin']), _DIM, 'end')}</svg>"
+    )
+
+
+def ticks(low: float, high: float, most: float, *, clock: bool = False) -> tuple[float, list[float]]:
+    """Return the distance between ticks and where they are.
+
+    Examples
+    --------
+    >>> ticks(0.0, 10.0, 5)
+    (2.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
+    """
+    if not high > low:
+        return 1.0, [low]
+    raw = (high - low) / max(1.0, most)
+    step = float(next((s for s in _CLOCK if s >= raw), 0)) if clock and raw > 0.5 else 0.0
+    if not step:
+        ten = math.pow(10.0, math.floor(math.log10(raw)))
+        step = float(ten * next(s for s in (1.0, 2.0, 5.0, 10.0) if raw / ten <= s * (1 + 1e-9)))
+    first = math.ceil(low / step - 1e-9)
+    return float(step), [i * float(step) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _text(x: float, y: float, text: str, colour: str = _INK, anchor: str = "start", *, bold: bool = False) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{_n(x)}" y="{_n(y + 4)}" fill="{colour}" text-anchor="{anchor}"{weight}>{html.escape(text)}</text>'
+    )
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _rect(x: float, y: float, w: float, h: float, fill: str, opacity: float = 1.0) -> str:
+    faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
+    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" fill="{html.escape(fill)}"{faded}/>'
+
+
+def _line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0, dash: str = "") -> str:
+    path = "".join(f"{'L' if i else 'M'}{_n(x)} {_n(y)}" for i, (x, y) in enumerate(points))
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<path d="{path}" fill="none" stroke="{html.escape(colour)}" stroke-width="{_n(width)}"{dashed}/>'
+
+
+def _tick_text(value: float, step: float, kind: str) -> str:
+    if kind == "clock":
+        return words.axis_seconds(value, step)
+    if abs(value) >= 1e6:
+        return f"{words.number(value / 1e6)}M"
+    return f"{words.number(value / 1e3)}k" if abs(value) >= 1e4 else words.number(value, 4)
+
+
+# -- timeline ---------------------------------------------------------------------------------------------------------
+def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
+    del rows
+    lanes = header["lanes"]
+    weights = [0.55 if lane["kind"] == "wait" else 1.0 for lane in lanes]
+    unit = min(30.0, 250.0 / max(1.0, sum(weights)))
+    left = min(width * 0.3, max(46.0, 12 + 7.2 * max((len(lane["label"]) for lane in lanes), default=0)))
+    at: list[tuple[float, float]] = []
+    y = float(_TOP)
+    for weight in weights:
+        at.append((y, max(2.0, weight * unit - min(4.0, weight * unit * 0.2))))
+        y += weight * unit
+    low, high = (float(edge) for edge in header["span"])
+    high = high if high > low else low + 1.0
+    bottom = max(y, _TOP + 40.0)
+
+    def x(t: float) -> float:
+        return min(width - _RIGHT, max(left, left + (t - low) / (high - low) * (width - _RIGHT - left)))
+
+    body = []
+    for lane, (top, h) in zip(lanes, at, strict=True):
+        body += [
+            _rect(left, top, width - _RIGHT - left, h, _SOFT),
+            _text(left - 6, top + h / 2, lane["label"], _INK, "end"),
+        ]
+    body += _axis(header, (low, high), x, bottom)
+    body += _blocks(header, tables, at, x)
+    body += _marks(header, x, (low, high), bottom, width)
+    if not any(len(columns["start"]) for columns in tables.values()):
+        body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
+    return body + _legend(header, width, bottom + _AXIS), int(bottom + _AXIS + 20)  # fmt: skip
+
+
+def _marks(
+    header: Header, x: Callable[[float], float], span: tuple[float, float], bottom: float, width: int, *, y: float = 8
+) -> list[str]:
+    """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
+    groups: list[tuple[float, list[Mapping[str, Any]]]] = []
+    shown = [mark for mark in header.get("marks", ()) if span[0] <= mark["t"] <= span[1]]
+    for mark in sorted(shown, key=lambda one: (one["t"], one["label"])):
+        at = x(mark["t"])
+        if groups and at - groups[-1][0] <= _NEAR:
+            groups[-1][1].append(mark)
+        else:
+            groups.append((at, [mark]))
+    body = []
+    for (at, marks), (end, _) in zip(groups, [*groups[1:], (float(width), [])], strict=False):
+        label = marks[0]["label"] if len(marks) == 1 else f"{len(marks)} marks"
+        text = _text(at + 3, y, label) if 6.2 * len(label) <= end - at - 6 else ""
+        title = f"<title>{html.escape('; '.join(mark.get('said', mark['label']) for mark in marks))}</title>"
+        body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, bottom)], _INK, 1, '4 3')}{text}</g>")
+    return body
+
+
+def _axis(header: Header, span: tuple[float, float], x: Callable[[float], float], bottom: float) -> list[str]:
+    axis = header["x"]
+    step, at = ticks(*span, (x(span[1]) - x(span[0])) / 90, clock=axis["kind"] == "clock")
+    body = []
+    for value in at:
+        body += [
+            _line([(x(value), _TOP), (x(value), bottom)], _LINE),
+            _text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"),
+        ]
+    label = f"{axis['label']} ({axis['unit']})" if axis["unit"] else axis["label"]
+    return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]  # fmt: skip
+
+
+def _blocks(
+    header: Header, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]
+) -> list[str]:
+    thin = header["thin"]
+    shares = {
+        "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
+        "bars": (0.34, 0.6) if thin else (1.0, 1.0), "open": (0.34, 0.6) if thin else (1.0, 1.0),
+        "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
+    }  # fmt: skip
+    low, high = header["span"]
+    column = max(1e-9, (high - low) / _COLUMNS)
+    paths: dict[tuple[str, float], list[str]] = {}
+    for name, (share, opacity) in shares.items():
+        columns = tables.get(name, {})
+        if len(columns.get("start", ())) > _COLUMNS:
+            columns = decimate.merge_table(columns, column)
+        for i in range(len(columns.get("start", ()))):
+            top, h = at[int(columns["lane"][i])]
+            a, b = x(float(columns["start"][i])), x(float(columns["stop"][i]))
+            colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
+            if "share" in columns:  # a point in time
+                part = f"M{_n(a - 1)} {_n(top)}h2v{_n(h * float(columns['share'][i]))}h-2z"
+            else:
+                w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
+                part = f"M{_n(a)} {y}h{w}v{_n(h * share)}h-{w}z"
+            paths.setdefault((colour, opacity), []).append(part)
+    # One path per colour: a rectangle each would make a page several times as long.
+    return [
+        f'<path d="{"".join(parts)}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'
+        for (colour, opacity), parts in paths.items()
+    ]
+
+
+def _legend(header: Header, width: int, y: float) -> list[str]:
+    body = []
+    x = 8.0
+    for series in header["series"]:
+        size = 20 + 6.2 * len(series["name"]) + 14
+        if x + size > width:
+            break
+        body += [
+            _rect(x, y, 14, 14, series["colour"]),
+            _text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True),
+            _text(x + 18, y + 7, series["name"]),
+        ]
+        x += size
+    return body  # fmt: skip
+
+
+# -- chart ------------------------------------------------------------------------------------------------------------
+def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
+    del rows
+    points = tables["points"]
+    height, left, bottom = 280, 62.0, 226.0
+    if not len(points["x"]):
+        return [_text(width / 2, height / 2, header["sentence"], _DIM, "middle")], height
+    low, high = _padded(float(np.min(points["x"])), float(np.max(points["x"])), 0.0)
+    values = np.concatenate([points[name][np.isfinite(points[name])] for name in ("y", "lo", "hi")])
+    least, most = _padded(float(np.min(values)), float(np.max(values)), 0.06)
+
+    def x(value: float) -> float:
+        return left + (value - low) / (high - low) * (width - _RIGHT - left)
+
+    def y(value: float) -> float:
+        return bottom - (value - least) / (most - least) * (bottom - _TOP)
+
+    step, at = ticks(least, most, 5)
+    label, unit = header["y"]["label"], header["y"]["unit"]
+    body = [_text(left, 8, f"{label} ({unit})" if unit else label, _DIM)]
+    for value in at:
+        body += [
+            _line([(left, y(value)), (width - _RIGHT, y(value))], _LINE),
+            _text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"),
+        ]
+    body += [part for part in _axis(header, (low, high), x, bottom) if not part.startswith("<path")]
+    for i, line in enumerate(header["lines"]):
+        mine = points["line"] == i
+        colour = header["series"][line["series"]]["colour"]
+        body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, x, y)
+    body += _marks(header, x, (low, high), bottom, width, y=_TOP + 6)  # below the axis' label
+    return body + _legend(header, width, bottom + _AXIS), height  # fmt: skip
+
+
+def _padded(low: float, high: float, share: float) -> tuple[float, float]:
+    if high == low:
+        low, high = low - (abs(low) * 0.1 or 1.0), high + (abs(high) * 0.1 or 1.0)
+    return low - (high - low) * share, high + (high - low) * share
+
+
+def _curve(
+    line: Mapping[str, Any], points: Mapping[str, Any], colour: str,
+    x: Callable[[float], float], y: Callable[[float], float],
+) -> list[str]:  # fmt: skip
+    body = []
+    banded = np.isfinite(points["lo"]) & np.isfinite(points["hi"])
+    if banded.sum() > 1:
+        upper = [(x(float(a)), y(float(b))) for a, b in zip(points["x"][banded], points["hi"][banded], strict=True)]
+        lower = [(x(float(a)), y(float(b))) for a, b in zip(points["x"][banded], points["lo"][banded], strict=True)]
+        corners = " ".join(f"{_n(a)},{_n(b)}" for a, b in [*upper, *reversed(lower)])
+        body.append(f'<polygon points="{corners}" fill="{html.escape(colour)}" opacity="0.22"/>')
+    path = [(x(float(a)), y(float(b))) for a, b in zip(points["x"], points["y"], strict=True) if math.isfinite(b)]
+    if line["dots"]:
+        dots = "".join(f"M{_n(a - 3)} {_n(b - 3)}h6v6h-6z" for a, b in path)  # one path: as in _blocks
+        return [*body, f'<path d="{dots}" fill="{html.escape(colour)}"/>']
+    if line.get("step"):
+        path = [point for a, b in pairwise(path) for point in (a, (b[0], a[1]))] + path[-1:]
+    return [*body, _line(path, colour, 2)]
+
+
+# -- table ------------------------------------------------------------------------------------------------------------
+def _table(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
+    del tables
+    titles = [f"{c['label']} ({c['unit']})" if c["unit"] else c["label"] for c in header["table"]]
+    if not rows:
+        return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
+    # Width by what the column holds; titles never lie on each other.
+    longest = [max(len(t), *(len(_said(row[k])) for row in rows[:_ROWS])) for k, t in enumerate(titles)]
+    weights = [min(24, n) + 2 for n in longest]
+    unit = (width - 16) / sum(weights)
+    at = [8 + unit * sum(weights[:k]) for k in range(len(titles))]
+    rooms = [unit * weight for weight in weights]
+    body = [_text(x, 28, _short(t, room), _DIM, bold=True) for x, t, room in zip(at, titles, rooms, strict=True)]
+    for i, row in enumerate(rows[:_ROWS]):
+        y = 50 + i * 20
+        body.append(_line([(8, y - 11), (width - 8, y - 11)], _LINE))
+        body += [_text(x, y, _short(_said(value), room)) for x, value, room in zip(at, row, rooms, strict=True)]
+    return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else words.number(value, 4)
+
+
+def _short(text: str, room: float) -> str:
+    most = max(3, int(room / 6))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_BY_MODULE: Mapping[str, Callable[[Header, Tables, Sequence[Sequence[Any]], int], tuple[list[str], int]]] = {
+    "timeline": _timeline,
+    "chart": _chart,
+    "table": _table,
+}

@@ -1,0 +1,243 @@
+"""What is a picture before it is drawn?  One sentence, columns of numbers, a table: everything else is made of them."""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from drlnb.views.drawing import payload, words
+from drlnb.views.drawing.payload import Tables
+
+__all__ = ["Column", "View"]
+
+#: Rows of the table that the text/html twin shows.
+_HTML_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a picture's table twin: what it means, and which drawn column it is."""
+
+    label: str
+    unit: str
+    definition: str
+    #: Table and column of :attr:`View.columns` that hold it, as ``bars.waited``.
+    source: str
+    #: ``number``, ``fence`` (token), or an index into the ``name``s, the ``series`` or the ``lane``s.
+    kind: str = "number"
+    #: What a drawn value is multiplied with.
+    factor: float = 1.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as plain data, for the payload's header."""
+        return {
+            "label": self.label, "unit": self.unit, "definition": self.definition, "source": self.source,
+            "kind": self.kind, "factor": self.factor,
+        }  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        """Label with unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One picture of a run, not yet drawn.
+
+    Examples
+    --------
+    >>> view = View(name="x.y", module="table", origin="measured", sentence="nothing yet")
+    >>> view
+    <View x.y, measured: nothing yet>
+    """
+
+    name: str
+    #: Module of ``views/drawing/js`` that draws it: ``timeline``, ``chart`` or ``table``.
+    module: str
+    #: ``measured``, ``simulated`` or ``emulated``, from the rows that it was made of.
+    origin: str
+    sentence: str
+    notes: tuple[str, ...] = ()
+    #: What is drawn: table name -> column name -> values.
+    columns: Tables = field(default_factory=dict)
+    #: The table twin.
+    table: tuple[Column, ...] = ()
+    #: Names that columns of indices point to.
+    names: tuple[str, ...] = ()
+    #: Numbers beside the picture: key -> (label, value, unit, definition).
+    numbers: Mapping[str, tuple[str, float | None, str, str]] = field(default_factory=dict)
+    #: What else the drawing needs: lanes, series, axes; plain data.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<View {self.name}, {self.origin}: {self.sentence}>"
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """All but the columns, as plain data."""
+        return {
+            **self.facts,
+            "name": self.name,
+            "module": self.module,
+            "origin": self.origin,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+            "names": list(self.names),
+            "table": _plain_table(self.table),
+            "numbers": _plain_numbers(
+                tuple((key, label, unit, text) for key, (label, _, unit, text) in self.numbers.items())
+            ),
+            "values": [value for _, value, _, _ in self.numbers.values()],  # apart, since nothing else of them moves
+        }
+
+    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the header (plain data, with ``t0`` and ``layout``) and the buffers that JavaScript draws from."""
+        return payload.encode(self.header, self.columns)
+
+    def digest(self) -> str:
+        """Return the sha256 of header and buffers: equal pictures have equal digests."""
+        header, buffers = self.payload()
+        total = hashlib.sha256(payload.header_json(header).encode())
+        for buffer in buffers:
+            total.update(buffer)
+        return total.hexdigest()
+
+    def value(self, key: str) -> float | None:
+        """Return one of the numbers beside the picture."""
+        return self.numbers[key][1]
+
+    def rows(self, last: int | None = None) -> list[list[Any]]:
+        """Return the rows of the table twin as plain values: text, numbers, None where nothing is known.
+
+        Parameters
+        ----------
+        last
+            Only so many rows at the end; None: all.
+        """
+        values = [self._values(column, last) for column in self.table]
+        return [list(row) for row in zip(*values, strict=True)]
+
+    def _values(self, column: Column, last: int | None) -> list[Any]:
+        table, _, name = column.source.partition(".")
+        array = self.columns[table][name]
+        if last is not None:
+            array = array[max(0, len(array) - last) :]
+        if column.kind in {"name", "series", "lane"}:
+            return [self._label(column.kind, int(i)) for i in array]
+        if column.kind == "fence":
+            return [f"#{int(i)}" if i else "" for i in array]
+        if array.dtype.kind in "ui" and column.factor == 1.0:
+            return [int(i) for i in array]
+        return [payload.plain(float(v) * column.factor) for v in array]
+
+    def _label(self, kind: str, index: int) -> str:
+        if kind == "name":
+            return self.names[index]
+        one = self.facts["series" if kind == "series" else "lanes"][index]
+        return str(one["name"] if kind == "series" else one["label"])
+
+    def csv(self) -> str:
+        """Return the table twin as CSV, with a first line that names the picture and its origin."""
+        lines = [f"# {self.name}, {self.origin}", ",".join(_cell(column.title) for column in self.table)]
+        lines += [",".join(_cell(value) for value in row) for row in self.rows()]
+        return "\n".join(lines) + "\n"
+
+    def json(self) -> str:
+        """Return the table twin as JSON with definitions, origin and numbers."""
+        return json.dumps(
+            {
+                "name": self.name,
+                "origin": self.origin,
+                "sentence": self.sentence,
+                "columns": [column.to_plain() for column in self.table],
+                "numbers": [
+                    {**one, "value": payload.plain(value)}
+                    for one, value in zip(self.header["numbers"], self.header["values"], strict=True)
+                ],
+                "rows": self.rows(),
+            },
+            allow_nan=False,
+        )
+
+    def figure(self) -> Any:
+        """Return the picture as a plotly figure."""
+        from drlnb.views.drawing import plot  # plotly takes long to import, and most pictures never need it
+
+        return plot.figure(self.header, self.columns, self.rows(200))
+
+    def svg(self, width: int = 760) -> str:
+        """Return the picture as SVG text, `width` pixels wide."""
+        from drlnb.views.drawing import svg  # here, beside plotly's twin: both draw, and neither is needed for numbers
+
+        return svg.draw(self.header, self.columns, self.rows(12), width)
+
+    def text(self) -> str:
+        """Return sentence, origin and notes as plain lines."""
+        return "\n".join([f"{self.sentence} ({self.origin})", *self.notes])
+
+    def html(self) -> str:
+        """Return sentence, SVG and first table rows; every text is escaped.
+
+        The rows are there as text, since readers that clean HTML may drop the picture.
+        """
+        image = base64.b64encode(self.svg().encode()).decode()
+        alt = html.escape(f"{self.sentence} ({self.origin})", quote=True)
+        notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in self.notes)
+        return (
+            f'<div class="drlnb-view"><p><b>{html.escape(self.sentence)}</b> <i>{html.escape(self.origin)}</i></p>'
+            f'<img alt="{alt}" style="max-width:100%" src="data:image/svg+xml;base64,{image}">'
+            f"{table_html(self.table, self.rows(_HTML_ROWS))}{notes}</div>"
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Return every form that a notebook may show; the figure as plotly's own MIME type."""
+        del include, exclude
+        return {
+            "text/plain": self.text(),
+            "text/html": self.html(),
+            "application/vnd.plotly.v1+json": json.loads(self.figure().to_json()),
+        }
+
+
+@cache
+def _plain_table(table: tuple[Column, ...]) -> list[dict[str, Any]]:
+    """Return a table's columns as plain data: they are the same for every picture of a kind."""
+    return [column.to_plain() for column in table]
+
+
+@cache
+def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[dict[str, Any]]:
+    """Return what the numbers beside a picture are called and mean, as plain data."""
+    return [dict(zip(("key", "label", "unit", "definition"), one, strict=True)) for one in numbers]
+
+
+def table_html(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows as an HTML table; every text is escaped."""
+    if not columns:
+        return ""
+    head = "".join(
+        f'<th scope="col" title="{html.escape(c.definition, quote=True)}">{html.escape(c.title)}</th>' for c in columns
+    )
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(_said(v))}</td>" for v in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else words.number(value, 6)
+
+
+def _cell(value: Any) -> str:
+    """Return a CSV cell; text that a spreadsheet would take for a formula gets an apostrophe."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return repr(float(value)) if isinstance(value, float | np.floating) else str(value)
+    text = f"'{value}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text

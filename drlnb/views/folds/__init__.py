@@ -1,0 +1,1 @@
+"""Fold journal rows into columns."""

@@ -1,0 +1,32 @@
+"""Which lease was it computed under?  Matched once, when the second of the two rows comes, in whichever order."""
+
+from drlnb.views.folds.grow import Grow
+
+__all__ = ["Fences"]
+
+Fence = tuple[int, int]
+
+
+class Fences:
+    """Leases by their fence, and work whose lease has not been heard of yet."""
+
+    def __init__(self) -> None:
+        #: Fence -> rows of the pool's leases, one per slot.
+        self.rows: dict[Fence, list[int]] = {}
+        self._wanted: dict[Fence, list[tuple[Grow, int]]] = {}
+
+    def granted(self, fence: Fence, row: int) -> None:
+        """Note a lease's row; work that came before it is told."""
+        rows = self.rows.setdefault(fence, [])
+        rows.append(row)
+        if len(rows) == 1:
+            for work, one in self._wanted.pop(fence, ()):
+                work.set(one, "lease", float(row))
+
+    def worked(self, fence: Fence, work: Grow, row: int) -> None:
+        """Write the lease's row into the column ``lease`` of a row of work, now or as soon as it is known."""
+        rows = self.rows.get(fence)
+        if rows:
+            work.set(row, "lease", float(rows[0]))
+        else:
+            self._wanted.setdefault(fence, []).append((work, row))

@@ -1,0 +1,1 @@
+"""Show leases, queues and what sharing saved (seed 000)."""

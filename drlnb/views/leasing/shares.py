@@ -1,0 +1,253 @@
+"""What did sharing save, and what did it cost?  Leases above the ghosts of doing without them (seed 000).
+
+Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drlnb.records.journal import Journal
+from drlnb.views.drawing import decimate, marks, theme, words
+from drlnb.views.drawing.view import Column, View
+from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.leasing.ghosts import Ghosts, ghosts
+from drlnb.views.leasing.lines import LeaseLine, Leases
+from drlnb.views.leasing.sharing import Sharing, expected, n_devices, sharing
+
+__all__ = ["shares"]
+
+Floats = NDArray[np.float64]
+
+#: Most bars of the leases: those narrower than one of so many columns are merged.
+_COLUMNS = 150
+
+TABLE = (
+    Column(
+        label="row", unit="", definition="slot as it was shared, or slot of the ghosts", source="bars.lane", kind="lane"
+    ),
+    Column(
+        label="task",
+        unit="",
+        definition="task; alone: without the waits for slots; co-located: as a process beside the others",
+        source="bars.series",
+        kind="series",
+    ),
+    Column(label="from", unit="s", definition="since the run's first event", source="bars.start"),
+    Column(label="for", unit="s", definition="seconds of the slot", source="bars.held"),
+    Column(
+        label="how known",
+        unit="",
+        definition="recorded, or what a ghost assumes",
+        source="bars.known",
+        kind="name",
+    ),
+)
+
+#: How a bar is known: a lease, a ghost of exclusive allocation, one of co-location.
+_KNOWN = (
+    "recorded",
+    "the recorded rounds less their waits for slots",
+    "modelled, time-sliced: processes that compute on a device at once share it evenly, at full speed together; "
+    "contexts and memory cost nothing",
+)
+
+
+def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
+    """Return the leases above their ghosts: the same rounds without leases, in both ways that there are.
+
+    Exclusive: a slot per task, one task after the other; a task takes its time without the waits for slots.
+    Co-located: all tasks at once as ordinary processes, time-sliced; a model, see
+    :mod:`drlnb.views.leasing.colocated`.  Saved
+    slot-seconds stand beside the price in round time, utilisation beside its bound, both beside what theory expects.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    """
+    fold = fold_of(journal, until_s)
+    line = LeaseLine(fold)
+    leases = line.leases(fold.now_s)
+    parts = tuple(part for part in sharing(line, leases, fold.now_s) if part.held > 0 and part.alone > 0)
+    first = float(np.min(leases.start)) if len(leases.start) else 0.0
+    last = float(np.max(leases.stop, initial=first))
+    without = ghosts(line, leases, parts, first)
+    end = max(last, *without.last(first))
+    numbers = _numbers(line, leases, parts, (first, last), without)
+    styles = theme.styles(line.tasks)
+    drawn = [
+        {**style.to_plain(), "name": f"{style.name} {word}", "hatch": style.hatch or hatch}
+        for word, hatch in (("alone", "/"), ("co-located", "-"))
+        for style in styles
+    ]
+    lanes = [{"label": name, "kind": "slot"} for name in line.slots]
+    lanes += [{"label": f"exclusive {row + 1}", "kind": "ghost"} for row in range(without.n_exclusive)]
+    lanes += [{"label": f"co-located {styles[series].letter}", "kind": "ghost"} for _, series, *_ in without.colocated]
+    return View(
+        name="leasing.shares",
+        module="timeline",
+        origin=fold.origin,
+        sentence=_sentence(numbers),
+        notes=_notes(line, parts),
+        columns={"bars": _bars(line, leases, without, end - first)},
+        table=TABLE,
+        names=_KNOWN,
+        numbers=numbers,
+        facts={
+            "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
+            "span": [first, max(end, first)],
+            "thin": False,
+            "lanes": lanes,
+            "series": [*(style.to_plain() for style in styles), *drawn],
+            "marks": marks.in_time(fold, first),
+        },
+    )  # fmt: skip
+
+
+def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> dict[str, NDArray[Any]]:
+    n_slots, n_tasks = len(line.slots), len(line.tasks)
+    order = np.argsort(leases.start, kind="stable")
+    mine: dict[str, NDArray[Any]] = {
+        "start": leases.start[order], "stop": leases.stop[order], "lane": leases.lane[order],
+        "series": leases.series[order],
+    }  # fmt: skip
+    if len(order) > _COLUMNS:
+        mine = dict(decimate.merge_table(mine, decimate.column_s(span, _COLUMNS)))
+    exclusive, together = (
+        np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
+    )
+    exclusive[:, :2] += (n_slots, n_tasks)
+    together[:, :2] += (n_slots + without.n_exclusive, 2 * n_tasks)
+    more = np.concatenate([exclusive, together])
+    start = np.concatenate([mine["start"], more[:, 2]])
+    stop = np.concatenate([mine["stop"], more[:, 3]])
+    known = np.repeat(np.arange(3), [len(mine["start"]), len(exclusive), len(together)])
+    return {
+        "start": start,
+        "stop": stop,
+        "held": stop - start,
+        "lane": np.concatenate([mine["lane"], more[:, 0]]).astype(np.uint16),
+        "series": np.concatenate([mine["series"], more[:, 1]]).astype(np.uint16),
+        "known": known.astype(np.uint16),
+    }
+
+
+def _numbers(
+    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
+) -> dict[str, tuple[str, float | None, str, str]]:
+    theory = expected(line, *span)
+    shared = span[1] - span[0] if parts else None
+    exclusive, together = (end - span[0] if parts else None for end in without.last(span[0]))
+    there = line.alive_s(*span)
+    computed = float(np.nansum(leases.computed))
+    return {
+        "shared_s": ("shared", shared, "s", "from the first grant to the last return"),
+        "exclusive_s": (
+            "exclusive",
+            exclusive,
+            "s",
+            "the same rounds with one device per task, one task after the other, without waits for slots",
+        ),
+        "times": ("so much faster", exclusive / shared if shared and exclusive else None, "x", "exclusive / shared"),
+        "colocated_s": (
+            "co-located, time-sliced, modelled",
+            together,
+            "s",
+            f"the same rounds as ordinary processes, all at once on the devices, without leases; {_KNOWN[2]}",
+        ),
+        "times_colocated": (
+            "speed v co-located",
+            together / shared if shared and together else None,
+            "x",
+            "co-located / shared; below 1 leases took longer",
+        ),
+        **_prices(parts, without),
+        "expected_inflation": ("expected", theory.inflation, "x", "the same by queueing theory, mean over time"),
+        "utilisation": (
+            "utilisation",
+            computed / there if there > 0 and parts else None,
+            "%",
+            "seconds computed / seconds that slots were there, from the first grant to the last return",
+        ),
+        "bound": ("bound", theory.bound, "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
+        "expected": ("expected", theory.utilisation, "%", "utilisation by queueing theory, mean over time"),
+    }
+
+
+def _prices(parts: tuple[Sharing, ...], without: Ghosts) -> dict[str, tuple[str, float | None, str, str]]:
+    """Return what leases saved against both ways to do without, and their price in round time."""
+    spent = sum(part.alone * part.n_slots for part in parts)
+    held = sum(part.held for part in parts)
+    ratios = [part.inflation for part in parts if part.inflation is not None]
+    return {
+        "saved": (
+            "saved",
+            1.0 - held / spent if spent > 0 else None,
+            "%",
+            "1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation",
+        ),
+        "saved_colocated": (
+            "saved v co-located, modelled",
+            1.0 - held / without.occupied if without.occupied > 0 else None,
+            "%",
+            "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
+        ),
+        "inflation": (
+            "rounds take",
+            sum(ratios) / len(ratios) if ratios else None,
+            "x",
+            "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; "
+            "where a wait overlapped with collecting, the true price is less",
+        ),
+    }
+
+
+def _sentence(numbers: dict[str, tuple[str, float | None, str, str]]) -> str:
+    value = {key: one[1] for key, one in numbers.items()}
+    if value["shared_s"] is None:
+        return "no task has had a slot yet: there is nothing to compare"
+    theory = value["expected_inflation"]
+    price = "" if value["inflation"] is None else f"rounds take {words.number(value['inflation'])}x as long"
+    if price and theory is not None:
+        price += f" ({words.number(theory)}x expected)"
+    saved = "" if value["saved"] is None else f"saved {words.percent(value['saved'])} of slot-seconds; {price}"
+    return (
+        f"{words.duration(value['shared_s'])} shared, {words.duration(value['exclusive_s'])} with a device per task in "
+        f"sequence ({words.number(value['times'])}x), {words.duration(value['colocated_s'])} co-located, time-sliced, "
+        f"modelled ({words.number(value['times_colocated'])}x); {saved}"
+    )
+
+
+def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
+    if not parts:
+        return ()
+    rates = []
+    for device, of in sorted(line.fold.rates.items()):
+        told = ", ".join(f"{n} at once {words.number(rate)}x" for n, rate in enumerate(of, 1))
+        rates.append(f"a probe measured work per second on {device}: {told}")
+    slots = {life.name: life for life in line.fold.pool.lives.values()}
+    virtual = any(life.device.startswith("cpu") for life in slots.values())
+    seats = len(slots) > n_devices(line)
+    return (
+        "ghosts (exclusive) are the measured rounds less their waits for slots; what tasks cost each other otherwise, "
+        "such as cores, is still in them",
+        "ghosts (co-located) are a model of the same rounds as processes that take turns on the devices; kernels that "
+        "a device runs side by side are not in it: drlnb bench seats measures all three ways",
+        *_OF_VIRTUAL[:virtual],
+        *_OF_SEATS[:seats],
+        *rates,
+    )  # fmt: skip
+
+
+_OF_VIRTUAL = (
+    "slots are virtual CPU devices: the model gives each the speed of one, whatever the cores could do for ordinary "
+    "processes",
+)
+_OF_SEATS = (
+    "several seats share a device: what they cost each other is in the measured seconds of computing, so both ghosts "
+    "are slower than they would be",
+)

@@ -1,0 +1,293 @@
+"""How long is the queue, what did each task take, and why was a slot lent, kept, given back or refused?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drlnb.records.journal import Journal
+from drlnb.views.drawing import decimate, marks, theme, words
+from drlnb.views.drawing.lines import Lines, column
+from drlnb.views.drawing.view import Column, View
+from drlnb.views.fleet import wait_quantiles
+from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.leasing.lines import LeaseLine, Leases
+from drlnb.views.leasing.sharing import sharing
+
+__all__ = ["lending", "queue", "reasons"]
+
+Floats = NDArray[np.float64]
+
+#: Pixel columns of a line: two points in each.
+_COLUMNS = 150
+#: Most rows of the table of reasons; the rarest are left out.
+_REASONS = 60
+
+QUEUE = (
+    column("line", "", "what is counted", "line", "name"),
+    column("time", "s", "since the run's first event", "x"),
+    column("count", "", "requests that wait, slots that are lent, slots that are there", "y"),
+)
+
+
+def _rows(label: str, unit: str, definition: str, name: str, kind: str = "number", factor: float = 1.0) -> Column:
+    return Column(label=label, unit=unit, definition=definition, source=f"rows.{name}", kind=kind, factor=factor)
+
+
+LENDING = (
+    _rows("task", "", "name, with the letter that it has in every picture", "task", "series"),
+    _rows("rounds", "", "rounds for which it was lent a slot", "rounds"),
+    _rows("leases", "", "leases", "leases"),
+    _rows("per round", "", "leases / rounds: more than 1 where it gave way in a round", "per_round"),
+    _rows("wait p50", "s", "median of its latest 100 waits for a slot", "p50"),
+    _rows("wait p95", "s", "95 % of its latest 100 waits were shorter", "p95"),
+    _rows("held", "s", "slot-seconds that it was lent", "held"),
+    _rows("computed", "s", "of these, seconds that its executor computed", "computed"),
+    _rows("share", "%", "of all slot-seconds that were lent", "share", factor=100.0),
+    _rows("resident", "%", "leases whose slots held the round's parameters already", "resident", factor=100.0),
+    _rows("moved", "MB", "parameters and kept gradients that were brought to slots; nothing: not told", "moved"),
+    _rows("duty", "", "d: seconds computed / (time - pauses - waits for slots)", "duty"),
+    _rows("rounds take", "x", "time with the waits for slots / time without them", "inflation"),
+)
+_LENDING_COLUMNS: tuple[Mapping[str, str], ...] = (
+    {"key": "task", "label": "task", "kind": "series"},
+    {"key": "rounds", "label": "rounds", "kind": "number", "minor": "2"},
+    {"key": "leases", "label": "leases", "kind": "number", "minor": "3"},
+    {"key": "per_round", "label": "per round", "kind": "number"},
+    {"key": "p50", "label": "wait p50", "kind": "duration"},
+    {"key": "p95", "label": "p95", "kind": "duration"},
+    {"key": "held", "label": "held", "kind": "duration"},
+    {"key": "computed", "label": "computed", "kind": "duration", "minor": "1"},
+    {"key": "resident", "label": "resident", "kind": "percent", "minor": "2"},
+    {"key": "moved", "label": "moved MB", "kind": "number", "minor": "3"},
+    {"key": "duty", "label": "duty d", "kind": "number", "minor": "1"},
+    {"key": "inflation", "label": "rounds take x", "kind": "number"},
+)
+
+REASONS = (
+    _rows("what", "", "rule and its answer, or what became of a lease, a request or a slot", "what", "name"),
+    _rows("times", "", "how often", "times"),
+    _rows("reason", "", "in its own words; measured numbers are left out", "reason", "name"),
+    _rows("by", "", "slot, or how often by the letters of the tasks", "by", "name"),
+)
+_REASONS_COLUMNS: tuple[Mapping[str, str], ...] = (
+    {"key": "what", "label": "what", "kind": "text"},
+    {"key": "times", "label": "times", "kind": "number"},
+    {"key": "reason", "label": "reason", "kind": "text"},
+    {"key": "by", "label": "by", "kind": "text"},
+)
+
+
+def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
+    """Return how many requests waited, and how many slots were lent and there, over time.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    """
+    fold = fold_of(journal, until_s)
+    line = LeaseLine(fold)
+    now = fold.now_s
+    leases, done, going = line.leases(now), line.waits(), line.waiting(now)
+    asked = np.concatenate([done["start"], going["start"]])
+    left = done["stop"]
+    absent = line.absent(0.0, now)
+    waiting = _steps(asked, left, now)
+    lent = _steps(leases.start, leases.stop[~leases.is_open], now)
+    gone = _steps(np.array([one[0] for one in absent]), np.array([one[1] for one in absent]), now)
+    made = Lines()
+    if line.slots:
+        _add(made, "slots there", "#999999", gone[0], len(line.slots) - gone[1], "T")
+        _add(made, "slots lent", "#009E73", *lent, "L")
+        _add(made, "requests waiting", "#D55E00", *waiting, "W")
+    mean, most = _mean(*waiting), float(np.max(waiting[1], initial=0.0))
+    sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
+    return made.view(
+        "leasing.queue", fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
+        ({"label": "time since the run began", "unit": "s", "kind": "clock"},
+         {"label": "count", "unit": "", "kind": "number"}),
+        numbers={
+            "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
+            "most": ("at most", most, "", "most requests that waited at once"),
+            "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
+        },
+        facts={"marks": marks.in_time(fold)},
+    )  # fmt: skip
+
+
+def _steps(up: Floats, down: Floats, now: float) -> tuple[Floats, Floats]:
+    """Return times and counts of a number that rises and falls by one."""
+    t = np.concatenate([[0.0], up, down, [now]])
+    by = np.concatenate([[0.0], np.ones(len(up)), -np.ones(len(down)), [0.0]])
+    order = np.argsort(t, kind="stable")
+    t, count = t[order], np.cumsum(by[order])
+    last = np.append(t[1:] > t[:-1], True)  # of events at one time, what they come to together
+    return t[last], count[last]
+
+
+def _mean(t: Floats, count: Floats) -> float:
+    span = float(t[-1] - t[0])
+    return float(np.sum(count[:-1] * np.diff(t)) / span) if span > 0 else float(count[-1])
+
+
+def _add(made: Lines, label: str, colour: str, t: Floats, count: Floats, letter: str) -> None:
+    keep = decimate.min_max(t, count, _COLUMNS)
+    made.add(label, colour, t[keep], count[keep], style=(letter, ""), step=True)
+
+
+def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
+    """Return the table of what each task was lent: leases per round, waits, slot-seconds, duty, price in round time.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    """
+    fold = fold_of(journal, until_s)
+    line = LeaseLine(fold)
+    leases = line.leases(fold.now_s)
+    parts = sharing(line, leases, fold.now_s)
+    done = line.waits()
+    grants = {fold.pool.short(task): of for task, of in fold.reasons.grants.items()}
+    total = sum(part.held for part in parts)
+    rows = []
+    for part in parts:
+        name = line.tasks[part.series]
+        of = grants.get(name, {})
+        p50, p95 = wait_quantiles((done["stop"] - done["start"])[done["series"] == part.series].tolist())
+        n_leases = sum(of.values())
+        rows.append({
+            "task": part.series, "rounds": len(of), "leases": n_leases,
+            "per_round": n_leases / len(of) if of else None, "p50": p50, "p95": p95, "held": part.held,
+            "computed": part.computed, "share": part.held / total if total > 0 else None,
+            "resident": _resident(leases, part.series),
+            "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
+            "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
+        })  # fmt: skip
+    keys = [one.source.partition(".")[2] for one in LENDING]
+    columns: dict[str, NDArray[Any]] = {key: _floats([row[key] for row in rows]) for key in keys if key != "task"}
+    series = np.array([row["task"] for row in rows], dtype=np.uint16)
+    return View(
+        name="leasing.lending",
+        module="table",
+        origin=fold.origin,
+        sentence=_lending_said(line, rows),
+        notes=tuple(fold.clock_note()),
+        columns={"rows": {"task": series, **columns}},
+        table=LENDING,
+        facts={
+            "cols": [dict(one) for one in _LENDING_COLUMNS],
+            "series": [style.to_plain() for style in theme.styles(line.tasks)],
+            "actions": [],
+            "row_key": "task",
+        },
+    )  # fmt: skip
+
+
+def _resident(leases: Leases, series: int) -> float:
+    """Return the share of a task's leases whose slots held the parameters already; a gang counts once."""
+    mine = leases.series == series
+    _, first = np.unique(leases.token[mine], return_index=True)
+    return float(np.mean(leases.resident[mine][first]))
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
+
+
+def _lending_said(line: LeaseLine, rows: Sequence[Mapping[str, Any]]) -> str:
+    held = [(row["held"], row["task"]) for row in rows if row["held"] > 0]
+    if not held:
+        return "no slot has been lent yet"
+    most, least = max(held), min(held)
+    if len(held) == 1:
+        return f"{line.tasks[most[1]]} was lent {words.duration(most[0])} of slots"
+    return (
+        f"most slot-seconds: {line.tasks[most[1]]} {words.duration(most[0])}, least: {line.tasks[least[1]]} "
+        f"{words.duration(least[0])} ({words.number(most[0] / least[0])}x)"
+    )
+
+
+def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
+    """Return why slots were asked for, kept, given back, refused, taken away or drained, and how often.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    """
+    fold = fold_of(journal, until_s)
+    letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
+    found = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda one: (-one[1][0], one[0]))
+    shown = found[:_REASONS]
+    texts = tuple(dict.fromkeys(["", *(text for (what, why, _), (_, by) in shown for text in (what, why, by))]))
+    index = {text: k for k, text in enumerate(texts)}
+    n = sum(times for _, (times, _) in found)
+    more = f"; the {_REASONS} most frequent of {len(found)} are shown" if len(found) > _REASONS else ""
+    trouble = sum(times for (what, _, _), (times, _) in found if what in _TROUBLE)
+    return View(
+        name="leasing.reasons",
+        module="table",
+        origin=fold.origin,
+        sentence=f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
+        if found
+        else "no decision about a slot yet",
+        columns={
+            "rows": {
+                "row": np.arange(len(shown), dtype=np.uint16),
+                "what": np.array([index[what] for (what, _, _), _ in shown], dtype=np.uint16),
+                "times": np.array([times for _, (times, _) in shown], dtype=np.float64),
+                "reason": np.array([index[why] for (_, why, _), _ in shown], dtype=np.uint16),
+                "by": np.array([index[by] for _, (_, by) in shown], dtype=np.uint16),
+            }
+        },
+        table=REASONS,
+        names=texts,
+        numbers={
+            "trouble": (
+                "trouble",
+                float(trouble),
+                "",
+                "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes",
+            )
+        },
+        facts={
+            "cols": [dict(one) for one in _REASONS_COLUMNS],
+            "series": [
+                {"name": f"{what}: {why} {who}", "letter": "", "colour": "#999999", "hatch": ""}
+                for (what, why, who), _ in shown
+            ],
+            "actions": [],
+            "row_key": "row",
+        },
+    )  # fmt: skip
+
+
+def _by_reason(
+    counts: Mapping[tuple[str, str, str], int], letters: Mapping[str, str]
+) -> dict[tuple[str, str, str], tuple[int, str]]:
+    """Return (what, reason, slot or nothing) -> times, and how often by the tasks' letters, or the slot."""
+    by: dict[tuple[str, str, str], dict[str, int]] = {}
+    for (what, who, why), times in sorted(counts.items()):
+        key = (what, why, "" if who in letters else who)
+        by.setdefault(key, {})[letters.get(who, who)] = times
+    found = {}
+    for key, times_of in by.items():
+        tasks = sorted(times_of.items(), key=lambda one: (len(one[0]), one[0]))
+        said = key[2] or ", ".join(f"{letter} {words.count(times)}" for letter, times in tasks if letter)
+        found[key] = (sum(times_of.values()), said)
+    return found
+
+
+_TROUBLE = frozenset({
+    "expired", "refused", "slot drained", "slot closed", "slot lost", "taken away", "executor died (a strike)",
+})  # fmt: skip

@@ -1,0 +1,1 @@
+"""Show when collectors started and why (seed 000)."""

@@ -1,0 +1,194 @@
+"""What would another start time have cost?  The wait/idle curve of a plan, with cold and keep beside it."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from drlnb.records.journal import Journal
+from drlnb.views.drawing import words
+from drlnb.views.drawing.lines import Lines, axis_s, column
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.warmup import Weighed
+from drlnb.views.warmup.lines import WarmupLine, task_to_draw
+
+__all__ = ["curve"]
+
+#: Price of a second of a delayed round where the journal names none: the default of ``warmup.rho``.
+_RHO = 1.0
+#: Likewise of a second of starting: the default of ``warmup.kappa``.
+_KAPPA = 1.0
+#: Latest rounds in a mean gap: as many as a plan looks at by default.
+_GAPS = 64
+_COLOURS = {
+    "wait": "#D55E00", "idle": "#E69F00", "cost": "#0072B2", "chosen": "#009E73", "cold": "#56B4E9", "keep": "#999999",
+    "plan": "#CC79A7",
+}  # fmt: skip
+
+CURVE = (
+    column("line", "", "wait, idle time, cost, or a rule to compare with", "line", "name"),
+    column("start after", "s", "planned seconds from sending to the start", "x"),
+    column("seconds", "s", "mean per round over the latest rounds, as the plan has it", "y"),
+    column("one error less", "s", "cost less one standard error of what that start saves over cold", "lo"),
+    column("one error more", "s", "cost plus one such error: a plan needs this below the cost of cold", "hi"),
+)
+
+
+def curve(
+    journal: Journal | Fold, task: str | None = None, until_s: float | None = None, *, rho: float | None = None
+) -> View:
+    """Return what the newest plan of a task has weighed: wait, idle time and cost by planned start.
+
+    The cost is rho times the wait plus the idle time; what was weighed does not depend on rho, so the page's slider
+    needs no new plan.  The band is one standard error of what each start saves over cold, over the same rounds: where
+    it lies below the line of cold as a whole, a plan pays.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    task
+        Name of the task; None: the first whose collectors are started between rounds.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    rho
+        Cost of a second of a delayed round, relative to one of an idle collector; None: the task's own.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task, or `rho` is not finite and above 0.
+    """
+    if rho is not None and not (math.isfinite(rho) and rho > 0):
+        raise ValueError(f"rho must be finite and > 0, got {rho}")
+    fold = fold_of(journal, until_s)
+    name = task_to_draw(fold, task)
+    line = WarmupLine(fold, name or "")
+    weighed = line.weighed
+    made = Lines()
+    axes = (axis_s("planned start after sending"), axis_s("mean per round"))
+    if weighed is None:
+        why = "no plan has weighed start times yet: " + (line.newest_reason or "nothing was started between rounds")
+        return made.view("warmup.curve", fold, why, CURVE, axes)
+    own = float(line.settings.get("rho", _RHO))
+    found = _Costs(line, weighed, own if rho is None else rho)
+    return made.view(
+        "warmup.curve", fold, f"{name}, round {weighed.round}, rho {words.number(found.rho)}: {found.said()}", CURVE,
+        axes, notes=_curve_notes(weighed, own, found.kappa), numbers=found.numbers(weighed),
+        facts={"slider": _drawn(found, made)},
+    )  # fmt: skip
+
+
+class _Costs:
+    """What start times cost at a price of waiting, beside cold and keep; times in seconds."""
+
+    def __init__(self, line: WarmupLine, weighed: Weighed, rho: float) -> None:
+        self.rho = rho
+        self.timed = [(u, w, i) for u, w, i in weighed.candidates if u is not None]
+        self.cold = next(((w, i) for u, w, i in weighed.candidates if u is None), None)
+        self.best = self._least(rho)
+        #: Place among the timed ones of what the plan chose at the task's own price; None: cold or keep.
+        chosen = self._least(float(line.settings.get("rho", _RHO))) if weighed.action == "start" else None
+        self.chosen = self.timed.index(chosen) if chosen else None
+        self.errors = [one for one, (u, *_) in zip(weighed.errors, weighed.candidates, strict=False) if u is not None]
+        self.error = [weighed.error_s(k, rho) for k in range(len(self.errors))]
+        _, gaps = line.gaps()
+        self.gap = float(gaps[-_GAPS:].mean()) if len(gaps) else None
+        taken = line["start_s"][np.isfinite(line["start_s"])]
+        self.start = float(taken[-_GAPS:].mean()) if len(taken) else None
+        self.kappa = float(line.settings.get("kappa", _KAPPA))
+
+    def _least(self, rho: float) -> tuple[float, float, float] | None:
+        return min(self.timed, key=lambda one: (rho * one[1] + one[2], -one[0]), default=None)
+
+    def of(self, wait: float, idle: float) -> float:
+        """Return the cost in seconds of an idle collector."""
+        return self.rho * wait + idle
+
+    def said(self) -> str:
+        """Say what is cheapest."""
+        cold = self.of(*self.cold) if self.cold else math.inf
+        best = self.of(*self.best[1:]) if self.best else math.inf
+        least = min(cold, best)
+        spent = least + self.kappa * (self.start or 0.0)
+        if self.gap is not None and spent >= self.gap:
+            return (
+                f"not to stop is cheapest ({words.duration(self.gap)} idle; to stop {words.duration(least)} and a "
+                f"start of {words.duration(self.start)})"
+            )
+        if self.best is None or cold <= best:
+            return f"nothing is cheaper than to start at the arrival ({words.duration(cold)})"
+        return (
+            f"cheapest to start {words.duration(self.best[0])} after sending ({words.duration(best)}; cold "
+            f"{words.duration(cold)}, never to stop {words.duration(self.gap)})"
+        )
+
+    def numbers(self, weighed: Weighed) -> dict[str, tuple[str, float | None, str, str]]:
+        """Return the numbers beside the picture."""
+        best = self.best or (None, None, None)
+        return {
+            "rho": ("rho", self.rho, "", "cost of a second of a delayed round / cost of a second of an idle collector"),
+            "best": ("least cost at", best[0], "s", "planned start after sending that costs least at this rho"),
+            "wait": ("waits there", best[1], "s", "mean wait of a round at that start"),
+            "idle": ("idle there", best[2], "s", "mean idle time of a collector at that start"),
+            "cold": ("cold waits", self.cold[0] if self.cold else None, "s", "mean wait if started at the arrival"),
+            "keep": ("gap", self.gap, "s", "mean from sending to the next parameters: what a collector idles if kept"),
+            "start": ("a start takes", self.start, "s", "mean over the latest starts of this task between rounds"),
+            "chosen": (
+                "planned",
+                weighed.start_after_s,
+                "s",
+                "what the newest plan chose, after sending; nothing: cold or keep",
+            ),
+            "saved": ("saves", weighed.saved_s, "s", "what the best planned start saves over cold, at the task's rho"),
+            "error": ("+-", weighed.saved_error_s, "s", "its standard error over the rounds that the plan looked at"),
+        }
+
+
+def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
+    """Draw the lines, and return what the page needs to move rho: which line is the cost, cold's, the least."""
+    u, wait, idle = (np.array([one[k] for one in found.timed]) for k in range(3))
+    cost = found.rho * wait + idle
+    made.add("rounds wait", _COLOURS["wait"], u, wait, style=("W", ""))
+    made.add("collectors idle", _COLOURS["idle"], u, idle, style=("I", ""))
+    band = (cost - found.error, cost + found.error) if found.error else None
+    made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""), band=band)
+    span = [0.0, max(float(np.max(u, initial=0.0)), found.gap or 0.0)]
+    slider = {
+        "label": "rho", "value": found.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
+        "errors": [list(one) for one in found.errors],
+    }  # fmt: skip
+    if found.cold:
+        slider |= {"cold": list(found.cold), "line": len(made.lines)}
+        made.add("cold: start at the arrival", _COLOURS["cold"], span, [found.of(*found.cold)] * 2, style=("O", "/"))
+    if found.gap is not None:
+        made.add("keep: never stop", _COLOURS["keep"], span, [found.gap] * 2, style=("K", "/"))
+    if found.best:
+        slider["best"] = len(made.lines)
+        made.add(
+            "least cost", _COLOURS["chosen"], found.best[:1], [found.of(*found.best[1:])], style=("B", ""), dots=True
+        )
+    if found.chosen is not None:
+        slider |= {"chosen": len(made.lines), "at": found.chosen}
+        at = found.chosen
+        made.add("chosen by the plan", _COLOURS["plan"], u[at : at + 1], cost[at : at + 1], style=("P", ""), dots=True)
+    return slider
+
+
+def _curve_notes(weighed: Weighed, own: float, kappa: float) -> tuple[str, ...]:
+    if weighed.errors:
+        rule = (
+            "the band is one standard error of what a start saves over cold: a plan needs all of it below cold's line"
+        )
+    else:
+        rule = (
+            "a plan must save more than one standard error against cold, which this journal has only in those words, "
+            "so no band is drawn"
+        )
+    return (
+        f"the plan's own words ({weighed.planner}, rho {words.number(own)}): {weighed.reason}",
+        rule,
+        f"not in the lines: to stop costs {words.number(kappa)} (kappa) x the start, too",
+        f"the line of keep is the mean time from sending to the next parameters, of the latest {_GAPS} rounds",
+    )

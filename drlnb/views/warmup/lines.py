@@ -1,0 +1,209 @@
+"""Every rest of a task's collectors on one clock: the attempts' columns as arrays, and what each rest was made of."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drlnb.views.drawing import words
+from drlnb.views.folds.fold import Fold
+from drlnb.views.folds.warmup import Cut, WarmupFold, Weighed
+
+__all__ = ["Texts", "WarmupLine", "task_to_draw", "tasks_with_starts"]
+
+Floats = NDArray[np.float64]
+
+#: Columns of a rest that are points in time.
+_TIMES = ("began", "sent", "planned", "ready", "arrival")
+#: Columns that are texts.
+_TEXTS = ("action", "planner", "reason")
+#: Two times that differ by less are one.
+_SAME_S = 2e-6
+
+
+class Texts:
+    """Texts that columns of indices point to; the first one is empty."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {"": 0}
+
+    def of(self, text: str) -> int:
+        """Return a text's number."""
+        return self._number.setdefault(text, len(self._number))
+
+    def numbers(self, texts: Iterable[str]) -> NDArray[np.uint16]:
+        """Return several texts' numbers."""
+        return np.array([self.of(text) for text in texts], dtype=np.uint16)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All texts by their number."""
+        return tuple(self._number)
+
+
+def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
+    """Return the tasks whose collectors were ended or parked between rounds, in the order of all tasks."""
+    return tuple(
+        name
+        for name in fold.task_names()
+        if any((one.rests["ended"] > 0).any() for one in fold.warmups.get(name, {}).values())
+    )
+
+
+def task_to_draw(fold: Fold, task: str | None) -> str | None:
+    """Return the task asked for, else the first whose collectors were ended or parked between rounds.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
+    """
+    known = tasks_with_starts(fold)
+    if task is None:
+        return known[0] if known else None
+    if task not in fold.task_names():
+        raise ValueError(f"task must be one of {', '.join(fold.task_names()) or 'none yet'}, got {task!r}")
+    return task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the starts for each round came to; shape ``(n,)``, seconds."""
+
+    round: NDArray[np.int64]
+    wait: Floats
+    idle: Floats
+
+
+class WarmupLine:
+    """One task's warm-up, with every time in seconds since the run's first event.
+
+    Parameters
+    ----------
+    fold
+        A run's columns.
+    task
+        Name of the task.
+    """
+
+    def __init__(self, fold: Fold, task: str) -> None:
+        self.fold = fold
+        self.task = task
+        self.attempts: tuple[WarmupFold, ...] = tuple(one for _, one in sorted(fold.warmups.get(task, {}).items()))
+        clocks = fold.clock_of()
+        self.offsets = [
+            (clocks[one.stream].offset_s if one.stream in clocks else 0.0) - fold.zero_s for one in self.attempts
+        ]
+        names = self.attempts[0].rests.names if self.attempts else ()
+        self._rests = {name: self._column(name) for name in names}
+        self._texts = {name: self._words(name) for name in _TEXTS} if names else {}
+
+    def _column(self, name: str) -> Floats:
+        parts = []
+        for one, offset in zip(self.attempts, self.offsets, strict=True):
+            parts.append(one.rests[name] + (offset if name in _TIMES else 0.0))
+        return np.concatenate(parts)
+
+    def _words(self, name: str) -> list[str]:
+        found = []
+        for one in self.attempts:
+            known = tuple(one.texts)
+            found += [known[int(i)] for i in one.rests[name]]
+        return found
+
+    def __len__(self) -> int:
+        return len(self._rests.get("round", ()))
+
+    def __getitem__(self, name: str) -> Floats:
+        return self._rests[name]
+
+    def texts(self, name: str) -> list[str]:
+        """Return ``action``, ``planner`` or ``reason`` of every rest."""
+        return self._texts.get(name, [])
+
+    @property
+    def newest_reason(self) -> str:
+        """The reason of the newest choice, empty before the first."""
+        reasons = self.texts("reason")
+        return reasons[-1] if reasons else ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of warm-up as far as the journal names them; the newest."""
+        return self.attempts[-1].settings if self.attempts else {}
+
+    @property
+    def weighed(self) -> Weighed | None:
+        """The newest plan that has weighed something."""
+        return next((one.weighed for one in reversed(self.attempts) if one.weighed is not None), None)
+
+    @property
+    def newsvendor(self) -> tuple[float, float] | None:
+        """The newest lead that would be best if the arrival were known: its quantile of the starts, and seconds."""
+        return next((one.newsvendor for one in reversed(self.attempts) if one.newsvendor is not None), None)
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Ends of regimes, oldest first."""
+        return tuple(cut for one in self.attempts for cut in one.cuts)
+
+    @property
+    def measured(self) -> Measured:
+        """What the starts came to."""
+        parts = [one.measured for one in self.attempts]
+        columns = {
+            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
+            for name in ("round", "wait", "idle")
+        }
+        return Measured(round=columns["round"].astype(np.int64), wait=columns["wait"], idle=columns["idle"])
+
+    # -- what a rest was made of -------------------------------------------------------------------------------------
+    @property
+    def begun(self) -> Floats:
+        """When each process began to start, as far as that is known: ready less what the start took."""
+        return self["ready"] - self["start_s"]
+
+    @property
+    def wanted(self) -> Floats:
+        """When each start was planned for, by the latest plan: sending + planned delay."""
+        return self["sent"] + self["after"]
+
+    def causes(self) -> list[str]:
+        """Return, in words, what started each collector; empty while nothing has, or where nothing had to."""
+        found = []
+        planned, arrival, after = self["planned"], self["arrival"], self["after"]
+        for i in range(len(self)):
+            if math.isnan(planned[i]):
+                found.append("")
+            elif planned[i] >= arrival[i] - _SAME_S:
+                late = "sooner than the planned time" if after[i] >= 0 else "no time was planned"
+                found.append(f"the parameters' arrival: {late}")
+            else:
+                times = int(self["revised"][i])
+                moved = f", moved {words.plural(times, 'time')} by progress" if times else ""
+                found.append(f"its planned time{moved}")
+        return found
+
+    def gaps(self) -> tuple[NDArray[np.int64], Floats]:
+        """Return the rounds and their mean seconds from sending to the next parameters, over the collectors."""
+        gap = self["arrival"] - self["sent"] if len(self) else np.zeros(0)
+        known = np.isfinite(gap)
+        rounds, at = np.unique(self["round"][known].astype(np.int64) if len(self) else [], return_inverse=True)
+        total = np.bincount(at, weights=gap[known] if len(self) else None, minlength=len(rounds))
+        count = np.bincount(at, minlength=len(rounds))
+        return rounds.astype(np.int64), total / np.maximum(count, 1)
+
+    def rounds_s(self) -> tuple[NDArray[np.int64], Floats]:
+        """Return the rounds and their whole seconds: from their own parameters' arrival to that of the next."""
+        number, seconds = [], []
+        for one in self.attempts:
+            version, t = one.versions["version"], one.versions["t"]
+            follows = np.flatnonzero(np.diff(version) == 1)
+            number.append(version[follows])
+            seconds.append(t[follows + 1] - t[follows])
+        if not number:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        return np.concatenate(number).astype(np.int64), np.concatenate(seconds)

@@ -1,0 +1,1 @@
+"""Build the panels: controls, one run and views."""

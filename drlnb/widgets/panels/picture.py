@@ -1,0 +1,128 @@
+"""How does one view reach the page?  By messages while it lives, by traits for who comes later."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from drlnb.views.drawing.payload import Wire
+from drlnb.widgets.transport.modules import Module, free_route
+
+__all__ = ["Drawn", "Picture", "Sheet"]
+
+#: Seconds between two snapshots in the traits while the run lives, and between two signs of life.
+_SNAPSHOT_S, _BEAT_S = 5.0, 2.0
+#: Bytes per second that snapshots of one picture may take: a large one comes less often.  A page that opens meanwhile
+#: asks for the whole picture anyway, and the last one is always kept.
+_SNAPSHOT_BYTES_S = 2_500
+#: Modules of words and numbers.
+_CALM = frozenset({"shell", "table"})
+
+
+class Drawn(Protocol):
+    """What can be sent: a view, or a :class:`Sheet`."""
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """All but the columns."""
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """What is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Facts without columns, as the shell shows them."""
+
+    header: Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Picture:
+    """One module's widget, and what it has been told.
+
+    Parameters
+    ----------
+    widget
+        The widget.
+    draw
+        Returns what it shall show now; called by the hub, or by whoever refreshes.
+    receive
+        Takes messages of the page, within its callback, and what answers them.
+    """
+
+    def __init__(
+        self,
+        widget: Module,
+        draw: Callable[[], Drawn],
+        receive: Callable[[dict[str, Any], Any], None] = lambda content, reply: None,
+    ) -> None:
+        self.widget = widget
+        self.draw = draw
+        self._receive = receive
+        self._wire = Wire()
+        self._hello = False
+        self._traits: dict[str, Any] | None = None
+        self._snapshot_t = self._beat_t = float("-inf")
+        self._seq = -1
+        #: Seconds until the next snapshot.
+        self._pause_s = _SNAPSHOT_S
+        widget.on_msg(self._heard)
+
+    # ------------------------------------------------------------------ the page's callback
+    def _heard(self, widget: Any, content: Any, buffers: Any) -> None:
+        del widget, buffers
+        if isinstance(content, dict) and content.get("kind") == "hello":
+            self._hello = True
+        if isinstance(content, dict):
+            self._receive(content, self.send)
+
+    @property
+    def calm(self) -> bool:
+        """Whether it is read rather than watched, and need not move with every turn."""
+        return self.widget.MODULE in _CALM
+
+    @property
+    def greeted(self) -> bool:
+        """Whether a page has asked for the whole picture."""
+        return self._hello
+
+    # ------------------------------------------------------------------ the hub
+    def push(self, now_s: float, *, keep: bool = False) -> None:
+        """Send what is new, or a sign of life; note the traits that are due, or at once to `keep` them."""
+        drawn = self.draw()
+        hello, self._hello = self._hello, False
+        message = self._wire.snapshot(drawn) if hello else self._wire.delta(drawn)
+        # Nothing moves: the traits shall have it soon, however large it is.
+        pause_s = _SNAPSHOT_S if message is None else self._pause_s
+        if message is None and now_s - self._beat_t >= _BEAT_S:
+            message = self._wire.beat()
+        if message is not None:
+            self._beat_t = now_s
+            self.send(*message)
+        if hello or keep or now_s - self._snapshot_t >= pause_s:
+            self._snapshot_t = now_s
+            self.note(drawn)
+
+    def note(self, drawn: Drawn) -> None:
+        """Note the whole picture for the traits, unless they have it."""
+        if self._wire.seq != self._seq or self._seq < 1:
+            self._seq = self._wire.seq
+            self._traits = self._wire.traits(drawn)
+            n_bytes = len(self._traits["_header"]) + len(self._traits["_snapshot"])
+            self._pause_s = max(_SNAPSHOT_S, n_bytes / _SNAPSHOT_BYTES_S)
+
+    def send(self, content: Mapping[str, Any], buffers: list[bytes] | None = None) -> None:
+        """Send a message to every page that shows this; nothing happens if the model is gone."""
+        if not self.widget.gone:
+            self.widget.send(dict(content), buffers=buffers or None)
+            free_route(self.widget)
+
+    # ------------------------------------------------------------------ the pump
+    def write(self) -> None:
+        """Write the traits that were noted."""
+        traits, self._traits = self._traits, None
+        if traits is not None and not self.widget.gone:
+            with self.widget.hold_sync():
+                for name, value in traits.items():
+                    setattr(self.widget, name, value)

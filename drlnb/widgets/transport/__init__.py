@@ -1,0 +1,1 @@
+"""Carry pictures, commands and messages between kernel and page."""
