@@ -1,4 +1,4 @@
-"""What do the numbers of a probe say about seats?  Limits and rules of the seats machine, each one pure."""
+"""Decide on seats by the numbers of a probe: limits and rules of the seats machine, each one pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,11 +44,9 @@ class SeatsSettings:
     margin_frac: float = 0.03
     #: A 95th percentile of a round's compute above so many times the probe's is too slow.
     slow_factor: float = 1.5
-    #: Latest rounds that are compared with the probe's, and the fewest that are enough for it.
-    window: int = 40
+    #: Fewest rounds that are enough to be compared with the probe's.
     fewest: int = 20
     #: Seconds of training over which rounds are compared with the probe's, and a number of seats with the one before.
-    #: 0: each round is looked at as it comes, and a seat that is taken away stays away until the next probe.
     settle_s: float = 5.0
     #: Rounds of each task before its device is probed.
     first_rounds: int = 2
@@ -59,22 +57,20 @@ class SeatsSettings:
     def __post_init__(self) -> None:
         problems = [
             f"{name} must be a whole number >= 1, got {value!r}"
-            for name in ("n_most", "window", "fewest", "first_rounds")
+            for name in ("n_most", "fewest", "first_rounds")
             if not isinstance(value := getattr(self, name), int) or isinstance(value, bool) or value < 1
         ]
         problems += [
             f"{name} must be a finite number > 0, got {value!r}"
-            for name in ("probe_s", "memory_frac", "margin_frac", "slow_factor", "again_s", "again_max_s")
+            for name in ("probe_s", "memory_frac", "margin_frac", "slow_factor", "settle_s", "again_s", "again_max_s")
             if not isinstance(value := getattr(self, name), int | float) or not 0 < value < math.inf
         ]
-        if not isinstance(self.settle_s, int | float) or not 0 <= self.settle_s < math.inf:
-            problems.append(f"settle_s must be a finite number >= 0, got {self.settle_s!r}")
         if problems:
             raise ConfigError(problems)
 
 
 def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:
-    """Return what is wrong with a person's word for the number of seats, in words; empty if nothing is.
+    """Return what is wrong with the number of seats that a user gives, in words; empty if nothing is.
 
     Examples
     --------
@@ -88,7 +84,7 @@ def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:
 
 
 def isolation_problem(isolation: object, seats: object) -> str:
-    """Return what is wrong with a person's word for how tasks share a slot's process; empty if nothing is.
+    """Return what is wrong with a user's word for how tasks share a slot's process; empty if nothing is.
 
     Examples
     --------

@@ -1,12 +1,17 @@
-"""What is known of a device whose number of seats is to be found, and how is it written down?"""
+"""Hold what is known of the devices whose number of seats is to be found."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from drlnb.records.seats import SeatsMeasured
+from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.seats.rules import SeatsSettings
+from drlnb.records.base import Event
+from drlnb.records.errors import InvalidTransition
+from drlnb.records.seats import ComputeMeasured, ProbeFailed, SeatsMeasured, SeatsSet, SeatsUp
 
-__all__ = ["PHASES", "Device", "from_plain", "plain_of"]
+__all__ = ["PHASES", "Device", "SeatsState", "forbidden"]
+
+_OfDevice = ComputeMeasured | ProbeFailed | SeatsMeasured | SeatsSet | SeatsUp
 
 #: Phases of a device: nothing goes on; executors are being started; they are measured; the pool is being told.
 PHASES = ("still", "raising", "measuring", "setting")
@@ -62,23 +67,34 @@ class Device:
         self.times, self.since_t, self.more_rate = [], None, 0.0
 
 
-def plain_of(device: Device) -> dict[str, Any]:
-    """Return a device's state as plain data, fit for JSON."""
-    rounds = [{task: list(times) for task, times in of.items()} for of in device.rounds]
-    measured = [one.to_row() for one in device.measured]
-    return asdict(replace(device, measured=[])) | {
-        "measured": measured,
-        "rounds": rounds,
-        "times": [list(time) for time in device.times],
-        "probed": list(device.probed),
-    }
+@dataclass(slots=True)
+class SeatsState:
+    """State of the seats of one pool."""
+
+    settings: SeatsSettings = field(metadata=TRANSIENT)
+    #: Time of the last event, in seconds.
+    t: float = 0.0
+    devices: dict[str, Device] = field(default_factory=dict)
+
+    def of(self, event: _OfDevice, phases: Iterable[str] = PHASES) -> Device:
+        """Return the device of an event.
+
+        Raises
+        ------
+        InvalidTransition
+            If there is none, or it is in no phase in which the event can come.
+        """
+        device = self.devices.get(event.device)
+        if device is None or device.phase not in phases:
+            raise forbidden("without it" if device is None else f"{device.name} {device.phase}", event)
+        return device
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing goes on at any device."""
+        return all(device.phase == "still" for device in self.devices.values())
 
 
-def from_plain(plain: Mapping[str, Any]) -> Device:
-    """Return the device that :func:`plain_of` told of; fields that it did not know have their defaults."""
-    device = Device(**{**plain, "probed": tuple(plain["probed"])})
-    device.seen, device.rates = dict(plain["seen"]), list(plain["rates"])
-    device.rounds = [{task: (p50, p95) for task, (p50, p95) in of.items()} for of in plain["rounds"]]
-    device.times = [(p50, p95) for p50, p95 in plain["times"]]
-    device.measured = [SeatsMeasured.from_row(row) for row in plain["measured"]]
-    return device
+def forbidden(state: str, event: Event) -> InvalidTransition:
+    """Return the error for an event that cannot come in a state."""
+    return InvalidTransition("seats", state, event)

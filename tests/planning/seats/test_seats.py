@@ -357,18 +357,10 @@ def test_a_trial_ends_when_other_tasks_compute():
     assert node.machine.seats == {"n0/gpu0": 1}
 
 
-def test_without_time_to_settle_each_round_counts():
-    """As journals of before have it: 20 rounds at 1.6 x the probe's, and the seat is gone until the next probe."""
-    node = Node(rates=(1.0, 1.2, 1.2, 1.2), settle_s=0.0)
-    node.probe()
-    answers = [node.compute("a", _SLOW) for _ in range(20)]
-    assert answers[:19] == [[]] * 19
-    (shrunk,) = node.follow(answers[19])
-    assert shrunk == SeatsPlanned.match(n_seats=1)
-    assert node.compute("a", dt=110.0) == []
-    assert node.compute("a", dt=20.0)[0] == ProbePlanned.match(reason="rounds were slow when it was probed last")
-    config = {key: value for key, value in node.machine.config.items() if key != "settle_s"}
-    assert SeatsMachine.from_config(config).settings == node.machine.settings
+def test_time_to_settle_is_needed():
+    """Rounds right after a change are no measure of the seats."""
+    with pytest.raises(ConfigError, match="settle_s must be a finite number > 0, got 0"):
+        SeatsSettings(settle_s=0)
 
 
 def test_rounds_as_in_the_probe_change_nothing():
@@ -512,7 +504,7 @@ def test_laws_that_are_broken_are_named():
     """`check` fails when a device has more seats than it may."""
     node = Node()
     snapshot = node.machine.snapshot()
-    snapshot["devices"][0]["n_seats"] = 9
+    next(iter(snapshot["devices"].values()))["n_seats"] = 9
     node.machine.restore(snapshot)
     with pytest.raises(AssertionError, match="seats are from 1 to the most"):
         node.machine.check()
