@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
-from drlnb.planning.placement.planner import PlacementView, placement_planner
+from drlnb.planning.placement import PLACEMENT, PlacementView
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
 from drlnb.records.columns.leasing import RequestRefused, SlotRequested
@@ -64,7 +64,7 @@ class PoolMachine:
     def __init__(self, settings: LeasingSettings, epoch: int, placement: str = "first") -> None:
         self._config: dict[str, Any] = {"settings": asdict(settings), "epoch": epoch, "placement": placement}
         self._table = LeaseTable(settings, epoch)
-        self._planner = placement_planner(placement)
+        self._planner = PLACEMENT.build(placement)
         self._t = 0.0
         #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
         self._nodes: dict[str, int] = {}

@@ -227,7 +227,7 @@ def test_a_wrong_configuration_is_refused():
     with pytest.raises(ConfigError) as caught:
         PoolMachine.from_config({"epoch": 1, "settings": {}, "colour": "red"})
     assert caught.value.problems == ("pool lacks 'placement'", "pool has unknown key 'colour'")
-    with pytest.raises(ValueError, match="placement must be one of first, got 'best'"):
+    with pytest.raises(ValueError, match="placement planner must be one of first, pack, got 'best'"):
         PoolMachine.from_config({"epoch": 1, "settings": {}, "placement": "best"})
 
 

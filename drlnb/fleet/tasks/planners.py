@@ -3,12 +3,12 @@
 import difflib
 from collections.abc import Callable, Mapping
 
-from drlnb.planning.batching import batching_planner
-from drlnb.planning.distribution import distribution_planner
+from drlnb.planning.batching import BATCHING
+from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import hold_planner
-from drlnb.planning.placement.planner import placement_planner
+from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.round.state import ROUND_DEFAULTS
-from drlnb.planning.swapping import swap_planner
+from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import planner_named
 from drlnb.records.errors import ConfigError
 
@@ -24,10 +24,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yie
 _BUILDERS: Mapping[str, Callable[[str], object]] = {
     "hold": hold_planner,
     "warmup": planner_named,
-    "batching": batching_planner,
-    "swapping": swap_planner,
-    "distribution": distribution_planner,
-    "placement": placement_planner,
+    "batching": BATCHING.build,
+    "swapping": SWAPPING.build,
+    "distribution": DISTRIBUTION.build,
+    "placement": PLACEMENT.build,
 }
 
 

@@ -1,74 +1,69 @@
-"""Which rule says how many steps each collector takes, and which environments does each own?"""
+"""Plan how many steps each collector of a round makes; `equal` is Stable-Baselines3's rule."""
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Protocol
+from dataclasses import dataclass
 
-__all__ = ["BatchingPlanner", "Equal", "batching_planner", "env_shares"]
+from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.records.columns.batching import BatchPlanned
 
-
-def env_shares(n_envs: int, n_collectors: int) -> tuple[tuple[int, ...], ...]:
-    """Deal `n_envs` environment indices to collectors in contiguous runs that differ by at most one.
-
-    Parameters
-    ----------
-    n_envs
-        Environments of the task, at least `n_collectors`.
-    n_collectors
-        Collectors, at least 1.
-
-    Returns
-    -------
-    tuple of tuple of int
-        One run of indices per collector; the first ``n_envs mod n_collectors`` get one more (largest remainder).
-
-    Raises
-    ------
-    ValueError
-        If a collector would get no environment.
-
-    Examples
-    --------
-    >>> env_shares(5, 2)
-    ((0, 1, 2), (3, 4))
-    """
-    if not 1 <= n_collectors <= n_envs:
-        raise ValueError(f"n_collectors must be in 1..n_envs = {n_envs}, got {n_collectors}")
-    q, r = divmod(n_envs, n_collectors)
-    starts = [i * q + min(i, r) for i in range(n_collectors + 1)]
-    return tuple(tuple(range(a, b)) for a, b in pairwise(starts))
+__all__ = ["BATCHING", "BatchPlan", "BatchView", "Equal"]
 
 
-class BatchingPlanner(Protocol):
-    """Observation in, plan out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchView:
+    """The collectors of one round, on all nodes; the sequences stand beside each other."""
 
-    name: str
+    round: int
+    #: Steps per environment that the algorithm asks for.
+    n_steps: int
+    collectors: tuple[int, ...]
+    #: Environments of each collector.
+    n_envs: tuple[int, ...]
+    #: Node of each collector.
+    nodes: tuple[str, ...]
+    #: Seconds per sample on each collector's node, as measured last; None where nothing has been measured.
+    sample_s: tuple[float | None, ...]
 
-    def plan(self, *, collectors: Sequence[int], n_steps: int) -> tuple[int, ...]:
-        """Return steps per environment for each collector, in the order of `collectors`."""
+    @property
+    def n_samples(self) -> int:
+        """Samples of the round: steps x environments."""
+        return self.n_steps * sum(self.n_envs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """Steps per environment of each collector, in the order of the view."""
+
+    n_steps: tuple[int, ...]
 
 
 class Equal:
-    """Each collector takes the algorithm's own `n_steps`: what Stable-Baselines3 does."""
+    """Each collector makes the algorithm's own `n_steps`: what Stable-Baselines3 does."""
 
     name = "equal"
 
-    def plan(self, *, collectors: Sequence[int], n_steps: int) -> tuple[int, ...]:
-        """Return `n_steps` for everyone."""
-        return (n_steps,) * len(collectors)
+    def plan(self, view: BatchView) -> BatchPlan:
+        """Return the same number for all."""
+        return BatchPlan(n_steps=(view.n_steps,) * len(view.collectors))
 
 
-_PLANNERS: dict[str, type[BatchingPlanner]] = {"equal": Equal}
+def _problem(view: BatchView, plan: object) -> str:
+    """Return why a plan does not fit to its view; empty if it does."""
+    if not isinstance(plan, BatchPlan):
+        return f"a plan must be a BatchPlan, got {plan!r}"
+    if len(plan.n_steps) != len(view.collectors):
+        return f"n_steps must be {len(view.collectors)} numbers, one per collector, got {len(plan.n_steps)}"
+    for collector, steps in zip(view.collectors, plan.n_steps, strict=True):
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            return f"n_steps of collector {collector} must be a whole number >= 1, got {steps!r}"
+    return ""
 
 
-def batching_planner(name: str) -> BatchingPlanner:
-    """Return a batching planner by name.
+def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
+    """Return the plan that a journal holds."""
+    del view
+    planned = answer.next(BatchPlanned)
+    return BatchPlan(n_steps=tuple(planned.n_steps)) if planned else None
 
-    Raises
-    ------
-    ValueError
-        If no planner has this name.
-    """
-    if name not in _PLANNERS:
-        raise ValueError(f"batching planner must be one of {', '.join(_PLANNERS)}, got {name!r}")
-    return _PLANNERS[name]()
+
+#: The decision how much each collector samples.
+BATCHING: PlannerKind[BatchView, BatchPlan] = PlannerKind("batching", "equal", problem=_problem, recorded=_recorded)

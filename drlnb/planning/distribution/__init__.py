@@ -1,12 +1,15 @@
-"""How do parameters reach the hosts (seed 001)?"""
+"""Plan how parameters reach the hosts (seed 001)."""
 
-from drlnb.planning.distribution.planner import DistributionPlanner, Star, commands, distribution_planner
+from drlnb.planning.distribution.chain import Chain
+from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, Star, commands
 from drlnb.planning.distribution.relay_machine import Chunk, RelayAssembly, Taken
 from drlnb.planning.distribution.trees import Hop, Plan, Send, cut, star
 
 __all__ = [
+    "DISTRIBUTION",
+    "Chain",
     "Chunk",
-    "DistributionPlanner",
+    "DistributionView",
     "Hop",
     "Plan",
     "RelayAssembly",
@@ -15,6 +18,8 @@ __all__ = [
     "Taken",
     "commands",
     "cut",
-    "distribution_planner",
     "star",
 ]
+
+DISTRIBUTION.register("star", Star)
+DISTRIBUTION.register("chain", Chain)

@@ -1,54 +1,33 @@
-"""Which plan brings a version to these hosts, and which commands carry it out?"""
+"""Plan which way a version takes to the hosts; `star` sends it to each of them directly."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from drlnb.planning.distribution.trees import Hop, Plan, star
+from drlnb.planning.distribution.trees import Hop, Plan, Send, star
+from drlnb.planning.registry import Answer, PlannerKind
 from drlnb.records.columns.distribution import SendChunk
 
-__all__ = ["DistributionPlanner", "Star", "commands", "distribution_planner"]
+__all__ = ["DISTRIBUTION", "DistributionView", "Star", "commands"]
 
 
-class DistributionPlanner(Protocol):
-    """Something that plans who sends what to whom."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionView:
+    """One version and the hosts that must get it; host i of a plan is ``hosts[i]``."""
 
-    name: ClassVar[str]
-
-    def plan(self, hosts: Sequence[str], model_bytes: int) -> Plan:
-        """Return the plan for one version; host i of the plan is ``hosts[i]``."""
-        ...
+    version: int
+    hosts: tuple[str, ...]
+    model_bytes: int
 
 
 class Star:
     """The learner sends the whole version to each host itself."""
 
-    name: ClassVar[str] = "star"
+    name = "star"
 
-    def plan(self, hosts: Sequence[str], model_bytes: int) -> Plan:
-        """Return one direct message per host, in the order of `hosts`.
-
-        Raises
-        ------
-        ValueError
-            If `model_bytes` < 1.
-        """
-        return star(len(hosts), model_bytes)
-
-
-_PLANNERS: Mapping[str, type[DistributionPlanner]] = {Star.name: Star}
-
-
-def distribution_planner(name: str) -> DistributionPlanner:
-    """Return the distribution planner of a name.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message lists the names.
-    """
-    if name not in _PLANNERS:
-        raise ValueError(f"distribution must be one of {', '.join(_PLANNERS)}, got {name!r}")
-    return _PLANNERS[name]()
+    def plan(self, view: DistributionView) -> Plan:
+        """Return one direct message per host, in their order."""
+        return star(len(view.hosts), view.model_bytes)
 
 
 def commands(plan: Plan, hosts: Sequence[str], version: int) -> tuple[SendChunk, ...]:
@@ -85,3 +64,40 @@ def commands(plan: Plan, hosts: Sequence[str], version: int) -> tuple[SendChunk,
 def _route(children: tuple[Hop, ...], hosts: Sequence[str]) -> tuple[Any, ...]:
     """Return hops as nested ``(host, children)`` pairs."""
     return tuple([(hosts[hop.host], _route(hop.children, hosts)) for hop in children])
+
+
+def _problem(view: DistributionView, plan: object) -> str:
+    """Return why a plan does not fit to its view; empty if it does."""
+    if not isinstance(plan, Plan):
+        return f"a plan must be a Plan of sends, got {plan!r}"
+    if (plan.n_hosts, plan.model_bytes) != (len(view.hosts), view.model_bytes):
+        wanted = f"{len(view.hosts)} hosts and {view.model_bytes} bytes"
+        return f"the plan must be of {wanted}, got {plan.n_hosts} hosts and {plan.model_bytes} bytes"
+    try:
+        plan.check()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
+    """Return the plan that a journal's commands carry out."""
+    numbers = {host: i for i, host in enumerate(view.hosts)}
+    sends = [
+        Send(chunk.start, chunk.stop, Hop(numbers[chunk.host], _hops(chunk.children, numbers)))
+        for chunk in answer.all(SendChunk)
+    ]
+    if not sends:
+        return None
+    return Plan(strategy="recorded", n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=tuple(sends))
+
+
+def _hops(children: Sequence[Any], numbers: dict[str, int]) -> tuple[Hop, ...]:
+    """Return nested ``(host, children)`` pairs as hops."""
+    return tuple([Hop(numbers[host], _hops(below, numbers)) for host, below in children])
+
+
+#: The decision how a version reaches the hosts.
+DISTRIBUTION: PlannerKind[DistributionView, Plan] = PlannerKind(
+    "distribution", "star", problem=_problem, recorded=_recorded
+)

@@ -1,12 +1,10 @@
-"""Which slots may a task use, and where do its collectors live (seed 003)?"""
+"""Plan which slots a task may use and where its collectors live (seed 003)."""
 
 from drlnb.planning.placement.collectors import spread
-from drlnb.planning.placement.planner import (
-    FirstPlacement,
-    Placement,
-    PlacementPlanner,
-    PlacementView,
-    placement_planner,
-)
+from drlnb.planning.placement.pack import Pack
+from drlnb.planning.placement.planner import PLACEMENT, FirstPlacement, Placement, PlacementView
 
-__all__ = ["FirstPlacement", "Placement", "PlacementPlanner", "PlacementView", "placement_planner", "spread"]
+__all__ = ["PLACEMENT", "FirstPlacement", "Pack", "Placement", "PlacementView", "spread"]
+
+PLACEMENT.register("first", FirstPlacement)
+PLACEMENT.register("pack", Pack)

@@ -1,17 +1,18 @@
-"""Which slots may a task use, and where do its collectors live?  (Seed 003; this rule is ours, the plainest one.)"""
+"""Plan which slots a task may use and where its collectors live; `first` is the plainest rule (ours)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 from drlnb.planning.placement.collectors import spread
+from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.records.columns.placement import PlacementPlanned
 
-__all__ = ["FirstPlacement", "Placement", "PlacementPlanner", "PlacementView", "placement_planner"]
+__all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementView:
-    """What a placement planner sees of the pool, for one task."""
+    """The pool as it is for one task."""
 
     #: Live slot -> number of tasks whose home it is, this task not counted.
     homes: Mapping[str, int]
@@ -36,20 +37,10 @@ class Placement:
     collector_nodes: tuple[str, ...]
 
 
-class PlacementPlanner(Protocol):
-    """Something that places tasks."""
-
-    name: ClassVar[str]
-
-    def plan(self, view: PlacementView) -> Placement:
-        """Return the placement of one task."""
-        ...
-
-
 class FirstPlacement:
     """Home = the first live slot, in the order of names, that is home to the fewest; every live slot is allowed."""
 
-    name: ClassVar[str] = "first"
+    name = "first"
 
     def plan(self, view: PlacementView) -> Placement:
         """Return the placement of one task.
@@ -67,17 +58,29 @@ class FirstPlacement:
         )
 
 
-_PLANNERS: Mapping[str, type[PlacementPlanner]] = {FirstPlacement.name: FirstPlacement}
+def _problem(view: PlacementView, plan: object) -> str:
+    """Return why a plan does not fit to its view; empty if it does."""
+    if not isinstance(plan, Placement):
+        return f"a plan must be a Placement, got {plan!r}"
+    if len(plan.collector_nodes) != view.n_collectors:
+        return f"collector_nodes must be {view.n_collectors} nodes, one per collector, got {len(plan.collector_nodes)}"
+    if unknown := sorted(map(str, {*plan.collector_nodes} - {*view.free_collectors})):
+        return f"collector_nodes must be among {', '.join(sorted(view.free_collectors))}, got {unknown[0]!r}"
+    if unknown := sorted(map(str, {plan.home, *plan.allowed} - {None, *view.homes})):
+        return f"home and allowed must be live slots, got {unknown[0]!r}"
+    return "" if plan.allowed or not view.homes else "allowed must name a slot: the task could never compute"
 
 
-def placement_planner(name: str) -> PlacementPlanner:
-    """Return the placement planner of a name.
+def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
+    """Return the plan that a journal holds."""
+    del view
+    planned = answer.next(PlacementPlanned)
+    if planned is None:
+        return None
+    return Placement(home=planned.home, allowed=tuple(planned.allowed), collector_nodes=tuple(planned.collector_nodes))
 
-    Raises
-    ------
-    ValueError
-        If there is none; the message lists the names.
-    """
-    if name not in _PLANNERS:
-        raise ValueError(f"placement must be one of {', '.join(_PLANNERS)}, got {name!r}")
-    return _PLANNERS[name]()
+
+#: The decision where a task computes and its collectors live.
+PLACEMENT: PlannerKind[PlacementView, Placement] = PlannerKind(
+    "placement", "first", problem=_problem, recorded=_recorded
+)

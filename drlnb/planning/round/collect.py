@@ -1,6 +1,7 @@
 """Who acts now?  Placement, collectors and the way of new parameters to their hosts."""
 
-from drlnb.planning.distribution import commands
+from drlnb.planning.batching import BatchView
+from drlnb.planning.distribution import DistributionView, commands
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.warmup.measuring import PARK
@@ -84,7 +85,7 @@ class Collecting(RoundState):
         hosts = self.crew.behind(version)
         if not hosts:
             return
-        plan = self.distribution.plan(hosts, self.n_bytes)
+        plan = self.distribution.plan(DistributionView(version=version, hosts=hosts, model_bytes=self.n_bytes))
         if not self.arrived and self.phase != "paused":
             self._enter("publishing")
         self._out.append(
@@ -126,7 +127,17 @@ class Collecting(RoundState):
         if not woken:
             return
         self._begin_round()
-        n_steps = self.batching.plan(collectors=woken, n_steps=self.config["n_steps"])
+        members = [self.crew.members[i] for i in woken]
+        n_steps = self.batching.plan(
+            BatchView(
+                round=version,
+                n_steps=self.config["n_steps"],
+                collectors=woken,
+                n_envs=tuple(len(member.env_indices) for member in members),
+                nodes=tuple(member.node or "" for member in members),
+                sample_s=(None,) * len(woken),
+            )
+        ).n_steps
         self._out.append(
             batching.BatchPlanned(round=version, planner=self.batching.name, collectors=woken, n_steps=n_steps)
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.round.state import RoundState
+from drlnb.planning.swapping import SwapView
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
@@ -104,7 +105,7 @@ class Computing(RoundState):
         fresh = self.hold.to_send()
         if not fresh or self.hold.fence is None or self.hold.slot is None:
             return
-        plan_key = self.swapping.plan_key(round=self.round)
+        plan_key = self.swapping.plan(SwapView(round=self.round)).key
         if len(self.hold.sent) == len(fresh):  # the round's first
             self._out.append(swapping.SwapPlanned(round=self.round, planner=self.swapping.name, plan_key=plan_key))
         for batch in fresh:

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from drlnb.planning.batching import batching_planner, env_shares
-from drlnb.planning.distribution import distribution_planner
+from drlnb.planning.batching import BATCHING, env_shares
+from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch, HoldMachine, hold_planner
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
 from drlnb.planning.round.scalars import RoundScalars
-from drlnb.planning.swapping import swap_planner
+from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
@@ -85,9 +85,9 @@ class RoundState:
         self.hold.switch_limit_frac = self.config["switch_limit_frac"]
         shares = env_shares(config["n_envs"], config["n_collectors"])
         self.warmup = _warmup_of(self.config, shares)
-        self.batching = batching_planner(names["batching"])
-        self.swapping = swap_planner(names["swapping"])
-        self.distribution = distribution_planner(names["distribution"])
+        self.batching = BATCHING.build(names["batching"])
+        self.swapping = SWAPPING.build(names["swapping"])
+        self.distribution = DISTRIBUTION.build(names["distribution"])
         self.crew = Crew(shares)
         self.progress = Progress()
         self.scalars = RoundScalars()

@@ -1,5 +1,7 @@
-"""What leaves the device's memory during a training step (seed 004)?"""
+"""Plan what leaves the device's memory during a training step (seed 004)."""
 
-from drlnb.planning.swapping.planner import NoSwap, SwapPlanner, swap_planner
+from drlnb.planning.swapping.planner import SWAPPING, NoSwap, SwapPlan, SwapView
 
-__all__ = ["NoSwap", "SwapPlanner", "swap_planner"]
+__all__ = ["SWAPPING", "NoSwap", "SwapPlan", "SwapView"]
+
+SWAPPING.register("none", NoSwap)

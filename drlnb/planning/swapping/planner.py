@@ -1,41 +1,51 @@
-"""Which rule says what is swapped out?"""
+"""Plan which tensors leave the device during a training step; `none` keeps them all."""
 
-from typing import Protocol
+from dataclasses import dataclass
 
-__all__ = ["NoSwap", "SwapPlanner", "swap_planner"]
+from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.records.columns.swapping import SwapPlanned
+
+__all__ = ["SWAPPING", "NoSwap", "SwapPlan", "SwapView"]
 
 
-class SwapPlanner(Protocol):
-    """Observation in, key of a plan out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapView:
+    """The training step that is about to be made."""
 
-    name: str
+    round: int
 
-    def plan_key(self, *, round: int) -> str | None:
-        """Return the key of the swap plan for this round, ``None`` for no swapping."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapPlan:
+    """The key of a plan in the store of plans; None: nothing is swapped."""
+
+    key: str | None
 
 
 class NoSwap:
-    """Keep every tensor on the device."""
+    """Keeps every tensor on the device."""
 
     name = "none"
 
-    def plan_key(self, *, round: int) -> str | None:
-        """Return ``None``, whatever the round."""
-        del round
-        return None
+    def plan(self, view: SwapView) -> SwapPlan:
+        """Return a plan without a key."""
+        del view
+        return SwapPlan(key=None)
 
 
-_PLANNERS: dict[str, type[SwapPlanner]] = {"none": NoSwap}
+def _problem(view: SwapView, plan: object) -> str:
+    """Return why a plan does not fit to its view; empty if it does."""
+    del view
+    fits = isinstance(plan, SwapPlan) and (plan.key is None or isinstance(plan.key, str))
+    return "" if fits else f"a plan must be a SwapPlan with a text or None as its key, got {plan!r}"
 
 
-def swap_planner(name: str) -> SwapPlanner:
-    """Return a swap planner by name.
+def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
+    """Return the plan that a journal holds."""
+    del view
+    planned = answer.next(SwapPlanned)
+    return SwapPlan(key=planned.plan_key) if planned else None
 
-    Raises
-    ------
-    ValueError
-        If no planner has this name.
-    """
-    if name not in _PLANNERS:
-        raise ValueError(f"swapping planner must be one of {', '.join(_PLANNERS)}, got {name!r}")
-    return _PLANNERS[name]()
+
+#: The decision what leaves the device's memory.
+SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "none", problem=_problem, recorded=_recorded)

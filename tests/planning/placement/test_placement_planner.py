@@ -1,26 +1,118 @@
-import pytest
+"""Where a task computes and its collectors live."""
 
-from drlnb.planning.placement import FirstPlacement, Placement, PlacementView, placement_planner
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drlnb.planning.placement import PLACEMENT, Placement, PlacementView
+from drlnb.planning.registry import Answer, PlannerFailed
+from drlnb.records.columns.placement import PlacementPlanned
+
+
+def planned(name, view):
+    return PLACEMENT.ask(PLACEMENT.build(name), view)
+
+
+def view(n_collectors, *, node="n0", homes=None, before=(), **free):
+    homes = {"n0/a": 0, "n1/a": 0} if homes is None else homes
+    return PlacementView(homes=homes, free_collectors=free, node=node, n_collectors=n_collectors, before=before)
 
 
 def test_home_is_the_first_slot_that_is_home_to_the_fewest():
     """Fewest homes before name; every live slot is allowed; collectors are spread."""
-    view = PlacementView(
-        homes={"n1/a": 0, "n0/b": 1, "n0/c": 0}, free_collectors={"n0": 1, "n1": 1}, node="n1", n_collectors=2
-    )
-    assert FirstPlacement().plan(view) == Placement(
+    seen = view(2, homes={"n1/a": 0, "n0/b": 1, "n0/c": 0}, node="n1", n0=1, n1=1)
+    assert planned("first", seen) == Placement(
         home="n0/c", allowed=("n0/b", "n0/c", "n1/a"), collector_nodes=("n1", "n0")
     )
 
 
-def test_without_a_slot_there_is_no_home():
+@pytest.mark.parametrize("name", PLACEMENT.names)
+def test_without_a_slot_there_is_no_home(name):
     """Collectors are placed all the same."""
-    view = PlacementView(homes={}, free_collectors={"n0": 1}, node="n0", n_collectors=1)
-    assert FirstPlacement().plan(view) == Placement(home=None, allowed=(), collector_nodes=("n0",))
+    assert planned(name, view(1, homes={}, n0=1)) == Placement(home=None, allowed=(), collector_nodes=("n0",))
 
 
-def test_planners_are_found_by_name():
-    """The name of a planner is what finds it; an unknown one is told the known ones."""
-    assert placement_planner("first").name == "first"
-    with pytest.raises(ValueError, match="placement must be one of first, got 'best'"):
-        placement_planner("best")
+@pytest.mark.parametrize(
+    ("seen", "nodes"),
+    [
+        (view(2, n0=2, n1=2), ("n0", "n0")),
+        (view(2, node="n1", n0=2, n1=2), ("n1", "n1")),
+        # The master's node has room for one: two nodes, or one.
+        (view(3, n0=1, n1=3, n2=4), ("n1", "n1", "n1")),
+        # 5 = 4 + 1: the largest first, then the master's.
+        (view(5, n0=1, n1=3, n2=4), ("n2", "n2", "n2", "n2", "n0")),
+        # Who lives stays, and the others join it if they fit there.
+        (view(3, before=("n0", "n9", "n1"), n0=1, n1=2), ("n0", "n1", "n1")),
+        # Beyond what fits: all alike.
+        (view(4, n0=1, n1=1), ("n0", "n1", "n0", "n1")),
+        (view(2, n0=-1, n1=0), ("n0", "n1")),
+    ],
+)
+def test_pack_uses_the_fewest_nodes(seen, nodes):
+    """Worked by hand."""
+    assert planned("pack", seen).collector_nodes == nodes
+
+
+def test_pack_finds_a_home_where_the_collectors_are():
+    """Though another slot is home to fewer; any slot if those nodes have none."""
+    homes = {"n0/a": 2, "n0/b": 1, "n1/a": 0}
+    assert planned("pack", view(2, homes=homes, n0=2, n1=1)).home == "n0/b"
+    assert planned("pack", view(2, homes={"n1/a": 0}, n0=2, n1=1)).home == "n1/a"
+    assert planned("pack", view(2, homes=homes, n0=2, n1=1)).allowed == ("n0/a", "n0/b", "n1/a")
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 20))
+def test_pack_uses_as_few_nodes_as_possible(free, n):
+    """No smaller set of nodes has the room; and none gets more than fits while all fit."""
+    nodes = {f"n{i}": room for i, room in enumerate(free)}
+    used = Counter(planned("pack", view(n, **nodes)).collector_nodes)
+    assert used.total() == n
+    if n <= sum(free):
+        fewest = next(k for k in range(len(free) + 1) if sum(sorted(free, reverse=True)[:k]) >= n)
+        assert len(used) == fewest
+        assert all(nodes[node] >= count for node, count in used.items())
+
+
+def test_without_a_node_nothing_can_be_placed():
+    """Said by the planner's own words."""
+    for name in PLACEMENT.names:
+        with pytest.raises(PlannerFailed, match="raised ValueError: nodes must hold a node for 1 collectors, got none"):
+            planned(name, view(1))
+
+
+GOOD = {"home": "n0/a", "allowed": ("n0/a",), "collector_nodes": ("n0",)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"collector_nodes": ()}, "collector_nodes must be 1 nodes, one per collector, got 0"),
+        ({"collector_nodes": ("n7",)}, "collector_nodes must be among n0, n1, got 'n7'"),
+        ({"home": "n7/a"}, "home and allowed must be live slots, got 'n7/a'"),
+        ({"allowed": ("n7/a",)}, "home and allowed must be live slots, got 'n7/a'"),
+        ({"allowed": ()}, "allowed must name a slot: the task could never compute"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused(changes, problem, monkeypatch):
+    """Nodes and slots must be there."""
+    planner = PLACEMENT.build("first")
+    monkeypatch.setattr(planner, "plan", lambda view: Placement(**GOOD | changes))
+    with pytest.raises(PlannerFailed, match=f"placement planner first: {problem}"):
+        PLACEMENT.ask(planner, view(1, n0=1, n1=1))
+
+
+def test_a_plan_of_another_type_is_refused(monkeypatch):
+    """What it is is shown."""
+    planner = PLACEMENT.build("first")
+    monkeypatch.setattr(planner, "plan", lambda view: "n0")
+    with pytest.raises(PlannerFailed, match="a plan must be a Placement, got 'n0'"):
+        PLACEMENT.ask(planner, view(1, n0=1, n1=1))
+
+
+def test_a_plan_comes_back_from_the_journal():
+    """From the decision's record."""
+    record = PlacementPlanned(task="a", attempt=1, planner="own", **GOOD)
+    assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD)
+    assert PLACEMENT.recorded(view(1, n0=1), Answer()) is None

@@ -1,0 +1,268 @@
+"""Register planners of the six decisions and build them from their names, such as ``relay:m=4``.
+
+A planner looks at a view and returns a plan.  Each room describes its decision by a :class:`PlannerKind`: what a plan
+must be, and how it is read back from a journal.  Machines are given planners; they build none.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from drlnb.records.base import Record
+from drlnb.records.round import EndTask
+
+__all__ = ["Answer", "Named", "Planner", "PlannerFailed", "PlannerKind", "Recorded", "nearest"]
+
+View = TypeVar("View")
+Plan = TypeVar("Plan")
+SomeRecord = TypeVar("SomeRecord", bound=Record)
+_View = TypeVar("_View", contravariant=True)
+_Plan = TypeVar("_Plan", covariant=True)
+
+#: Type of a parameter -> how it is described.
+_WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", str: "a word"}
+
+
+class Planner(Protocol[_View, _Plan]):
+    """Decides by looking at a view; it holds no clock and does no I/O."""
+
+    #: What the journal calls it.
+    name: str
+
+    def plan(self, view: _View, /) -> _Plan:
+        """Return the plan for a view."""
+        ...
+
+
+class PlannerFailed(RuntimeError):
+    """A planner raised, or returned a plan that does not fit to its view; the message names it and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A planner's name and the values of its parameters, as read from a text."""
+
+    name: str
+    params: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[View, Plan]):
+    """How the planners of one name are made."""
+
+    make: Callable[..., Planner[View, Plan]]
+    params: Mapping[str, type]
+
+
+class Answer:
+    """The records that a journal holds as the answer to one event; each is handed out once."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._left = list(records)
+
+    def next(self, kind: type[SomeRecord]) -> SomeRecord | None:
+        """Return and remove the first record of a class that is left; None if there is none."""
+        for i, record in enumerate(self._left):
+            if isinstance(record, kind):
+                del self._left[i]
+                return record
+        return None
+
+    def all(self, kind: type[SomeRecord]) -> list[SomeRecord]:
+        """Return and remove all records of a class that are left."""
+        records = [record for record in self._left if isinstance(record, kind)]
+        self._left = [record for record in self._left if not isinstance(record, kind)]
+        return records
+
+
+class PlannerKind(Generic[View, Plan]):
+    """One decision: its planners by name, and the checks of their plans.
+
+    Parameters
+    ----------
+    decision
+        Its name, such as ``distribution``.
+    default
+        Name of the planner that decides where nobody has chosen one.
+    problem
+        Returns why a plan does not fit to its view, empty if it does.  The plan may be of any type, since users write
+        planners.
+    recorded
+        Returns the plan that a journal's answer holds, None if it holds none.
+    """
+
+    def __init__(
+        self,
+        decision: str,
+        default: str,
+        *,
+        problem: Callable[[View, object], str],
+        recorded: Callable[[View, Answer], Plan | None],
+    ) -> None:
+        self.decision, self.default = decision, default
+        self._problem, self.recorded = problem, recorded
+        self._entries: dict[str, _Entry[View, Plan]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its planners, in the order of their registration."""
+        return tuple(self._entries)
+
+    def register(
+        self, name: str, make: Callable[..., Planner[View, Plan]], params: Mapping[str, type] | None = None
+    ) -> None:
+        """Add a planner.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        make
+            Returns the planner; given the parameters by keyword.
+        params
+            Name of a parameter -> its type: int, float or str.
+
+        Raises
+        ------
+        ValueError
+            If the name is in use.
+        """
+        if name in self._entries:
+            raise ValueError(f"{self.decision} planner {name!r} is registered already")
+        self._entries[name] = _Entry(make, dict(params or {}))
+
+    def parse(self, text: str) -> Named:
+        """Read a planner's name and parameters.
+
+        Raises
+        ------
+        ValueError
+            If the name is unknown, or a parameter unknown, missing or of the wrong type; one line.
+
+        Examples
+        --------
+        >>> from drlnb.planning.distribution import DISTRIBUTION
+        >>> str(DISTRIBUTION.parse("chain"))
+        'chain'
+        """
+        name, _, rest = str(text).partition(":")
+        if name not in self._entries:
+            known = ", ".join(self._entries)
+            raise ValueError(
+                f"{self.decision} planner must be one of {known}, got {text!r}{nearest(name, self._entries)}"
+            )
+        wanted = self._entries[name].params
+        title = f"{self.decision} planner {name}"
+        given = dict(_pairs(title, rest)) if rest else {}
+        if unknown := [key for key in given if key not in wanted]:
+            takes = ", ".join(wanted) or "no parameter"
+            raise ValueError(f"{title} takes {takes}, got {unknown[0]!r}{nearest(unknown[0], wanted)}")
+        if missing := [key for key in wanted if key not in given]:
+            raise ValueError(
+                f"{title} needs {missing[0]} ({_WORDS[wanted[missing[0]]]}), such as {name}:{missing[0]}=..."
+            )
+        return Named(name, {key: _typed(title, key, given[key], kind) for key, kind in wanted.items()})
+
+    def build(self, text: str) -> Planner[View, Plan]:
+        """Build a planner from its text.
+
+        Raises
+        ------
+        ValueError
+            As of :meth:`parse`, or if the planner refuses a parameter's value.
+        """
+        named = self.parse(text)
+        try:
+            planner = self._entries[named.name].make(**named.params)
+        except ValueError as error:
+            raise ValueError(f"{self.decision} planner {named}: {error}") from None
+        if named.params:
+            planner.name = str(named)
+        return planner
+
+    def ask(self, planner: Planner[View, Plan], view: View) -> Plan:
+        """Return a planner's plan once it has been checked.
+
+        Raises
+        ------
+        PlannerFailed
+            If the planner raises, or its plan does not fit.
+        """
+        try:
+            plan = planner.plan(view)
+            problem = self._problem(view, plan)
+        except PlannerFailed:
+            raise
+        except Exception as error:  # a user's planner may raise anything
+            text = " ".join(str(error).split())
+            raise PlannerFailed(
+                f"{self.decision} planner {planner.name} raised {type(error).__name__}: {text}"
+            ) from error
+        if problem:
+            raise PlannerFailed(f"{self.decision} planner {planner.name}: {problem}")
+        return plan
+
+
+class Recorded(Generic[View, Plan]):
+    """Gives back the plans of a journal, in place of a planner that cannot be asked again.
+
+    Parameters
+    ----------
+    kind
+        The decision.
+    name
+        Of the planner that made the plans.
+    answer
+        Returns the journal's answer to the present event.
+    """
+
+    def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
+        self.name, self._kind, self._answer = name, kind, answer
+
+    def plan(self, view: View) -> Plan:
+        """Return the recorded plan.
+
+        Raises
+        ------
+        PlannerFailed
+            If there is none: the planner had failed there.
+        """
+        answer = self._answer()
+        plan = self._kind.recorded(view, answer)
+        if plan is None:
+            ended = answer.next(EndTask)
+            raise PlannerFailed(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
+        return plan
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the nearest known name, empty if none is near."""
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _pairs(title: str, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parameters of ``a=1,b=2``, each of which may stand once."""
+    seen = set[str]()
+    for word in text.split(","):
+        key, equals, value = word.partition("=")
+        if not key or not equals or not value:
+            raise ValueError(f"{title} takes parameters as NAME=VALUE, got {word!r}")
+        if key in seen:
+            raise ValueError(f"{title} is given {key} twice")
+        seen.add(key)
+        yield key, value
+
+
+def _typed(title: str, key: str, value: str, kind: type) -> int | float | str:
+    """Return a parameter's value in its type."""
+    try:
+        typed: int | float | str = kind(value)
+    except ValueError:
+        raise ValueError(f"{title}: {key} must be {_WORDS[kind]}, got {value!r}") from None
+    return typed

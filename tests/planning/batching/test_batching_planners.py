@@ -1,0 +1,119 @@
+"""How many steps each collector makes: equal ones, or by the measured speed of its node."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, env_shares
+from drlnb.planning.registry import Answer, PlannerFailed
+from drlnb.records.columns.batching import BatchPlanned
+
+
+def view(*sample_s, n_steps=128, n_envs=None):
+    n = len(sample_s)
+    return BatchView(
+        round=3,
+        n_steps=n_steps,
+        collectors=tuple(range(n)),
+        n_envs=n_envs or (1,) * n,
+        nodes=tuple(f"n{i}" for i in range(n)),
+        sample_s=sample_s,
+    )
+
+
+def steps(name, seen):
+    return BATCHING.ask(BATCHING.build(name), seen).n_steps
+
+
+def test_equal_gives_everyone_the_algorithms_steps():
+    """As Stable-Baselines3: `n_steps` per environment, however slow a node is."""
+    assert steps("equal", view(0.1, 0.4)) == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (view(0.1, 0.1), (128, 128)),
+        # 256 samples; a node of a third of the speed makes a quarter of them.
+        (view(0.1, 0.3), (192, 64)),
+        # 30 : 15 : 10 parts of 96 samples are 52.36, 26.18, 17.45: 52, 26, 17, and one more for the largest rest.
+        (view(0.01, 0.02, 0.03, n_steps=32), (52, 26, 18)),
+        # Bounds: 128 / 4 for the slow one, what is left for the other.
+        (view(0.001, 1.0), (224, 32)),
+        # The fast one has twice the environments, so both need the same time for a step: 3 x 128 samples.
+        (view(0.1, 0.2, n_envs=(2, 1)), (128, 128)),
+        # Not measured everywhere yet.
+        (view(0.1, None), (128, 128)),
+        (view(None, None), (128, 128)),
+    ],
+)
+def test_proportional_follows_the_measured_speed(seen, expected):
+    """Shares worked by hand."""
+    assert steps("proportional", seen) == expected
+
+
+def test_proportional_trades_steps_between_two_sizes():
+    """3 and 2 environments, 5 x 8 = 40 samples: 3a + 2b = 40 has no solution next to every ratio, but each is even."""
+    a, b = steps("proportional", view(0.3, 0.1, n_steps=8, n_envs=(3, 2)))
+    assert 3 * a + 2 * b == 40
+    assert a < 8 < b
+
+
+@given(
+    st.integers(1, 8).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.floats(1e-5, 10.0), min_size=n, max_size=n), st.integers(n, 3 * n), st.integers(1, 300)
+        )
+    )
+)
+def test_proportional_keeps_the_rounds_samples_within_bounds(case):
+    """Whatever the speeds: as many samples as before, none below a quarter, none above four times."""
+    sample_s, n_envs, n_steps = case
+    sizes = tuple(map(len, env_shares(n_envs, len(sample_s))))
+    seen = view(*sample_s, n_steps=n_steps, n_envs=sizes)
+    plan = steps("proportional", seen)
+    assert sum(n * k for n, k in zip(sizes, plan, strict=True)) == n_steps * n_envs
+    assert all(max(1, n_steps / 4) <= k <= 4 * n_steps for k in plan)
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6))
+def test_proportional_gives_a_slower_node_no_more(sample_s):
+    """Among collectors with as many environments, up to the one step of the rounding."""
+    plan = steps("proportional", view(*sample_s, n_steps=256))
+    for slow, n_slow in zip(sample_s, plan, strict=True):
+        assert all(n_slow <= n_fast + 1 for fast, n_fast in zip(sample_s, plan, strict=True) if fast < slow)
+
+
+class Own:
+    """Returns what it was given."""
+
+    name = "own"
+
+    def __init__(self, plan):
+        self._plan = plan
+
+    def plan(self, view):
+        return self._plan
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (None, "a plan must be a BatchPlan, got None"),
+        (BatchPlan(n_steps=(1,)), "n_steps must be 2 numbers, one per collector, got 1"),
+        (BatchPlan(n_steps=(1, 0)), "n_steps of collector 1 must be a whole number >= 1, got 0"),
+        (BatchPlan(n_steps=(2.5, 1)), "n_steps of collector 0 must be a whole number >= 1, got 2.5"),
+        (BatchPlan(n_steps=(True, 1)), "n_steps of collector 0 must be a whole number >= 1, got True"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused(plan, problem):
+    """The collector is named."""
+    with pytest.raises(PlannerFailed, match=f"batching planner own: {problem}"):
+        BATCHING.ask(Own(plan), view(0.1, 0.1))
+
+
+def test_a_plan_comes_back_from_the_journal():
+    """From the decision's record."""
+    planned = BatchPlanned(round=3, planner="own", collectors=(0, 1), n_steps=(5, 7))
+    assert BATCHING.recorded(view(0.1, 0.1), Answer([planned])) == BatchPlan(n_steps=(5, 7))
+    assert BATCHING.recorded(view(0.1, 0.1), Answer()) is None
