@@ -1,4 +1,4 @@
-"""What happens after kill -9: how soon does a task's next attempt live, and what is left of the dead party?"""
+"""Measure how soon a task's next attempt lives after kill -9 of its worker."""
 
 import asyncio
 import os
@@ -6,26 +6,21 @@ import signal
 import time
 from typing import Any
 
-import psutil
 from distributed import Client
 
 from drlnb.bench.report import Bar, Row, pair_up
 from drlnb.bench.runtime import Effort
-from drlnb.bench.stage import Stage, in_loop, open_stage, survivors, until
+from drlnb.bench.stage import Stage, in_loop, open_stage, until
 from drlnb.bench.training import cartpole, start_run
 from drlnb.runtime.client import install
-from drlnb.runtime.protocol import AGENT, BROKER
+from drlnb.runtime.protocol import BROKER
 
-__all__ = ["Family", "failover", "orphans"]
+__all__ = ["failover"]
 
 #: A budget that no bench reaches: these runs end by being stopped.
 _ENDLESS = 100_000_000
 #: Longest wait for a task to get going, and for what was killed to be back, in seconds.
 _GOING_S, _BACK_S = 60.0, 60.0
-#: When the dead are counted, in seconds after the kill.
-_COUNT_S = 5.0
-#: Parties that are killed one after the other while a task trains, the last one with all that it holds.
-_PARTIES = ("collector", "zygote", "executor", "worker", "supervisor")
 
 
 # ------------------------------------------------------------------ fail-over
@@ -110,108 +105,3 @@ async def watch_failover(
             raise TimeoutError(f"attempt attached: {bool(attached_t)}, worker back: {bool(back_t)} within {wait_s:g} s")
         await asyncio.sleep(0.001)
     return attached_t, back_t
-
-
-# ------------------------------------------------------------------ orphans
-def orphans(effort: Effort) -> tuple[Row, ...]:
-    """Count what is left 5 s after each kind of kill, and after a cluster's stop in good order."""
-    del effort  # a count, not a time: once is enough
-    with open_stage(1) as stage:
-        start_run(stage, cartpole(stage, n_collectors=2, steps=_ENDLESS), "orphans")
-        family = Family(stage.handle.pid, stage.client)
-        rows = [_row(f"kill -9 of the {party}", party, family.after_kill(party)) for party in _PARTIES]
-    with open_stage(1) as stage:
-        start_run(stage, cartpole(stage, n_collectors=2, steps=_ENDLESS), "orphans")
-        family = Family(stage.handle.pid, stage.client)
-        family.find("collector")
-    time.sleep(_COUNT_S)
-    rows.append(_row("a cluster was stopped while a task trained", "stop", len(family.strays())))
-    return tuple(rows)
-
-
-def _row(what: str, party: str, n_left: int) -> Row:
-    return Row(
-        id=f"orphans-{party}",
-        what=f"processes that nobody owns {_COUNT_S:g} s after {what}",
-        unit="processes",
-        samples=(float(n_left),),
-        bar=Bar("value", 0.0),
-    )
-
-
-class Family:
-    """Every process of a stage that was ever seen.
-
-    Parameters
-    ----------
-    pid
-        The supervisor's process.
-    client
-        Of its cluster, while it lives.
-
-    Notes
-    -----
-    A stray is one of them that lives, is not below the living supervisor, and that no node agent talks to.  (Collectors
-    whose zygote was killed live on in the agent's hands: they are no strays.)
-    """
-
-    def __init__(self, pid: int, client: Client) -> None:
-        self.root, self.client = psutil.Process(pid), client
-        self.seen: set[psutil.Process] = set()
-
-    def look(self) -> list[psutil.Process]:
-        """Return what lives below the supervisor, and it; remember it."""
-        if not survivors([self.root]):
-            return []
-        found = [self.root, *self.root.children(recursive=True)]
-        self.seen.update(found)
-        return found
-
-    def find(self, party: str) -> psutil.Process:
-        """Return a process of a party, once a collector and an executor are up, too."""
-        deadline = time.monotonic() + _GOING_S
-        while time.monotonic() < deadline:
-            by_party = {title.split()[1]: process for process in self._known() if (title := _title(process))}
-            if {party, "collector", "executor", "worker"} <= by_party.keys():
-                return by_party[party]
-            time.sleep(0.1)
-        raise TimeoutError(f"no {party}, collector and executor within {_GOING_S:g} s")
-
-    def _known(self) -> list[psutil.Process]:
-        self.look()
-        return survivors(sorted(self.seen, key=lambda process: process.pid))
-
-    def after_kill(self, party: str) -> int:
-        """Kill a process of a party and count strays a while later."""
-        victim = self.find(party)
-        # Let a new party take up its work: a kill in the middle of a start is another test.
-        time.sleep(1.0)
-        self.look()
-        victim.send_signal(signal.SIGKILL)
-        time.sleep(_COUNT_S)
-        return len(self.strays())
-
-    def strays(self) -> list[psutil.Process]:
-        """Return the strays of this moment."""
-        owned = set(self.look())
-        alive = [process for process in survivors(list(self.seen)) if process not in owned]
-        if not alive or not owned:
-            return alive
-        held = {pid for pids in self.client.run(children_pids).values() for pid in pids}
-        return [process for process in survivors(alive) if process.pid not in held]
-
-
-def _title(process: psutil.Process) -> str:
-    """Return a process's title if it is one of ours: ``drlnb PARTY ...``."""
-    try:
-        title = " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
-    return title if title.startswith("drlnb ") else ""
-
-
-def children_pids(dask_worker: Any) -> list[int]:
-    """Return the processes that a node agent talks to; runs in the worker."""
-    agent = dask_worker.plugins[AGENT]
-    pids = [live.pid for live in agent.collectors.live.values()]
-    return pids + [pid for executor in agent.executors.values() for pid in executor.pids]

@@ -21,7 +21,6 @@ GROUPS = {
     "reclaim": ("drlnb.bench.reclaim", "reclaim"),
     "failover": ("drlnb.bench.deaths", "failover"),
     "first-step": ("drlnb.bench.training", "first_step"),
-    "orphans": ("drlnb.bench.deaths", "orphans"),
 }
 
 

@@ -11,7 +11,7 @@ __all__ = ["add_parser"]
 
 #: Names of benches, in the order of ``docs/reference/cli.md``; a version knows those whose module it has.
 _NAMES = (
-    "runtime", "chaos", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
+    "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
     "swapping", "distribution", "placement", "lab",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from drlnb.bench import deaths, groups, messages, runtime, training
+from drlnb.bench import groups, messages, runtime, training
 from drlnb.bench.report import Bar, Row
 from drlnb.bench.stage import survivors, virtual_devices
 from drlnb.records import round as words
@@ -154,16 +154,6 @@ def parent():
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
     psutil.wait_procs(children, timeout=3.0)
-
-
-def test_an_orphan_is_counted(parent):
-    """The count must be able to miss its bar: a child that its dead parent left behind is a stray."""
-    family = deaths.Family(parent.pid, client=None)
-    assert len(family.look()) == 2
-    assert family.strays() == []
-    parent.kill()
-    parent.wait()
-    assert [stray.name() for stray in family.strays()] == ["sleep"]
 
 
 def test_a_zombie_does_not_survive(parent):

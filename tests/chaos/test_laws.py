@@ -1,17 +1,20 @@
-"""The laws that `drlnb bench chaos` holds journals to find what is planted; its plan is drawn from the seed."""
+"""The laws of chaos find what is planted; its plan is drawn from the seed."""
 
+import contextlib
+import subprocess
 from collections import Counter
 
+import psutil
 import pytest
 
-from drlnb.bench import chaos
-from drlnb.bench.chaos_faults import KINDS
-from drlnb.bench.chaos_laws import LAWS, broken_laws
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
-from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
+from tests.chaos import course
+from tests.chaos.arena import KINDS
+from tests.chaos.family import Family
+from tests.chaos.laws import broken_laws
 
 
 def F(token):
@@ -155,25 +158,34 @@ def test_a_stream_that_decides_otherwise_is_found():
 @pytest.mark.parametrize("n", [40, 200])
 def test_every_kind_strikes_about_its_share(n):
     """Of 200, each kind is at most one or two off; of 40, none is missing."""
-    kinds = Counter(strike.kind for strike in chaos.plan(n, 3))
+    kinds = Counter(strike.kind for strike in course.plan(n, 3))
     assert kinds.total() == n
     for kind, share in KINDS.items():
         assert abs(kinds[kind] - n * share / sum(KINDS.values())) <= 2
         assert kinds[kind] >= 1
 
 
-def test_a_broken_law_is_a_missed_bar():
-    """One orphan: its row misses its bar of none; the others hold."""
-    found = chaos.Found()
-    found.struck.update(dict.fromkeys(KINDS, 4))
-    found.broken["orphans"].append("a process")
-    missed = {row.id for row in chaos.rows(found, 40) if row.holds is False}
-    assert missed == {"chaos-orphans"}
-    assert {f"chaos-{law}" for law in LAWS} <= {row.id for row in chaos.rows(found, 40)}
+@pytest.fixture
+def parent():
+    """Start a process with a child that outlives it; kill both at the end."""
+    process = subprocess.Popen(["/bin/sh", "-c", "sleep 30 & echo; wait"], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    children = psutil.Process(process.pid).children()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=3.0)
 
 
-def test_wrong_words_are_refused(monkeypatch):
-    """Before anything starts."""
-    monkeypatch.setattr(chaos, "live_through", lambda *_, **__: pytest.fail("it began"))
-    with pytest.raises(ConfigError, match="--faults must be >= 1, got 0"):
-        chaos.main(["--faults", "0"])
+def test_an_orphan_is_counted(parent):
+    """The count must be able to miss its bar: a child that its dead parent left behind is a stray."""
+    family = Family(parent.pid, client=None)
+    assert len(family.look()) == 2
+    assert family.strays() == []
+    parent.kill()
+    parent.wait()
+    assert [stray.name() for stray in family.strays()] == ["sleep"]

@@ -1,9 +1,9 @@
-"""``drlnb bench chaos``: do leases, masters and processes survive faults of every kind, all at once?
+"""Strike a real cluster with faults of every kind, and collect what broke a law.
 
-Faults strike a real cluster in acts of :data:`ACT` each.  An act is a run of three tasks on two slots; after its last
-fault every task must go on (or have ended well) within a time, is then stopped, and its journal must obey every law of
-:mod:`drlnb.bench.chaos_laws`; every slot must be free again, and no process without an owner.  What happens is drawn
-from the seed; when exactly it strikes is the machine's.
+Faults strike in acts of :data:`ACT` each.  An act is a run of three tasks on two slots; after its last fault every task
+must go on (or have ended well) within a time, is then stopped, and its journal must obey every law of
+:mod:`tests.chaos.laws`; every slot must be free again, and no process without an owner.  What happens is drawn from the
+seed; when exactly it strikes is the machine's.
 """
 
 import random
@@ -15,16 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drlnb.bench.chaos_faults import KINDS, N_SLOTS, Arena, TooQuiet, left_over, open_arena, pool_state
-from drlnb.bench.chaos_laws import LAWS, broken_laws
-from drlnb.bench.groups import BenchParser, say, summary
-from drlnb.bench.report import Bar, Report, Row, row_lines
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.errors import JournalError, PeerError
 from drlnb.records.journal import Journal
-
-__all__ = ["ACT", "Found", "Strike", "live_through", "main", "plan", "rows"]
+from drlnb.runtime.client import install
+from tests.chaos.arena import KINDS, N_SLOTS, Arena, TooQuiet, left_over, open_arena, pool_state
+from tests.chaos.laws import LAWS, broken_laws
 
 #: Faults per act.
 ACT = 20
@@ -36,6 +33,12 @@ _RESTS, _REST_S = 0.5, 8.0
 #: else until it is in order again; in seconds.
 _GO_ON_S, _END_S, _ORDER_S = 90.0, 60.0, 30.0
 _OVER = ("done", "failed", "stopped")
+#: Laws that a journal alone does not show.
+_BESIDE = {
+    "stuck": "every task goes on or ends well, and so does its anchor",
+    "slots": "every slot is in the pool and free once nobody asks",
+    "orphans": "no process lives without an owner",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,26 +94,10 @@ class Found:
     broken: dict[str, list[str]] = field(default_factory=lambda: {key: [] for key in (*LAWS, *_BESIDE)})
     #: Figures that say that something happened at all.
     counts: Counter[str] = field(default_factory=Counter)
-    #: Seconds from the last fault of an act until every task had gone on.
-    go_on_s: list[float] = field(default_factory=list)
-
-
-#: Laws that a journal alone does not show.
-_BESIDE = {
-    "stuck": "every task goes on or ends well, and so does its anchor",
-    "slots": "every slot is in the pool and free once nobody asks",
-    "orphans": "no process lives without an owner",
-}
 
 
 # ------------------------------------------------------------------ the course
-def live_through(
-    strikes: Sequence[Strike],
-    *,
-    act: int = ACT,
-    keep: Path | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> Found:
+def live_through(strikes: Sequence[Strike], *, act: int = ACT, keep: Path) -> Found:
     """Strike a cluster of its own and look what became of it.
 
     Parameters
@@ -120,21 +107,16 @@ def live_through(
     act
         Faults per act.
     keep
-        Folder for the journals of acts in which a law was broken; None: they go with the cluster.
-    tell
-        Called with a line after each act, and with each thing that broke a law.
+        Folder for the journals of acts in which a law was broken.
     """
-    tell = tell or (lambda text: None)
     found = Found()
     with open_arena() as arena:
         for n, at in enumerate(range(0, len(strikes), act)):
             before = _broken(found)
             _act(arena, f"act{n}", strikes[at : at + act], found)
             new = sorted(set(_broken(found)) - set(before))
-            tell(f"act{n}: {found.struck.total()} faults, {found.counts['updates']} updates, {len(new)} broken")
-            for text in new:
-                tell(f"  {text}")
-            if keep is not None and new:
+            print(f"act{n}: {found.struck.total()} faults, {found.counts['updates']} updates", *new, sep="\n  ")
+            if new:
                 for run in arena.runs:
                     shutil.copytree(arena.folder / run, keep / run, dirs_exist_ok=True)
     found.broken["orphans"] += [f"after the end: {process}" for process in left_over(arena)]
@@ -157,10 +139,8 @@ def _act(arena: Arena, run: str, strikes: Sequence[Strike], found: Found) -> Non
         time.sleep(strike.pause_s)
         if strike.rests:
             _rest(arena, run)
-    began_t = time.monotonic()
     arena.let_go()
     found.broken["stuck"] += [f"{run}: {what}" for what in _gone_on(arena, run)]
-    found.go_on_s.append(time.monotonic() - began_t)
     found.broken["stuck"] += _ended(arena)
     found.broken["slots"] += [f"{run}: {what}" for what in _unfree(arena)]
     found.broken["stuck"] += [f"{run}: anchor {key} is left" for key in _anchors(arena)]
@@ -211,8 +191,6 @@ def _gone_on(arena: Arena, run: str) -> list[str]:
 
 def _ended(arena: Arena) -> list[str]:
     """Stop every run and wait until it is over; return what is not."""
-    from drlnb.runtime.client import install
-
     late = []
     for run in arena.runs:
         install.control(arena.client, run, "stop")
@@ -269,80 +247,3 @@ def _judge(arena: Arena, run: str, found: Found) -> None:
     found.counts["updates"] += len(journal.of(words.ParametersCommitted))
     found.counts["grants"] += len(journal.of(leasing.LeaseGranted))
     found.counts["expired"] += len(journal.of(leasing.LeaseExpired))
-
-
-# ------------------------------------------------------------------ rows
-def rows(found: Found, n_faults: int) -> tuple[Row, ...]:
-    """Return the figures: one row per law, one per kind of fault, and what happened meanwhile."""
-    laws = {**LAWS, **_BESIDE}
-    made = [
-        Row(
-            id="chaos-faults",
-            what=f"faults that struck, of {n_faults}",
-            unit="faults",
-            samples=(float(found.struck.total()),),
-            bar=Bar("value", at_least=float(n_faults)),
-        )
-    ]
-    made += [
-        Row(
-            id=f"chaos-{law}",
-            what=f"broken: {text}",
-            unit="times",
-            samples=(float(len(found.broken[law])),),
-            bar=Bar("value", 0.0),
-        )
-        for law, text in laws.items()
-    ]
-    made += [
-        Row(id=f"chaos-{kind}", what=f"{kind} struck", unit="times", samples=(float(found.struck[kind]),))
-        for kind in KINDS
-    ]
-    made += [
-        Row(id=f"chaos-n-{name}", what=f"{name} in the journals", unit=name, samples=(float(n),))
-        for name, n in sorted(found.counts.items())
-    ]
-    made.append(
-        Row(id="chaos-go-on", what="last fault of an act until every task has gone on", samples=tuple(found.go_on_s))
-    )
-    return tuple(made)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run it and print the rows.
-
-    Parameters
-    ----------
-    argv
-        Words after ``drlnb bench chaos``.
-
-    Returns
-    -------
-    int
-        0 if no law was broken; else 1.
-
-    Raises
-    ------
-    ConfigError
-        If a word of `argv` is wrong, or a file cannot be written.
-    """
-    parser = BenchParser("chaos", "Strike a real cluster with faults of every kind and hold its journals to the laws.")
-    parser.number("faults", 200, least=1, help="how many")
-    parser.number("seed", 0, least=0, help="what they are drawn from")
-    parser.add_argument("--keep", metavar="DIR", type=Path, help="copy the runs that broke a law there")
-    args = parser.parse(argv)
-    report = Report(bench="chaos")
-    if args.json is not None:
-        report.write(args.json)
-    say(report.header())
-    found = live_through(plan(args.faults, args.seed), keep=args.keep, tell=say)
-    report.rows += rows(found, args.faults)
-    for row in report.rows:
-        for line in row_lines(row):
-            say(line)
-    for text in _broken(found):
-        say(text)
-    say(summary(report))
-    if args.json is not None:
-        report.write(args.json)
-    return 1 if _broken(found) or report.exit_code(strict=args.strict) else 0

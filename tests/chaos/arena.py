@@ -1,4 +1,4 @@
-"""Where faults strike: a real cluster with two workers and two slots, its processes, and each way to hurt it."""
+"""Open a real cluster with two workers and two slots, and hurt its processes in each way."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,13 @@ from typing import Any
 import psutil
 from distributed import Client, fire_and_forget
 
-from drlnb.bench.deaths import Family
 from drlnb.bench.stage import Stage, open_stage, survivors
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.runtime.client import install
 from drlnb.runtime.protocol import BROKER
 from drlnb.runtime.scheduler.anchor_task import anchor
-
-__all__ = ["KINDS", "N_SLOTS", "Arena", "TooQuiet", "left_over", "open_arena", "pool_state"]
+from tests.chaos.family import Family
 
 #: Workers of the cluster, with a slot each.
 N_WORKERS = 2

@@ -1,4 +1,4 @@
-"""Which laws did a run break?  Read from its journal alone, apart from the machines that wrote it."""
+"""Find the laws that a run broke, from its journal alone, apart from the machines that wrote it."""
 
 import itertools
 from collections import Counter
@@ -13,8 +13,6 @@ from drlnb.records.errors import JournalError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream
 from drlnb.records.replay import ParametersCarried
-
-__all__ = ["LAWS", "Grants", "broken_laws", "grants_of"]
 
 #: Law -> what it says.
 LAWS: Mapping[str, str] = {
