@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from drlnb.planning.leasing.machine import LeaseTable
-from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
+from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT, PlacementView
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
@@ -91,10 +91,7 @@ class PoolMachine:
         problems += [f"pool has unknown key {key!r}" for key in sorted(config.keys() - wanted)]
         if problems:
             raise ConfigError(problems)
-        settings = config["settings"]
-        # A journal from before a setting was there means what happened without it.
-        missing = {} if "queue" in settings else BEFORE
-        return cls(LeasingSettings.from_mapping({**missing, **settings}), config["epoch"], config["placement"])
+        return cls(LeasingSettings.from_mapping(config["settings"]), config["epoch"], config["placement"])
 
     @property
     def config(self) -> dict[str, Any]:
@@ -201,12 +198,12 @@ class PoolMachine:
         self._table.restore(snapshot["table"])
         self._t = snapshot["t"]
         self._nodes = dict(snapshot["nodes"])
-        self._cpu_slots = snapshot.get("cpu_slots", 0)
+        self._cpu_slots = snapshot["cpu_slots"]
         self._placed = {
             task: _Placed(**{
                 **plain,
                 "collector_nodes": tuple(plain["collector_nodes"]),
-                "allowed": tuple(plain.get("allowed", ())),
+                "allowed": tuple(plain["allowed"]),
             })
             for task, plain in snapshot["placed"].items()
         }

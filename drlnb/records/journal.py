@@ -6,7 +6,7 @@ line (the process was killed while it wrote) is tolerated; a broken line anywher
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,8 +19,8 @@ from drlnb.records.errors import JournalError
 
 __all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
 
-#: Version of the line format; a reader refuses a higher one.
-JOURNAL_FORMAT = 1
+#: Version of the records and of what they mean; a reader refuses every other one.
+JOURNAL_FORMAT = 2
 #: The columns whose records a journal may hold: what is imported here can be read back.
 COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
 
@@ -42,7 +42,7 @@ class StreamOpened(Record):
     origin: str
     #: Version of drlnb that wrote the stream.
     version: str
-    journal_format: int = JOURNAL_FORMAT
+    format: int = JOURNAL_FORMAT
 
 
 def line_of(record: Record) -> str:
@@ -79,17 +79,38 @@ class Stream:
         return tuple(record for record in self.records if isinstance(record, kinds))
 
 
-def _parse(line: str, place: str) -> Record:
+def _row(line: str, place: str) -> dict[str, object]:
     try:
         row = json.loads(line)
     except ValueError as error:
         raise JournalError(f"{place}: not a line of JSON ({error})") from None
     if not isinstance(row, dict):
         raise JournalError(f"{place}: a journal line must be a JSON object, got {type(row).__name__}")
+    return row
+
+
+def _parse(row: Mapping[str, object], place: str) -> Record:
     try:
         return Record.from_row(row)
     except ValueError as error:
         raise JournalError(f"{place}: {error}") from None
+
+
+def _header(texts: Sequence[str], source: str) -> StreamOpened:
+    """Return the first line's record; its format is compared before its fields, which may be others."""
+    place = f"{source}:1"
+    row = _row(texts[0], place) if texts else {}
+    if row.get("r") != StreamOpened.__name__:
+        raise JournalError(f"{place}: a stream must begin with StreamOpened")
+    if row.get("format") != JOURNAL_FORMAT:
+        written = row.get("format", row.get("journal_format"))
+        raise JournalError(
+            f"{place}: journal format {written}, this drlnb reads {JOURNAL_FORMAT}: "
+            f"read it with the version that wrote it ({row.get('version')})"
+        )
+    header = _parse(row, place)
+    assert isinstance(header, StreamOpened)
+    return header
 
 
 def stream_of(lines: Iterable[str], *, source: str) -> Stream:
@@ -104,15 +125,9 @@ def stream_of(lines: Iterable[str], *, source: str) -> Stream:
     torn = bool(texts) and not texts[-1].endswith("\n")
     if torn:
         texts.pop()
-    records = [_parse(text, f"{source}:{i}") for i, text in enumerate(texts, 1)]
-    if not records or not isinstance(records[0], StreamOpened):
-        raise JournalError(f"{source}:1: a stream must begin with StreamOpened")
-    header = records[0]
-    if header.journal_format > JOURNAL_FORMAT:
-        raise JournalError(
-            f"{source}:1: journal format {header.journal_format} is newer than {JOURNAL_FORMAT}; upgrade drlnb"
-        )
-    return Stream(header=header, records=tuple(records[1:]), torn=torn, source=source)
+    header = _header(texts, source)
+    records = [_parse(_row(text, f"{source}:{i}"), f"{source}:{i}") for i, text in enumerate(texts[1:], 2)]
+    return Stream(header=header, records=tuple(records), torn=torn, source=source)
 
 
 def read_stream(path: Path) -> Stream:

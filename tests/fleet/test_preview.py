@@ -1,6 +1,7 @@
 """What a change would come to: told before it is made, with the error of the telling beside it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -80,12 +81,19 @@ def ended():
     return Journal(streams={"task-sim0-a1": trained(planner="cold")})
 
 
+def before_round(round_, stream):
+    """Return a stream as it was before any collector had sent its share of a round."""
+    records = stream.records
+    first = next(i for i, r in enumerate(records) if isinstance(r, ExperienceArrived) and r.round == round_)
+    return replace(stream, records=records[:first])
+
+
 def test_other_starts_are_told_round_by_round(ended):
     """Plans and outcomes, recorded, now and then: cold waits for a start in each round, saa plans from the tenth on."""
     found = preview(ended, "warmup.planner", "saa", tasks=["sim0"])
     rows = found.rows()
     assert [row["round"] for row in rows] == list(range(1, 31))
-    assert {row["action now"] for row in rows} == {"cold"}
+    assert [row["action now"] for row in rows] == ["cold"] * 29 + ["end"]
     assert {row["action then"] for row in rows[9:-1]} == {"start"}
     assert all(row["start_after_s then"] > 1.0 and row["lead_s then"] > 0.0 for row in rows[9:-1])
     assert all(row["wait_s now"] == pytest.approx(row["wait_s recorded"], abs=1e-5) for row in rows[:-1])
@@ -98,15 +106,18 @@ def test_other_starts_are_told_round_by_round(ended):
 
 def test_what_starts_come_to_is_said_before_and_after(ended):
     """A headline, and two lines per task: waits and idle times, then the newest choice with its reason."""
-    lines = repr(preview(ended, "warmup.planner", "keep", "sim0", tasks=["sim0"])).splitlines()
+    running = Journal(streams={name: before_round(30, stream) for name, stream in ended.streams.items()})
+    lines = repr(preview(running, "warmup.planner", "keep", "sim0", tasks=["sim0"])).splitlines()
     assert lines[0] == (
-        "if warmup.planner were 'keep' for sim0 (30 recorded rounds decided again; their gaps stay as they were):"
+        "if warmup.planner were 'keep' for sim0 (29 recorded rounds decided again; their gaps stay as they were):"
     )
     assert re.match(
         r"  sim0: rounds wait \d{3} ms -> 0 s for their last collector, collectors idle 0 s -> \d", lines[1]
     )
     assert lines[1].endswith(" off")
-    assert lines[2] == "    round 30: cold -> keep: collectors are never stopped"
+    assert lines[2] == "    round 29: cold -> keep: collectors are never stopped"
+    lines = repr(preview(ended, "warmup.planner", "keep", "sim0", tasks=["sim0"])).splitlines()
+    assert lines[2] == "    round 30: end -> end: no round follows this one: nobody rests"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +170,10 @@ def test_a_mode_that_the_environments_forbid_is_refused(journal):
     """Respawn needs environments that can be snapshot; parked ones have no starts to weigh."""
     with pytest.raises(ConfigError, match="'respawn' needs environments that can be frozen"):
         preview(journal, "warmup.collector_mode", "respawn", "sim0", tasks=TASKS)
-    found = preview(journal, "warmup.rho", 10.0, tasks=TASKS)
+    running = Journal(
+        streams={name: before_round(30, s) if name != "broker-e1" else s for name, s in journal.streams.items()}
+    )
+    found = preview(running, "warmup.rho", 10.0, tasks=TASKS)
     assert set(found.wait_s.values()) == {(0.0, 0.0)}
     assert "parked collectors wake with the parameters: nothing to start" in repr(found)
     assert "off" not in repr(found), "nothing was measured, so nothing is said of it"

@@ -137,7 +137,7 @@ def test_a_damaged_journal_is_shown_as_far_as_it_goes(out, damage, said, kept):
 
 
 def test_what_cannot_be_played_is_said(tmp_path, out):
-    """No run, no journal, a journal of a newer version, no speed."""
+    """No run, no journal, a journal of another format, no speed."""
     with pytest.raises(ConfigError, match=r"holds no run of drlnb \(no run.json\)"):
         drlnb.play(tmp_path)
     for speed in (0, -1, "fast", True, float("nan")):
@@ -145,8 +145,10 @@ def test_what_cannot_be_played_is_said(tmp_path, out):
             drlnb.play(out, speed=speed)
     path = out / "journal" / "task-b-a1.jsonl"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"journal_format":1', '"journal_format":99', 1), encoding="utf-8")
-    with pytest.raises(JournalError, match="journal format 99 is newer than 1; upgrade drlnb"):
+    path.write_text(text.replace('"format":2', '"format":99', 1), encoding="utf-8")
+    with pytest.raises(
+        JournalError, match="journal format 99, this drlnb reads 2: read it with the version that wrote it"
+    ):
         drlnb.play(out)
     for one in (out / "journal").iterdir():
         one.unlink()

@@ -32,8 +32,6 @@ class Peer:
         self.machine = RoundMachine(
             round_config(
                 can_respawn=True,
-                stops_warmup=True,
-                ends_warmup=True,
                 warmup={
                     "collector_mode": self.rng.choice(COLLECTOR_MODES),
                     "planner": self.rng.choice(PLANNER_NAMES),

@@ -30,7 +30,7 @@ def a_round(master, **queue):
 
 def queuing(n_rounds=30, **warmup):
     """Return a task whose parked collectors have waited so long for CPU slots that they are asked for ahead."""
-    master = Master(n_rounds=n_rounds, ends_warmup=True, warmup={"planner": "quantile", **warmup})
+    master = Master(n_rounds=n_rounds, warmup={"planner": "quantile", **warmup})
     master.at_version_1()
     for _ in range(10):
         a_round(master, queued_s=1.0, **CROWDED)
@@ -95,7 +95,7 @@ def test_a_wait_for_a_cpu_slot_is_no_control():
 @pytest.mark.parametrize("mode", ["respawn", "park", "keep"])
 def test_no_start_is_planned_for_a_round_that_does_not_come(mode):
     """The budget is met with round 2: nobody rests after it, and one of them plays the evaluation."""
-    master = Master(n_rounds=2, can_respawn=True, ends_warmup=True, warmup={"collector_mode": mode})
+    master = Master(n_rounds=2, can_respawn=True, warmup={"collector_mode": mode})
     master.at_version_1()
     out = [record for i in range(2) for record in master.arrived(i, **CROWDED)]
     assert {plan.action for plan in of(WarmupPlanned, out)} <= {"cold", "keep"}
@@ -113,18 +113,11 @@ def test_no_start_is_planned_for_a_round_that_does_not_come(mode):
     assert "EndTask" in kinds(master.evaluated())
 
 
-def test_an_older_journal_rests_after_its_last_round():
-    """Without the key in its header a run is decided as it was then."""
-    master = Master(n_rounds=1, can_respawn=True, warmup={"collector_mode": "respawn"})
-    master.at_version_1()
-    assert kinds(of(StopCollector, master.arrived(0))) == ["StopCollector"]
-
-
 # ------------------------------------------------------------------ a stop, or a pause, while processes are ended
 def respawning(**config):
     """Return a task whose collectors' processes end after they have sent, and are started ahead."""
     warmup = {"collector_mode": "respawn", "planner": "quantile"}
-    master = Master(n_rounds=30, can_respawn=True, ends_warmup=True, warmup=warmup, **config)
+    master = Master(n_rounds=30, can_respawn=True, warmup=warmup, **config)
     master.at_version_1()
     for _ in range(10):
         a_round(master, **CROWDED)
@@ -141,7 +134,7 @@ def started(master, i):
 
 def test_a_stop_takes_planned_starts_back_at_once():
     """O5: the round in hand is the last one; nothing is started for the one after it while it is computed."""
-    master = respawning(stops_warmup=True)
+    master = respawning()
     assert of(StartCollector, [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)])
     out = master.say(StopAsked, reason="enough")
     assert [(one.collector, one.reason) for one in of(RevokeStart, out)] == [(0, "stop: enough"), (1, "stop: enough")]
@@ -151,19 +144,10 @@ def test_a_stop_takes_planned_starts_back_at_once():
     assert out[-1] == EndTask(state="stopped", reason="enough")
 
 
-def test_in_an_older_journal_a_stop_takes_them_back_at_the_rounds_end():
-    """Without the key in its header a run is decided as it was then."""
-    master = respawning()
-    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
-    assert master.say(StopAsked, reason="enough") == ()
-    master.granted(), master.computed(0), master.computed(1), master.made()
-    assert len(of(RevokeStart, master.committed())) == 2
-
-
 @pytest.mark.parametrize("word", [PauseAsked, StopAsked])
 def test_a_round_whose_parameters_are_on_their_way_is_finished_first(word):
     """Its collectors are started all the same: without them the round, and so the rest, would never come."""
-    master = respawning(stops_warmup=True)
+    master = respawning()
     master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
     master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
     said = master.say(word, **({"reason": "enough"} if word is StopAsked else {}))
@@ -176,14 +160,3 @@ def test_a_round_whose_parameters_are_on_their_way_is_finished_first(word):
     assert not of(StartCollector, asked)
     master.completed(), master.written()
     assert master.phase == ("paused" if word is PauseAsked else "ended")
-
-
-def test_in_an_older_journal_a_pause_counts_at_once():
-    """As it was: whoever was not started yet waits for the resume."""
-    master = respawning()
-    out = [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)]
-    assert of(StartCollector, out)
-    assert len(of(RevokeStart, master.say(PauseAsked))) == 2
-    master.granted(), master.computed(0), master.computed(1), master.made(), master.committed(), master.completed()
-    master.written()
-    assert len(of(StartCollector, master.say(ResumeAsked))) == 2

@@ -47,19 +47,14 @@ def given_away(master):
 
 def test_leases_of_a_round_by_hand():
     """Waits (0 + 3) / 2, held 2 + 5 s, one of two leases on a slot with the parameters, 3,210 bytes moved."""
-    assert told(given_away(streaming(round_scalars=True))) == {
+    assert told(given_away(streaming())) == {
         "lease/wait_s": 1.5, "lease/held_s": 7.0, "lease/resident_hit": 0.5, "lease/moved_bytes": 3210,
     }  # fmt: skip
 
 
-def test_journals_that_do_not_say_so_have_none():
-    """An older journal replays with the metrics that it has."""
-    assert told(given_away(streaming())) == {}
-
-
 def test_a_round_begins_with_nothing():
     """The lease of the initial parameters is no round's; what one round moved is not the next one's."""
-    master = Master(round_scalars=True)
+    master = Master()
     master.at_version_1()
     first, second = told(master.to_commit()), told([*master.completed(), *master.to_commit()])
     assert first["lease/moved_bytes"] == second["lease/moved_bytes"] == 0
@@ -69,7 +64,7 @@ def test_a_round_begins_with_nothing():
 
 def test_a_lost_lease_was_held_until_it_was_lost():
     """Granted, lost 1 s later; granted again, and held for 4 s until the commit."""
-    master = Master(round_scalars=True, hold="last")
+    master = Master(hold="last")
     master.at_version_1()
     for i in range(2):
         master.arrived(i)
@@ -84,7 +79,9 @@ def test_a_lost_lease_was_held_until_it_was_lost():
 
 def test_starts_of_a_round_by_hand():
     """Both wait for a CPU slot for 1 s after their parameters came: late by 1 s, never early, none in time."""
-    master = Master(n_rounds=5, ends_warmup=True, round_scalars=True)
+    master = Master(
+        n_rounds=5,
+    )
     master.at_version_1()
     queue = {"queued_s": 1.0, "n_cpu_slots": 1, "n_sharing": 2}
     found = []

@@ -26,7 +26,7 @@ def test_a_stream_is_read_back():
     assert stream.header == HEADER
     assert stream.records == (EVENT, COMMAND)
     assert not stream.torn
-    assert HEADER.journal_format == JOURNAL_FORMAT == 1
+    assert HEADER.format == JOURNAL_FORMAT == 2
 
 
 def test_every_column_of_records_can_be_read_back():
@@ -80,11 +80,20 @@ def test_a_stream_begins_with_its_header(text):
         stream_of(text, source="x")
 
 
-def test_a_newer_format_is_refused():
-    """The way out is in the message."""
-    row = HEADER.to_row() | {"journal_format": 2}
-    with pytest.raises(JournalError, match="journal format 2 is newer than 1; upgrade drlnb"):
-        stream_of([json.dumps(row) + "\n"], source="x")
+@pytest.mark.parametrize(("key", "value"), [("format", 3), ("format", 1), ("journal_format", 1), ("format", "2")])
+def test_another_format_is_refused(key, value):
+    """Older and newer alike, whatever its header holds; the way out is in the message."""
+    row = HEADER.to_row() | {"odd": 1, "version": "0.7"}
+    del row["format"]
+    message = rf"x:1: journal format {value}, this drlnb reads 2: read it with the version that wrote it \(0\.7\)"
+    with pytest.raises(JournalError, match=message):
+        stream_of([json.dumps(row | {key: value}) + "\n"], source="x")
+
+
+def test_a_header_with_an_unknown_field_is_named():
+    """Of this format, and yet not ours."""
+    with pytest.raises(JournalError, match=r"x:1: StreamOpened: .*'odd'"):
+        stream_of([json.dumps(HEADER.to_row() | {"odd": 1}) + "\n"], source="x")
 
 
 def test_a_journal_is_read_from_run_or_journal_directory(tmp_path):

@@ -340,21 +340,21 @@ class HoldMachine:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of :meth:`snapshot`; one of an earlier version lacks what was not kept then."""
+        """Take over the state of :meth:`snapshot`."""
         self.planner = hold_planner(state["planner"])
         self.request_id, self.slot = state["request_id"], state["slot"]
         self.fence = None if state["fence"] is None else Fence(epoch=state["fence"][0], token=state["fence"][1])
         self.computed_s, self.waited_s = state["computed_s"], state["waited_s"]
         self.batches = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in state["batches"]}
         self.sent, self.staged = set(state["sent"]), set(state["staged"])
-        self.done = dict(state.get("done", ()))
+        self.done = dict(state["done"])
         self.committing = state["committing"]
-        self.finishing, self.demand = state.get("finishing", False), state.get("demand", False)
-        self.crowd = list(state.get("crowd", (False, False)))
-        self.switch_limit_frac = state.get("switch_limit_frac", 0.2)
-        self.granted_t = state.get("granted_t")
-        self.switches = deque(state.get("switches", ()), maxlen=_WINDOW)
-        self.computes = deque(state.get("computes", ()), maxlen=_WINDOW)
+        self.finishing, self.demand = state["finishing"], state["demand"]
+        self.crowd = list(state["crowd"])
+        self.switch_limit_frac = state["switch_limit_frac"]
+        self.granted_t = state["granted_t"]
+        self.switches = deque(state["switches"], maxlen=_WINDOW)
+        self.computes = deque(state["computes"], maxlen=_WINDOW)
         self._n_requests = state["n_requests"]
 
 

@@ -156,11 +156,11 @@ class TaskBook:
 
     @classmethod
     def from_snapshot(cls, plain: Mapping[str, Any]) -> Self:
-        """Rebuild the state of :meth:`snapshot`; one of an earlier version lacks what was not kept then."""
-        book = cls(**{name: plain[name] for name in _PLAIN if name in plain})
-        book.resident = {slot: (held[0], held[1]) for slot, held in plain.get("resident", {}).items()}
+        """Rebuild the state of :meth:`snapshot`."""
+        book = cls(**{name: plain[name] for name in _PLAIN})
+        book.resident = {slot: (held[0], held[1]) for slot, held in plain["resident"].items()}
         for name in ("holds", "duties", "ended"):
-            getattr(book, name).extend(plain.get(name, ()))
+            getattr(book, name).extend(plain[name])
         book.story.extend(Record.from_row(row) for row in plain["story"])
         return book
 

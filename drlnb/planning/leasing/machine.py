@@ -141,8 +141,7 @@ class LeaseTable(SlotRules):
         """
         if snapshot["epoch"] != self.epoch:
             raise ValueError(f"snapshot must be of epoch {self.epoch}, got {snapshot['epoch']}")
-        settings = snapshot.get("settings") or {"ttl_s": snapshot["ttl_s"]}  # an earlier version kept this one
-        self.settings = replace(self.settings, **settings)
+        self.settings = replace(self.settings, **snapshot["settings"])
         self._ledger = Ledger.from_snapshot(snapshot, self.settings.max_hold_s)
         self._reaping = snapshot["reaping"]
 

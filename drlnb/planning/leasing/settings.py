@@ -8,23 +8,12 @@ from typing import Any, Self
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["BEFORE", "HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
+__all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 
 #: Hold planners of this version; ``round`` is the seed's rule (000, paragraph 8).
 HOLD_PLANNERS = ("round", "yield", "last")
 #: Disciplines of the queue: ``fifo`` is first in, first out inside a priority; ``drr`` shares slot seconds out.
 QUEUES = ("fifo", "drr")
-
-#: What journals mean that were written before these settings were there: without them, nothing of it happened.
-BEFORE: Mapping[str, Any] = {
-    "hold": "round",
-    "queue": "fifo",
-    "lost_polls": 0,
-    "max_hold_factor": 0.0,
-    "residency": False,
-    "estimates": False,
-    "quarantine": False,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,7 +160,7 @@ class Collecting(RoundState):
         self.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
         self.crew.sent(event.collector)
         self.progress.collected(event.collector, event.queued_s + event.collect_s, event.episodes)
-        if self.config["ends_warmup"] and self._is_last():
+        if self._is_last():
             self.warmup.last(event.round)
         self._warm(event)
         if len(self.arrived) == len(self.crew.members):

@@ -200,8 +200,7 @@ class Computing(RoundState):
         self.fragments.clear()
         scalars = self.scalars.close(self.progress.version if made_round else 0)
         if made_round:
-            told = scalars if self.config["round_scalars"] else {}
-            self._close_round(t, n_samples, used, waited_s, told)
+            self._close_round(t, n_samples, used, waited_s, scalars)
         self.progress.began(t)
         self.crew.next_round()
         self._boundary(t)

@@ -33,7 +33,6 @@ _WARMUP = frozenset({
     words.ExecutorDied,
     words.GradientComputed,
     words.ParametersReady,
-    words.PauseAsked,
     words.ResumeAsked,
     words.TaskFailed,
     distribution.HostCompleted,
@@ -109,12 +108,11 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
         if self.phase != "ended":
             if type(event) in _WARMUP_FIRST:
                 self._warm(event)
-            heard = type(event) in _WARMUP and self._is_ours(event) and not self._rests_later(event)
+            heard = type(event) in _WARMUP and self._is_ours(event)
             handler(event)
             if heard and self.phase != "ended":
                 self._warm(event)
-            if self.config["stops_warmup"]:
-                self._rest_warmup(event.t)
+            self._rest_warmup(event.t)
         elif isinstance(event, words.LeaseReceived):
             self._refuse_lease(event)
         self._story.extend(self._out)
@@ -151,9 +149,6 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
             self._ask_for_slot("initial parameters")
         elif event.n_timesteps >= self.config["total_timesteps"]:
             self.closing = ["evaluation"]
-
-    def _rests_later(self, event: Event) -> bool:
-        return isinstance(event, words.PauseAsked) and bool(self.config["stops_warmup"])
 
     def _rest_warmup(self, t: float) -> None:
         """Start nobody for the next round once a person has asked for a pause or a stop.

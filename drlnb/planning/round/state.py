@@ -35,11 +35,6 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
         "placement": "first",
     },
     "warmup": {},  # settings of warm-up beside the planner's name
-    "plan_errors": False,  # a plan of starts tells its standard errors; older journals have none
-    "starts_by_round": False,  # a slow start counts for its own round; in older journals for the newest one
-    "ends_warmup": False,  # nobody rests after the last round; in older journals everybody does
-    "stops_warmup": False,  # a stop, or a pause, takes planned starts back once the present round needs none
-    "round_scalars": False,  # metrics tell leases and starts of their round; those of older journals do not
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
@@ -68,8 +63,6 @@ def _warmup_of(config: Mapping[str, Any], shares: Sequence[Sequence[int]]) -> Wa
         "settings": {"planner": config["planners"]["warmup"], **config["warmup"]},
         "can_respawn": config["can_respawn"],
         "hold": config["planners"]["hold"],
-        "plan_errors": config["plan_errors"],
-        "starts_by_round": config["starts_by_round"],
     })
 
 

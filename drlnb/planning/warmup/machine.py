@@ -32,9 +32,7 @@ class WarmupMachine(Planning):
         Plain data: ``task``, ``env_shares`` (environments of each collector), ``settings`` (keys of
         :class:`~drlnb.planning.warmup.settings.WarmupSettings`), ``can_respawn`` (the environments can be snapshot),
         ``queued`` (a parked collector waits for a CPU slot, so waking it is a start; without it, where experience
-        tells that more collectors share CPU slots than there are), ``hold`` (the hold planner),
-        ``plan_errors`` (plans tell their standard errors, too), ``starts_by_round`` (a start counts for its own round,
-        however late it is).
+        tells that more collectors share CPU slots than there are), ``hold`` (the hold planner).
 
     Raises
     ------

@@ -84,8 +84,7 @@ class Measuring(WarmupState):
 
     def _trace_of(self, event: CollectorReady) -> RoundTrace | None:
         """Return the trace of the round that a start follows: where rounds are short, others may have sent the next."""
-        by_round = event.round and self.config["starts_by_round"]
-        return self._trace_before(event.round) if by_round else self.trace
+        return self._trace_before(event.round) if event.round else self.trace
 
     def _is_guide(self, event: CollectorReady) -> bool:
         """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""

@@ -37,8 +37,6 @@ class WarmupView:
     round_s: Sequence[float] = ()
     #: Start durations by worker, of its node, mode and number at once; n sequences.
     pools_s: Sequence[Sequence[float]] = ()
-    #: Whether a plan tells its standard errors and the newsvendor's lead.
-    errors: bool = False
 
     def lack(self) -> str:
         """Return what is missing to plan a start, in words; empty if nothing is."""
@@ -106,10 +104,7 @@ def saa(view: WarmupView) -> WarmupPlan:
     if not view.start_s:
         return _event("no round whose starts were all measured")
     settings = view.settings
-    return saa_plan(
-        view.gap_s, view.start_s, settings.rho, kappa=settings.kappa, n_candidates=settings.n_candidates,
-        errors=view.errors,
-    )  # fmt: skip
+    return saa_plan(view.gap_s, view.start_s, settings.rho, kappa=settings.kappa, n_candidates=settings.n_candidates)
 
 
 _PLANNERS: Mapping[str, Planner] = {
@@ -147,8 +142,6 @@ def planner_named(name: str) -> Planner:
         if lack := view.lack():
             return _event(lack)
         made = _PLANNERS[name](view)
-        if not view.errors:
-            return made
         quantile, lead_s = best_lead(view.pools_s, view.settings.rho)
         return replace(made, newsvendor=(round(quantile, _DIGITS), round(lead_s, _DIGITS)))
 

@@ -101,7 +101,6 @@ class Planning(Measuring):
             start_s=self.history.starts(),
             round_s=[row.round_s for row in rows],
             pools_s=[self._pool(i) for i in range(len(self.members))],
-            errors=bool(self.config["plan_errors"]),
         )
         return self.seen
 

@@ -32,7 +32,6 @@ def saa_plan(
     kappa: float = 1.0,
     n_candidates: int = 25,
     margin: bool = True,
-    errors: bool = True,
 ) -> WarmupPlan:
     """Choose the start time that would have cost least in the rounds given.
 
@@ -54,9 +53,6 @@ def saa_plan(
         Quantiles that are weighed, at least 2.
     margin
         Plan only if the mean paired saving over cold exceeds its standard error.
-    errors
-        Tell the savings over cold and every standard error, and durations as a person says them.  False: as in
-        journals that have none of it, so that they replay.
 
     Returns
     -------
@@ -83,7 +79,7 @@ def saa_plan(
     """
     gaps, starts = _checked(gap_s, start_s)
     _check_prices(rho, kappa, n_candidates)
-    return _choose(gaps, starts, rho, kappa=kappa, n_candidates=n_candidates, margin=margin, errors=errors)
+    return _choose(gaps, starts, rho, kappa=kappa, n_candidates=n_candidates, margin=margin)
 
 
 def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *, rho: float, kappa: float) -> bool:
@@ -106,9 +102,7 @@ def stopping_pays(idle_s: float, wait_s: float, start_s: float, gap_s: float, *,
     return idle_s + rho * wait_s + kappa * start_s < gap_s
 
 
-def _choose(
-    gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candidates: int, margin: bool, errors: bool
-) -> WarmupPlan:
+def _choose(gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candidates: int, margin: bool) -> WarmupPlan:
     offsets = _offsets(gaps)
     times = _times(gaps - offsets, starts, n_candidates)
     wait, idle = _outcomes(times, offsets, gaps, starts)
@@ -116,33 +110,34 @@ def _choose(
     chosen = best if saved > (error if margin else 0.0) else len(times) - 1
     table = _table(times, wait, idle)
     after, wait_s, idle_s = table[chosen]
-    told: dict[str, Any] = {"candidates": table, "expected_wait_s": wait_s, "expected_idle_s": idle_s}
-    if errors:
-        told |= {"candidate_errors": _errors(wait, idle)}
-        told |= {"saved_s": round(saved, _DIGITS), "saved_error_s": round(error, _DIGITS)}
+    told: dict[str, Any] = {
+        "candidates": table,
+        "candidate_errors": _errors(wait, idle),
+        "expected_wait_s": wait_s,
+        "expected_idle_s": idle_s,
+        "saved_s": round(saved, _DIGITS),
+        "saved_error_s": round(error, _DIGITS),
+    }
     gap, start = float(gaps.mean()), float(starts.mean())
-    said = said_s if errors else _formerly
     if not stopping_pays(idle_s, wait_s, start, gap, rho=rho, kappa=kappa):
         told |= {"expected_wait_s": 0.0, "expected_idle_s": round(gap, _DIGITS)}
-        return WarmupPlan(action="keep", reason=f"stopping costs more than the gap of {said(gap)}: not stopped", **told)
+        return WarmupPlan(
+            action="keep", reason=f"stopping costs more than the gap of {said_s(gap)}: not stopped", **told
+        )
     if after is None:
-        noise = f"saving {said(saved, 2)} +- {said(error, 2)} is noise"
-        length = said_s(start) if errors else f"{start * 1e3:.3g} ms"
+        noise = f"saving {said_s(saved, 2)} +- {said_s(error, 2)} is noise"
         why = noise if saved > 0 else "no planned time saves anything"
-        return WarmupPlan(action="cold", reason=f"{starts.size} starts of {length}: {why}, pre-warming off", **told)
+        return WarmupPlan(
+            action="cold", reason=f"{starts.size} starts of {said_s(start)}: {why}, pre-warming off", **told
+        )
     return WarmupPlan(
         action="start",
-        reason=f"saves {said(saved)} +- {said(error, 2)} a round over {len(gaps)} rounds",
+        reason=f"saves {said_s(saved)} +- {said_s(error, 2)} a round over {len(gaps)} rounds",
         start_after_s=after,
         offsets_s=tuple(offsets.tolist()) if offsets.any() else (),
         lead_s=round(float(np.median(gaps - offsets)) - after, _DIGITS),
         **told,
     )
-
-
-def _formerly(seconds: float, digits: int = 3) -> str:
-    """Say a duration as plans without errors did."""
-    return f"{seconds:.{digits}g} s"
 
 
 def _checked(gap_s: npt.ArrayLike, start_s: npt.ArrayLike) -> tuple[_Array, _Array]:

@@ -19,13 +19,10 @@ __all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
 #: Configuration of a warm-up machine beside ``task`` and ``env_shares``.
 WARMUP_DEFAULTS: Mapping[str, Any] = {
     "settings": {}, "can_respawn": False, "queued": False, "hold": "yield",
-    "plan_errors": False,  # plans tell their standard errors; journals that do not say so have none
-    "starts_by_round": False,  # a start counts for the round that it names; it counted for the newest one that was sent
 }  # fmt: skip
 
-#: Values that a snapshot holds as they are, from the beginning and since later.
-_PLAIN = ("hold", "version", "version_t", "resting", "ended", "last_t")
-_PLAIN_SINCE = ("n_slots", "queued", "last_round")
+#: Values that a snapshot holds as they are.
+_PLAIN = ("hold", "version", "version_t", "resting", "ended", "last_t", "n_slots", "queued", "last_round")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +164,7 @@ class WarmupState:
 
     # ------------------------------------------------------------------ snapshots
     def _snapshot(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*_PLAIN, *_PLAIN_SINCE)} | {
+        return {name: getattr(self, name) for name in _PLAIN} | {
             "settings": asdict(self.settings),
             "changed": dict(self.changed),
             "members": [asdict(member) | {"env_indices": list(member.env_indices)} for member in self.members],
@@ -184,8 +181,6 @@ class WarmupState:
         self._unsee()
         for name in _PLAIN:
             setattr(self, name, state[name])
-        for name in _PLAIN_SINCE:  # a snapshot from before they were there has none
-            setattr(self, name, state.get(name, getattr(self, name)))
         self.settings = WarmupSettings(**state["settings"])
         self.changed, self.warm_t = dict(state["changed"]), dict(state["warm_t"])
         self.members = [
@@ -195,9 +190,8 @@ class WarmupState:
         self.history.restore(state["history"])
         self.starts.restore(state["starts"])
         self.trace = None if state["trace"] is None else RoundTrace.restore(state["trace"])
-        former = state.get("former")
-        self.former = None if former is None else RoundTrace.restore(former)
-        self.cpu = {node: (pair[0], pair[1]) for node, pair in state.get("cpu", {}).items()}
+        self.former = None if state["former"] is None else RoundTrace.restore(state["former"])
+        self.cpu = {node: (pair[0], pair[1]) for node, pair in state["cpu"].items()}
         self.plan = None if state["plan"] is None else _plan_of(state["plan"])
 
     # The parts of the machine are one class in the end and call each other through this name.

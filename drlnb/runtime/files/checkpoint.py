@@ -214,8 +214,6 @@ def load(path: Path) -> Checkpoint:
     CheckpointError
         If a file is missing, torn, or of another format.
     """
-    if (path / "manifest.json").is_file() and not (path / META).is_file():
-        raise CheckpointError(f"{path}: format 1 of an earlier version, this version reads {_FORMAT}")
     return parse(lambda name: (path / name).read_bytes(), path)
 
 

@@ -154,7 +154,7 @@ class Master:
             return self.done.result()
         try:
             self._open(restored)
-        except ConfigError as error:  # settings that an earlier version took one by one
+        except ConfigError as error:
             return await self._give_up(f"its settings cannot be used together: {error}")
         for wish in self._early:
             await self.control(**wish)
@@ -178,11 +178,6 @@ class Master:
             "streams": streams(self.spec),
             "switch_limit_frac": self.leasing.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
-            "plan_errors": True,
-            "starts_by_round": True,
-            "ends_warmup": True,
-            "stops_warmup": True,
-            "round_scalars": True,
             **self.settings,
         }
         machine = RoundMachine(config)

@@ -160,7 +160,7 @@ class RecordedStarts:
         ValueError
             If the task cannot have the value, or asks for starts of a kind of which the journal holds none.
         """
-        machine = WarmupMachine({**self._config, "plan_errors": True})
+        machine = WarmupMachine(self._config)
         if self._snapshot is not None:
             machine.restore(self._snapshot)
         passed = [what for what in self.changes if settled or what.key == key]

@@ -196,8 +196,6 @@ class _Task:
             "settings": asdict(settings),
             "can_respawn": True,
             "queued": True,
-            "plan_errors": True,
-            "starts_by_round": True,
         }
         self.host = Hosted(
             self.clock,

@@ -1,24 +1,13 @@
-"""What a table keeps over a restart, and what it makes of what an earlier version kept."""
+"""What a table keeps over a restart."""
 
 import json
 
 import pytest
-from pool_words import grant, idled, only, polled, reap, requested, returned, setting, slot_added, started
+from pool_words import grant, idled, only, polled, requested, returned, setting, started
 
 from drlnb.planning.leasing.hold import HoldView, hold_planner
 from drlnb.planning.leasing.machine import LeaseTable
-from drlnb.planning.leasing.settings import BEFORE, LeasingSettings
-from drlnb.planning.pool import PoolMachine
-from drlnb.records.columns.leasing import AskYield, LeaseExpired, LeaseGranted, RequestRefused, SendGrant
-
-#: What a version before ranks, gangs and estimates did not keep.
-_NEW = {
-    "slots": ("drains", "deaths", "closed", "gone"),
-    "open": (
-        "n_slots", "priority", "allowed", "home", "yields", "number", "rank", "turn", "polled_s", "max_hold_s", "asked",
-        "resident",
-    ),
-}  # fmt: skip
+from drlnb.records.columns.leasing import AskYield, RequestRefused, SendGrant
 
 
 def restored(snapshot, *, like):
@@ -26,29 +15,6 @@ def restored(snapshot, *, like):
     table.restore(json.loads(json.dumps(snapshot)))
     table.check()
     return table
-
-
-def test_a_snapshot_of_an_earlier_version_is_read(make_table):
-    """Who waited waits in the same order, what was held is held, and no longer than 120 s."""
-    table = make_table(["n0/a", "n0/b"])
-    grant(table, requested("a", t=0.0))
-    old = grant(table, requested("b", t=0.0))
-    table.handle(requested("z", t=1.0))
-    table.handle(requested("c", t=1.0))
-    plain = table.snapshot()
-    for part, names in _NEW.items():
-        plain[part] = [{key: value for key, value in one.items() if key not in names} for one in plain[part]]
-    plain["tasks"] = {
-        name: {key: book[key] for key in ("floor", "ended", "story")} for name, book in plain["tasks"].items()
-    }
-    for key in ("load", "n_asked", "gang", "settings", "former"):
-        del plain[key]
-    plain["ttl_s"] = 500.0
-    again = restored(plain, like=table)
-    assert again.settings.ttl_s == 500.0
-    assert again.snapshot()["waiting"] == ["z-1", "c-1"]
-    assert only(LeaseGranted, again.handle(returned(old.fence, t=2.0))).task == "z"
-    assert [one.task for one in again.handle(reap(t=121.0)) if type(one) is LeaseExpired] == ["a"]
 
 
 def test_reservations_and_loads_survive_a_restart(make_table):
@@ -109,22 +75,6 @@ def test_a_closed_slot_that_drains_stays_closed_with_a_new_executor(make_table):
         table.handle(setting("slot.drain", "n0/a", t=2.0))
         assert table.handle(event) == ()
         assert table.live_slots == ()
-
-
-def test_a_journal_from_before_means_what_happened_then():
-    """A header without the new settings makes a pool that does nothing of what they ask for."""
-    now = PoolMachine(LeasingSettings(), epoch=1).config
-    new = {"switch_limit_frac", "age_quantum_s", "reserve_after_s", *BEFORE} - {"hold"}
-    old = {key: value for key, value in now["settings"].items() if key not in new} | {"hold": "last"}
-    pool = PoolMachine.from_config({**now, "settings": old})
-    assert pool.settings == LeasingSettings(**{**BEFORE, "hold": "last"})
-    slot = slot_added("n0/a")
-    pool.handle(slot)
-    for k in (1, 2, 3, 4):
-        out = pool.handle(requested("a", t=4.0 * k, round=k))
-        fence = only(LeaseGranted, out).fence
-        assert not only(LeaseGranted, out).resident
-        assert [type(one).__name__ for one in pool.handle(returned(fence, t=4.0 * k + 1))] == ["LeaseReleased"]
 
 
 VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_queued": 1}

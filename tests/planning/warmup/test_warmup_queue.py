@@ -1,12 +1,9 @@
 """What the warm-up machine makes of CPU slots: parked collectors that may have to wait for one, keepers without one."""
 
-import json
 
 import pytest
-from warmup_words import Starts, config, kinds, of, only
+from warmup_words import Starts, kinds, of, only
 
-from drlnb.planning.warmup import WarmupMachine
-from drlnb.records.base import from_plain
 from drlnb.records.columns.warmup import (
     ParkCollector,
     RevokeStart,
@@ -313,18 +310,3 @@ def test_the_last_round_still_starts_whom_a_slow_host_kept_from_it():
 
 
 # ------------------------------------------------------------------ snapshots of before
-def test_a_snapshot_of_before_cpu_slots_is_taken_over():
-    """What it does not name is as it was then: nothing told, nobody parked."""
-    task = Starts().open()
-    task.whole_round()
-    task.arrived(0, task.t + 2.0)
-    plain = json.loads(json.dumps(task.machine.snapshot()))
-    for name in ("n_slots", "queued", "last_round", "former", "cpu"):
-        del plain[name]
-    for member in plain["members"]:
-        del member["parked"]
-    for name in ("parked", "told"):
-        del plain["trace"][name]
-    copy = WarmupMachine(config())
-    copy.restore(from_plain(plain))
-    assert copy.snapshot() == {**task.machine.snapshot(), "former": None}

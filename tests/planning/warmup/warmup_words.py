@@ -30,12 +30,11 @@ def kinds(records):
     return [type(record).__name__ for record in records]
 
 
-def config(n=2, *, can_respawn=True, queued=False, plan_errors=False, starts_by_round=False, **settings):
+def config(n=2, *, can_respawn=True, queued=False, **settings):
     settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "mean", **settings}
     shares = [[i] for i in range(n)]
     return {
         "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn, "queued": queued,
-        "plan_errors": plan_errors, "starts_by_round": starts_by_round,
     }  # fmt: skip
 
 

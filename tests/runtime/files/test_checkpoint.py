@@ -86,14 +86,6 @@ def test_the_best_one_is_kept_until_a_better_one_comes(tmp_path):
     assert (tmp_path / "BEST").read_text() == "8"
 
 
-def test_an_earlier_versions_checkpoint_is_refused_in_words(tmp_path):
-    """A folder with a manifest.json was written by format 1."""
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "manifest.json").write_text('{"format": 1}')
-    with pytest.raises(CheckpointError, match="7: format 1 of an earlier version, this version reads 2"):
-        checkpoint.latest(tmp_path)
-
-
 def test_an_attempt_that_was_superseded_cannot_write(tmp_path):
     """The second attempt claims the folder: the first one's later checkpoint leaves no trace, and it may not claim."""
     checkpoint.claim(tmp_path, 1)
