@@ -1,6 +1,5 @@
 """What the warm-up machine makes of CPU slots: parked collectors that may have to wait for one, keepers without one."""
 
-
 import pytest
 from warmup_words import Starts, kinds, of, only
 
