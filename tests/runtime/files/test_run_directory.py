@@ -84,7 +84,15 @@ def test_states_come_from_status_json_and_else_from_the_journal(run):
     assert run.states() == {"CartPole-v1": "interrupted"}
     run.write_status({"tasks": {"CartPole-v1": {"state": "running"}}})
     assert run.states() == {"CartPole-v1": "interrupted"}
-    header = {"k": "h", "r": "StreamOpened", "stream": "s", "machine": "round", "config": {}, "origin": "measured"}
+    header = {
+        "k": "h",
+        "r": "StreamOpened",
+        "stream": "s",
+        "machine": "round",
+        "config": {},
+        "origin": "measured",
+        "format": 2,
+    }
     lines = [header | {"version": "0"}, {"k": "c", "r": "EndTask", "state": "stopped", "reason": "asked for"}]
     for attempt, n_lines in ((2, 2), (10, 1)):
         text = "".join(json.dumps(line) + "\n" for line in lines[:n_lines])
