@@ -5,19 +5,21 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from drlnb.fleet.rows.tables import from_second, journal_of
+from drlnb.fleet.rows.tables import from_second
 from drlnb.fleet.rows.task_status import Board
 from drlnb.fleet.run import Run
-from drlnb.records.base import Record
+from drlnb.records.base import Event, Record
+from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal, Stream, read_stream, stream_of
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
-from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.folds.entries import Entry, entries_of, journal_of
+from drlnb.views.folds.fold import Fold
 
 __all__ = ["Recording", "play", "readable"]
 
@@ -46,7 +48,7 @@ class Recording(Run):
         super().__init__(str(spec["run"]), specs, folder, planners=spec.get("planners"))
         self.speed = speed
         self.fleet = None
-        lost = [{"s": "", "k": "n", "r": "Defect", "text": text} for text in defects]
+        lost: list[Entry] = [("", Defect(text=text)) for text in defects]
         self._all = [*lost, *self._all]
         self._times = [0.0] * len(defects) + self._times
         self._clock_t, self._from_s = time.monotonic(), self.duration_s if math.isinf(speed) else 0.0
@@ -196,22 +198,20 @@ def _is_record(line: str) -> bool:
     return True
 
 
-def _timed(journal: Journal) -> tuple[list[float], list[dict[str, Any]]]:
-    """Return each row's seconds since the run's first event, and the rows, as they happened."""
-    fold = Fold()
-    fold.feed(rows_of(journal))
-    offsets = {name: clock.offset_s - fold.zero_s for name, clock in fold.clock_of().items()}
-    timed = sorted(_stamped(journal, offsets), key=lambda pair: pair[0])  # stable: a stream keeps its order
-    return [t for t, _ in timed], [row for _, row in timed]
+def _timed(journal: Journal) -> tuple[list[float], list[Entry]]:
+    """Return each entry's seconds since the run's first event, and the entries, as they happened."""
+    fold = Fold(details=False)
+    fold.feed(entries_of(journal))
+    timed = sorted(_stamped(journal, fold), key=lambda pair: pair[0])  # stable: a stream keeps its order
+    return [t for t, _ in timed], [entry for _, entry in timed]
 
 
-def _stamped(journal: Journal, offsets: Mapping[str, float]) -> Iterator[tuple[float, dict[str, Any]]]:
+def _stamped(journal: Journal, fold: Fold) -> Iterator[tuple[float, Entry]]:
     latest: dict[str, float] = {}
-    for row in rows_of(journal):
-        stream = row["s"]
-        if "t" in row:
-            latest[stream] = max(latest.get(stream, 0.0), row["t"] + offsets[stream])
-        yield latest.get(stream, 0.0), row
+    for stream, record in entries_of(journal):
+        if isinstance(record, Event):
+            latest[stream] = max(latest.get(stream, 0.0), record.t + fold.offset_s(stream))
+        yield latest.get(stream, 0.0), (stream, record)
 
 
 def play(out: str | Path, speed: float | None = 4.0) -> Recording:

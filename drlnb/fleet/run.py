@@ -14,20 +14,21 @@ from drlnb.fleet.faces.say import say
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.row_feed import Rows, Tap
 from drlnb.fleet.rows.summary import summarise
-from drlnb.fleet.rows.tables import frame_of, from_second, journal_of, table_rows
+from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
 from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.fleet.whatif.preview import Preview, preview
+from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
 from drlnb.records.journal import Journal
+from drlnb.records.round import EpisodesLost
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.entries import Entry, journal_of
 
 __all__ = ["Run"]
 
 #: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
 _SETTLE_S = 3.0
-#: Rows that say in words what went wrong beside the training.
-_DEFECTS = frozenset({"Defect", "JournalFailed", "EpisodesLost"})
 
 
 class Run(RunFaces):
@@ -54,7 +55,7 @@ class Run(RunFaces):
         self.planners = dict(planners or {})
         self._dir = out
         self._board = Board(specs)
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Entry] = []
         self._live = Rows(self.journal)
         self._defects: list[str] = []
         self._lock = threading.Lock()
@@ -277,10 +278,10 @@ class Run(RunFaces):
         return self._ended.wait(timeout_s)
 
     # ------------------------------------------------------------------ for who brings the rows
-    def _heard(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in rows; the lock is held."""
-        self._board.feed(rows)
-        self._defects += [str(row.get("text", "")) for row in rows if row.get("r") in _DEFECTS]
+    def _heard(self, entries: Sequence[Entry]) -> None:
+        """Take in entries; the lock is held."""
+        self._board.feed(entries)
+        self._defects += [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost)]
 
     def _wake_waiters(self) -> None:
         with self._lock:

@@ -11,9 +11,11 @@ from drlnb.fleet.rows.tracking import Trackings
 from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.live_settings import sendable
 from drlnb.planning.settings import owner
+from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.entries import decoded
 
 __all__ = ["Training"]
 
@@ -347,17 +349,18 @@ class Training(Run):
         return rows
 
     def _take(self, rows: list[dict[str, Any]], gap: bool) -> None:
+        entries = decoded(rows)
         self._missed |= gap
         if not self._guest:
-            self._export.feed(rows)
-        self._live.add(rows, gap=gap)
+            self._export.feed(entries)
+        self._live.add(entries, gap=gap)
         self._trackings.feed()
         with self._lock:
-            self._heard(rows)
+            self._heard(entries)
             if any(self._dir.journal.glob("*.jsonl")):
                 self._rows.clear()
             else:
-                self._rows = (self._rows + rows)[-_MOST_ROWS:]
+                self._rows = (self._rows + entries)[-_MOST_ROWS:]
 
     def _look_at_states(self) -> None:
         """Hear of ends that no master could tell: it never started, or was given up."""
@@ -380,7 +383,7 @@ class Training(Run):
         with self._lock:
             for name in self.specs:
                 self._board.end(name, "failed", said)
-        self._live.add([{"s": "", "k": "n", "r": "Defect", "text": said}])  # no row of the cluster will tell it
+        self._live.add([("", Defect(text=said))])  # no row of the cluster will tell it
 
     def _tidy(self) -> None:
         """Leave files as they shall be when nothing more comes."""

@@ -1,11 +1,19 @@
 """Words that every machine uses: deadlines, settings, clocks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from drlnb.records.base import Command, Event
+from drlnb.records.base import Command, Event, Record
 
-__all__ = ["ClockRelated", "DeadlinePassed", "LoopLagged", "SetDeadline", "SettingChanged"]
+__all__ = [
+    "ClockRelated",
+    "DeadlinePassed",
+    "Defect",
+    "JournalFailed",
+    "LoopLagged",
+    "SetDeadline",
+    "SettingChanged",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +57,21 @@ class SettingChanged(Event):
     key: str
     value: Any
     task: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect(Record):
+    """Something went wrong beside the training; streamed to whoever watches, never written to a journal."""
+
+    letter: ClassVar[str] = "n"
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFailed(Record):
+    """A stream can be written no more; streamed to whoever watches."""
+
+    letter: ClassVar[str] = "n"
+
+    text: str

@@ -18,7 +18,8 @@ from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
 from drlnb.views.drawing import words
 from drlnb.views.drawing.view import View
-from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
 from drlnb.views.warmup import waterfall
 
 __all__ = ["MAX_BARS", "MAX_BYTES", "Report", "build"]
@@ -149,7 +150,7 @@ def _folded(journal: Journal, run: Mapping[str, Any]) -> Fold:
     specs: list[dict[str, Any]] = list(run.get("tasks") or [])
     groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
     fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
-    fold.feed(rows_of(journal))
+    fold.feed(entries_of(journal))
     return fold
 
 

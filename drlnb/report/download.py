@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.journal import Journal, line_of
-from drlnb.views.folds.fold import rows_of, split_stream
+from drlnb.views.folds.entries import entries_of, split_stream
 
 __all__ = ["Download", "Names", "archive", "scrub"]
 
@@ -66,8 +66,8 @@ class Names:
 
     def __init__(self, journal: Journal) -> None:
         found: dict[str, None] = {}
-        for row in rows_of(_pools(journal) if _is_large(journal) else journal):
-            for name in _machines(row):
+        for _, record in entries_of(_pools(journal) if _is_large(journal) else journal):
+            for name in _machines(record.to_row()):
                 found.setdefault(name)
         self.alias = {
             name: f"{_ALIAS}{i}" for i, name in enumerate(name for name in found if name and not name.isdigit())

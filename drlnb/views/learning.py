@@ -189,7 +189,7 @@ def _add_evaluations(lines: list[dict[str, Any]], parts: list[dict[str, Floats]]
         lines.append({"label": f"{task.name}, deterministic evaluation", "series": series, "dots": True})
         nothing = np.full(len(found), np.nan)
         parts.append({
-            "x": np.array([float(steps) for steps, *_ in found]), "y": np.array([mean for _, mean, *_ in found]),
+            "x": np.array([float(steps) for steps, _ in found]), "y": np.array([one.mean_reward for _, one in found]),
             "lo": nothing, "hi": nothing,
         })  # fmt: skip
 

@@ -33,7 +33,7 @@ return held;
 """
 _MODELS = "{p.NAME: p.pictures[0].widget.model_id for p in run.panel().panels}"
 _DIGESTS = "{p.NAME: p.view().digest() for p in run.panel().panels}"
-LEASES = "__import__('drlnb.fleet.rows.tables').fleet.frames.table_rows(run.journal(), 'leases')"
+LEASES = "__import__('drlnb.fleet.rows.tables').fleet.rows.tables.table_rows(run.journal(), 'leases')"
 #: Longest wait for what a click or a message does, in milliseconds: ten times what it takes on a busy machine.
 SOON_MS = 20_000
 #: Presses a button; returns the milliseconds until it was pending, which the page does by itself.

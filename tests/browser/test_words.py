@@ -40,7 +40,7 @@ IMPORTABLE = """import os
 os.environ['PYTHONPATH'] = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get('PYTHONPATH')])])
 """
 #: Expression: the finished rounds as the journal has them.
-METRICS = "__import__('drlnb.fleet.rows.tables').fleet.frames.table_rows(run.journal(), 'metrics')"
+METRICS = "__import__('drlnb.fleet.rows.tables').fleet.rows.tables.table_rows(run.journal(), 'metrics')"
 #: Field, what is typed, and what the reason must hold besides; the field's first value is right.
 WRONG = (
     ("env", "", "choose an environment"),

@@ -1,7 +1,9 @@
+import dataclasses
 import queue
 
 import pytest
 
+from drlnb.records.base import record_types
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import Lock
@@ -95,8 +97,15 @@ def specs():
     return tuple(TaskSpec(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
 
 
+#: Values of fields that a test says nothing about, by annotation.
+BLANK = {int: 0, float: 0.0, str: "", bool: False}
+
+
 def row(task, kind, attempt=1, **fields):
-    return {"s": f"task-{task}-a{attempt}", "k": "d", "r": kind, **fields}
+    """Return a streamed row; fields without a default that are not given have a blank value."""
+    known = dataclasses.fields(record_types()[kind])
+    blank = {f.name: BLANK.get(f.type, []) for f in known if f.default is f.default_factory is dataclasses.MISSING}
+    return {"s": f"task-{task}-a{attempt}", "k": "d", "r": kind, **blank, **fields}
 
 
 def header(task, attempt=1):

@@ -1,13 +1,15 @@
 import pytest
 
-from drlnb.fleet.rows.task_status import Board, split_stream
+from drlnb.fleet.rows.task_status import Board
 from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.entries import decoded, split_stream
+from tests.fleet import conftest
 
 SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
 
 
 def row(kind, attempt=1, **fields):
-    return {"s": f"task-a-a{attempt}", "r": kind, **fields}
+    return conftest.row("a", kind, attempt, **fields)
 
 
 def opened(attempt=1, n_timesteps=0):
@@ -19,9 +21,16 @@ def finished(n_timesteps, round_s, attempt=1, **metrics):
     return row("MetricsRecorded", attempt, n_timesteps=n_timesteps, metrics=metrics)
 
 
+class Fed(Board):
+    """A board that is fed rows as they are streamed."""
+
+    def feed(self, rows):
+        super().feed(decoded(rows))
+
+
 @pytest.fixture
 def board():
-    return Board([SPEC])
+    return Fed([SPEC])
 
 
 def status(board):
@@ -118,8 +127,8 @@ def test_the_final_evaluation_is_kept_unless_it_failed(board):
 
 def test_rows_of_others_are_skipped(board):
     """The pool's stream, unknown tasks and unknown records change nothing."""
-    before = status(board)
-    board.feed([{"s": "broker-e1", "r": "EndTask"}, {"s": "task-b-a1", "r": "EndTask"}, row("NewRecord"), {}])
+    before, end = status(board), row("EndTask", state="done")
+    board.feed([{**end, "s": "broker-e1"}, {**end, "s": "task-b-a1"}, {"s": "task-a-a1", "r": "NewRecord"}, {}])
     assert status(board) == before
 
 

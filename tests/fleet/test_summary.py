@@ -37,9 +37,9 @@ def requested(t, task):
     return leasing.SlotRequested(t=t, request_id="q", task=task, attempt=1, round=1, node="n0")
 
 
-def granted(task):
+def granted(task, token=1):
     return leasing.LeaseGranted(
-        fence=Fence(epoch=1, token=1), request_id="q", task=task, attempt=1, round=1, slots=("s0",), waited_s=0.0
+        fence=Fence(epoch=1, token=token), request_id="q", task=task, attempt=1, round=1, slots=("s0",), waited_s=0.0
     )
 
 
@@ -47,9 +47,14 @@ def returned(t):
     return leasing.LeaseReturned(t=t, fence=Fence(epoch=1, token=1), clean=True, computed_s=0.0)
 
 
-def released(task, held_s, computed_s):
+def released(task, held_s, computed_s, token=1):
     return leasing.LeaseReleased(
-        fence=Fence(epoch=1, token=1), task=task, slots=("s0",), held_s=held_s, computed_s=computed_s, reason="returned"
+        fence=Fence(epoch=1, token=token),
+        task=task,
+        slots=("s0",),
+        held_s=held_s,
+        computed_s=computed_s,
+        reason="returned",
     )
 
 
@@ -108,7 +113,7 @@ def test_utilisation_is_computing_over_slots_times_the_span_of_leases():
             "broker-e1", "pool",
             added("s0"), added("s1"),
             requested(10.0, "r1/a"), granted("r1/a"), returned(13.0), released("r1/a", 3.0, 2.0),
-            requested(15.0, "r1/a"), granted("r1/a"), returned(20.0), released("r1/a", 5.0, 3.0),
+            requested(15.0, "r1/a"), granted("r1/a", 2), returned(20.0), released("r1/a", 5.0, 3.0, 2),
             returned(99.0),
         )
     )["leases"]  # fmt: skip

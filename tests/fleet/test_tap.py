@@ -5,10 +5,11 @@ from drlnb.fleet.rows.row_feed import Rows
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import PhaseEntered
+from drlnb.views.folds.entries import decoded
 
 
 def rows_of(n, first=0, stream="s"):
-    return [{"s": stream, "k": "d", "r": "PhaseEntered", "phase": "waiting", "round": i} for i in range(first, n)]
+    return [(stream, PhaseEntered(phase="waiting", round=i)) for i in range(first, n)]
 
 
 def journal_of(n, stream="s"):
@@ -58,8 +59,8 @@ def test_what_is_not_at_hand_any_more_comes_from_the_files(small, n_written):
     assert tap.n_waiting == float("inf")
     anew, found = tap.drain()
     assert anew
-    assert [row["round"] for row in found if row["r"] == "PhaseEntered"] == list(range(20))
-    assert found[0]["r"] == "StreamOpened"
+    assert [record.round for _, record in found if isinstance(record, PhaseEntered)] == list(range(20))
+    assert isinstance(found[0][1], StreamOpened)
 
 
 def test_a_watcher_that_is_too_slow_begins_anew(small):
@@ -71,7 +72,7 @@ def test_a_watcher_that_is_too_slow_begins_anew(small):
     rows.add(rows_of(30, 5))
     anew, found = tap.drain()
     assert anew
-    assert [row["round"] for row in found[1:]] == list(range(30))
+    assert [record.round for _, record in found[1:]] == list(range(30))
 
 
 def test_a_gap_makes_every_watcher_begin_anew():
@@ -83,7 +84,7 @@ def test_a_gap_makes_every_watcher_begin_anew():
     rows.add(rows_of(9, 6), gap=True)
     anew, found = tap.drain()
     assert anew
-    assert [row["round"] for row in found[1:]] == list(range(9))
+    assert [record.round for _, record in found[1:]] == list(range(9))
 
 
 def test_a_beginning_that_nobody_has_is_told(small):
@@ -91,7 +92,7 @@ def test_a_beginning_that_nobody_has_is_told(small):
     rows = Rows(no_journal)
     rows.add(rows_of(15))
     found = rows.tap().drain()[1]
-    assert found[0]["text"] == "the beginning of this run is missing: no journal here"
+    assert found[0][1].text == "the beginning of this run is missing: no journal here"
     assert found[1:] == rows_of(15, 5)
 
 
@@ -106,9 +107,9 @@ def test_a_closed_watcher_hears_no_more():
 
 
 def test_tuples_of_the_network_are_lists_of_the_files(small):
-    """The same row is known by either."""
-    opened = StreamOpened(stream="s", machine="round", config={"a": (1, 2)}, origin="measured", version="1")
+    """The same record is known by either."""
+    opened = StreamOpened(stream="s", machine="round", config={"a": [1, 2]}, origin="measured", version="1")
     stream = Stream(header=opened, records=(), torn=False, source="s")
     rows = Rows(lambda: Journal(streams={"s": stream}))
-    rows.add([{"s": "s", **opened.to_row(), "config": {"a": (1, 2)}}], gap=True)
-    assert [row["r"] for row in rows.tap().drain()[1]] == ["StreamOpened"]
+    rows.add(decoded([{"s": "s", **opened.to_row(), "config": {"a": (1, 2)}}]), gap=True)
+    assert [type(record) for _, record in rows.tap().drain()[1]] == [StreamOpened]

@@ -8,6 +8,7 @@ from drlnb.fleet.rows.tracking import Tracking
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.entries import decoded
 from tests.fleet.conftest import ended, finished, header, opened, row
 from tests.rl.test_sinks import Broken, Kept
 
@@ -71,9 +72,10 @@ def test_rounds_of_an_older_attempt_and_failed_evaluations_are_not_scalars(tmp_p
     """After a restart, late rows of the first attempt are ignored, and rounds made again are written once."""
     sink = Kept()
     tracking = Tracking([sink], run_id="r1", specs=specs, out=tmp_path)
-    tracking.feed([opened("a"), finished("a", 1), finished("a", 2), opened("a", 2, n_rounds=1)])
-    tracking.feed([finished("a", 9), finished("a", 2, 2), finished("a", 3, 2), evaluated("a", 0.0, "no env", 2)])
-    tracking.feed([{"s": "broker-e1", "r": "MetricsRecorded"}, finished("stranger", 1)])
+    tracking.feed(decoded([opened("a"), finished("a", 1), finished("a", 2), opened("a", 2, n_rounds=1)]))
+    late = [finished("a", 9), finished("a", 2, 2), finished("a", 3, 2), evaluated("a", 0.0, "no env", 2)]
+    tracking.feed(decoded(late))
+    tracking.feed(decoded([{**finished("a", 9), "s": "broker-e1"}, finished("stranger", 1)]))
     tracking.close()
     assert [call[:2] for call in sink.calls[1:-1]] == [("a", 100), ("a", 200), ("a", 300)]
 
@@ -85,7 +87,7 @@ def test_own_scalars_ride_on_the_next_row(tmp_path, specs):
     for value in (1.0, 2.0, 6.0):
         tracking.record("mine/last", value)
         tracking.record("mine/mean", value, task="a", mean=True)
-    tracking.feed([finished("a", 1), finished("b", 1), finished("a", 2)])
+    tracking.feed(decoded([finished("a", 1), finished("b", 1), finished("a", 2)]))
     tracking.close()
     own = [{k: v for k, v in call[2].items() if k.startswith("mine/")} for call in sink.calls[1:-1]]
     assert own == [{"mine/last": 6.0, "mine/mean": 3.0}, {"mine/last": 6.0}, {}]

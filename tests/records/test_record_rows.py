@@ -55,8 +55,8 @@ def test_every_record_is_documented_frozen_and_slotted(kind):
 
 
 def test_letters():
-    """Events, decisions, commands and headers are told apart by one letter."""
-    assert {kind.letter for kind in KINDS} == {"e", "d", "c", "h"}
+    """Events, decisions, commands, headers and notices are told apart by one letter."""
+    assert {kind.letter for kind in KINDS} == {"e", "d", "c", "h", "n"}
     assert issubclass(SetDeadline, Command)
 
 

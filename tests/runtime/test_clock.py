@@ -7,7 +7,8 @@ import pytest
 from drlnb.records.common import ClockRelated
 from drlnb.records.journal import Journal
 from drlnb.runtime.clock import relate
-from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
 from tests.runtime.laws import check_laws
 
 
@@ -54,9 +55,9 @@ def test_a_tasks_clock_is_journalled_as_it_was_measured(make_bench):
         assert said.clock in journal.streams
         assert 0.0 < said.error_s < 0.5
     bounds = Fold()
-    bounds.feed(row for row in rows_of(Journal.read(run.out)) if row["r"] != "ClockRelated")
+    bounds.feed(entry for entry in entries_of(Journal.read(run.out)) if not isinstance(entry[1], ClockRelated))
     told = Fold()
-    told.feed(rows_of(Journal.read(run.out)))
+    told.feed(entries_of(Journal.read(run.out)))
     for name, clock in told.clock_of().items():
         if name.startswith("task-"):
             known = bounds.clock_of()[name]

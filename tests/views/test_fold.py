@@ -1,18 +1,25 @@
 """Journal rows become columns: in any cutting, in any interleaving, on one clock."""
 
 import json
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drlnb.records.base import Event
+from drlnb.records.columns import leasing
+from drlnb.records.common import ClockRelated, DeadlinePassed
+from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, line_of, stream_of
+from drlnb.records.round import LeaseReceived, PhaseEntered, RequestSlot
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.folds.clocks import roundest
-from drlnb.views.folds.fold import Fold, fold_of, rows_of
+from drlnb.views.folds.entries import decoded, entries_of
+from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
-from tests.views.journals import Run, runs, two_tasks
+from tests.views.journals import runs, two_tasks
 
 VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
@@ -31,7 +38,7 @@ def digests(source):
 @given(run=runs(), cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_pieces_give_what_all_at_once_gives(run, cuts):
     """However the rows are cut, the pictures are equal."""
-    rows = list(rows_of(run.journal()))
+    rows = list(entries_of(run.journal()))
     pieces, at = Fold(), 0
     for cut in [*sorted(cuts), len(rows)]:
         pieces.feed(rows[at:cut])
@@ -44,8 +51,8 @@ def test_pieces_give_what_all_at_once_gives(run, cuts):
 def test_streams_may_come_interleaved(run, data):
     """Only the order within a stream counts, as rows arrive live and as files hold them."""
     queues = {}
-    for row in rows_of(run.journal()):
-        queues.setdefault(row["s"], []).append(row)
+    for row in entries_of(run.journal()):
+        queues.setdefault(row[0], []).append(row)
     rows = []
     while queues:
         name = data.draw(st.sampled_from(sorted(queues)))
@@ -62,7 +69,7 @@ def test_streams_may_come_interleaved(run, data):
 def test_rows_survive_json(run):
     """Rows that travelled as JSON lines give the same pictures."""
     fold = Fold()
-    fold.feed(json.loads(json.dumps(row)) for row in rows_of(run.journal()))
+    fold.feed(decoded(json.loads(json.dumps({"s": name, **r.to_row()})) for name, r in entries_of(run.journal())))
     assert digests(fold) == digests(run.journal())
 
 
@@ -73,9 +80,9 @@ def test_until_is_the_fold_of_the_prefix(run, share):
     whole = fold_of(run.journal())
     clocks, end = whole.clock_of(), whole.now_s * share
     over, prefix = set(), []
-    for row in rows_of(run.journal()):
-        stream = row["s"]
-        if "t" in row and row["t"] + clocks[stream].offset_s > whole.zero_s + end:
+    for row in entries_of(run.journal()):
+        stream, record = row
+        if isinstance(record, Event) and record.t + clocks[stream].offset_s > whole.zero_s + end:
             over.add(stream)
         if stream not in over:
             prefix.append(row)
@@ -92,42 +99,16 @@ def test_a_fold_has_forgotten_its_rows():
 
 def test_clocks_by_hand():
     """Granted at 4 and received at 7 says at least -3; asked at 2 (4.9) and at 6.1 (9) says at most -2.9."""
-    fold = Fold()
-    fence = {"fence": [1, 1]}
+    fold, fence = Fold(), Fence(epoch=1, token=1)
+    asks = {"request_id": "r/a/1/0-1", "task": "r/a", "attempt": 1, "round": 0}
+    gives = {"fence": fence, "slots": ("s",), "waited_s": 2.0}
     fold.feed([
-        {
-            "s": "broker-e1",
-            "r": "SlotRequested",
-            "t": 2.0,
-            "request_id": "r/a/1/0-1",
-            "task": "r/a",
-            "attempt": 1,
-            "round": 0,
-            "node": "n",
-        },
-        {"s": "task-a-a1", "r": "PhaseEntered", "phase": "waiting", "round": 0, "t": 4.9},
-        {"s": "task-a-a1", "r": "RequestSlot", "request_id": "a/1/0-1", "round": 0},
-        {
-            "s": "broker-e1",
-            "r": "LeaseGranted",
-            "t": 4.0,
-            "fence": fence,
-            "request_id": "r/a/1/0-1",
-            "task": "r/a",
-            "attempt": 1,
-            "round": 0,
-            "slots": ["s"],
-            "waited_s": 2.0,
-        },
-        {
-            "s": "task-a-a1",
-            "r": "LeaseReceived",
-            "t": 7.0,
-            "request_id": "a/1/0-1",
-            "fence": fence,
-            "slots": ["s"],
-            "waited_s": 2.0,
-        },
+        ("broker-e1", leasing.SlotRequested(t=2.0, node="n", **asks)),
+        ("task-a-a1", DeadlinePassed(t=4.9, name="x")),
+        ("task-a-a1", RequestSlot(request_id="a/1/0-1", round=0)),
+        ("broker-e1", DeadlinePassed(t=4.0, name="tick")),
+        ("broker-e1", leasing.LeaseGranted(**asks, **gives)),
+        ("task-a-a1", LeaseReceived(t=7.0, request_id="a/1/0-1", **gives)),
     ])
     clock = fold.clock_of()["task-a-a1"]
     # Between -3.0 and -2.9; the roundest number of its middle half is -2 15/16.
@@ -159,9 +140,9 @@ def test_clock_related_settles_it():
     """A measured relation wins over the bounds, and its error is shown."""
     fold = Fold()
     fold.feed([
-        {"s": "broker-e1", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
-        {"s": "task-a-a1", "r": "DeadlinePassed", "t": 1.0, "name": "x"},
-        {"s": "task-a-a1", "r": "ClockRelated", "clock": "broker-e1", "offset_s": 2.5, "error_s": 0.002},
+        ("broker-e1", DeadlinePassed(t=1.0, name="reap")),
+        ("task-a-a1", DeadlinePassed(t=1.0, name="x")),
+        ("task-a-a1", ClockRelated(t=1.0, clock="broker-e1", offset_s=2.5, error_s=0.002)),
     ])
     assert fold.clock_of()["task-a-a1"].offset_s == 2.5
     assert fold.clock_note() == ("clocks of the streams agree within 2 ms",)
@@ -171,10 +152,10 @@ def test_a_relation_holds_for_a_runs_own_copy_of_a_pools_stream():
     """It names the pool; a later stream of the same pool has the same clock, though not the same name."""
     fold = Fold()
     fold.feed([
-        {"s": "broker-e1000000000", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
-        {"s": "broker-e4000000000-2", "r": "DeadlinePassed", "t": 1.0, "name": "reap"},
-        {"s": "task-a-a1", "r": "DeadlinePassed", "t": 1.0, "name": "x"},
-        {"s": "task-a-a1", "r": "ClockRelated", "clock": "broker-e4000000000", "offset_s": 2.5, "error_s": 0.002},
+        ("broker-e1000000000", DeadlinePassed(t=1.0, name="reap")),
+        ("broker-e4000000000-2", DeadlinePassed(t=1.0, name="reap")),
+        ("task-a-a1", DeadlinePassed(t=1.0, name="x")),
+        ("task-a-a1", ClockRelated(t=1.0, clock="broker-e4000000000", offset_s=2.5, error_s=0.002)),
     ])
     assert fold.clock_of()["task-a-a1"].offset_s == 5.5
 
@@ -182,9 +163,7 @@ def test_a_relation_holds_for_a_runs_own_copy_of_a_pools_stream():
 def test_two_pools_stand_on_one_line_by_their_epochs():
     """A broker that was started 3 s later counts its seconds from there."""
     fold = Fold()
-    fold.feed(
-        {"s": f"broker-e{e}", "r": "DeadlinePassed", "t": 1.0, "name": "reap"} for e in (5_000_000_000, 8_000_000_000)
-    )
+    fold.feed((f"broker-e{e}", DeadlinePassed(t=1.0, name="reap")) for e in (5_000_000_000, 8_000_000_000))
     assert fold.clock_of()["broker-e8000000000"].offset_s == 3.0
     assert fold.now_s == 3.0
 
@@ -201,7 +180,7 @@ def test_nothing_yet(view):
 def test_every_prefix_is_a_picture(view):
     """After each single row there is a picture."""
     fold = Fold()
-    for row in rows_of(two_tasks().journal()):
+    for row in entries_of(two_tasks().journal()):
         fold.feed([row])
         assert view(fold).digest()
 
@@ -217,12 +196,22 @@ def test_a_torn_stream_is_read_up_to_the_tear():
     assert digests(Journal(streams=streams)) == digests(whole)
 
 
-def test_feed_says_what_changed():
-    """A panel that shows no leases need not draw when only leases changed."""
-    fold = Fold()
-    rows = list(rows_of(Run().slot().journal()))
-    delta = fold.feed(rows)
-    assert (delta.n_rows, delta.changed) == (2, {"slots"})
+def test_rows_of_unknown_kinds_are_left_out_and_wrong_ones_refused():
+    """A row names its record's class; a record lacks no field."""
+    good = {"s": "broker-e1", **DeadlinePassed(t=1.0, name="x").to_row()}
+    assert decoded([{}, {**good, "r": "Unheard"}, good]) == [("broker-e1", DeadlinePassed(t=1.0, name="x"))]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'name'"):
+        decoded([{"s": "broker-e1", "r": "DeadlinePassed", "t": 1.0}])
+
+
+def test_a_fold_holds_state_and_no_records():
+    """A long run is followed in memory that its columns need: nothing of a record that came in is held."""
+    fold, stream = Fold(), "task-a-a1"
+    records = [PhaseEntered(phase="collecting", round=n) for n in range(50)]
+    before = [sys.getrefcount(record) for record in records]
+    fold.feed((stream, record) for record in records)
+    assert fold.tasks["a"].state == "collecting"
+    assert [sys.getrefcount(record) for record in records] == before
 
 
 def test_one_emulated_stream_makes_the_run_emulated():
@@ -235,8 +224,8 @@ def test_one_emulated_stream_makes_the_run_emulated():
 
 def test_names_of_tasks_keep_their_place_under_append():
     """Colours and letters are given by first appearance; what comes later changes no earlier one."""
-    rows, fold, before = list(rows_of(two_tasks().journal())), Fold(), ()
-    for row in [row for row in rows if row["s"].startswith("broker")]:
+    rows, fold, before = list(entries_of(two_tasks().journal())), Fold(), ()
+    for row in [row for row in rows if row[0].startswith("broker")]:
         fold.feed([row])
         now = fold.task_names()
         assert now[: len(before)] == before

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from drlnb.views import fleet
 from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Wire
-from drlnb.views.folds.fold import Fold, rows_of
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from tests.views.journals import runs, two_tasks
 
@@ -35,7 +36,7 @@ def apply(tables, layout, tails):
 @given(run=runs(), step=st.integers(1, 40), window_s=st.sampled_from([None, 2.0]))
 def test_deltas_add_up_to_the_snapshot(run, step, window_s):
     """Whatever was told in pieces is what a page that comes late is told at once."""
-    rows, fold, wire, header, tables = list(rows_of(run.journal())), Fold(), Wire(), {}, {}
+    rows, fold, wire, header, tables = list(entries_of(run.journal())), Fold(), Wire(), {}, {}
     for view_of in (lambda f: gantt.gantt(f, window_s), lambda f: fleet.tasks(f, live=True)):
         fold, wire, header, tables, known = Fold(), Wire(), {}, {}, {}
         for at in range(0, len(rows), step):

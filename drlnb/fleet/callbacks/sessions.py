@@ -7,12 +7,14 @@ from typing import Any
 
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written
 from drlnb.fleet.policies.files import load_model, save_model
-from drlnb.fleet.rows.task_status import split_stream
+from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError
+from drlnb.records.round import CheckpointWritten, EvaluationFinished, MetricsRecorded, WriteCheckpoint
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.local.loop import LocalLoop
+from drlnb.views.folds.entries import Handlers, split_stream
 
 __all__ = ["LocalSession", "RunSession"]
 
@@ -122,7 +124,7 @@ class RunSession:
         self._spec: TaskSpec = run.specs[task]
         self._n_timesteps = self._round = self._evaluated = 0
         #: Version -> the command that wrote its newest checkpoint.
-        self._commands: dict[int, Mapping[str, Any]] = {}
+        self._commands: dict[int, WriteCheckpoint] = {}
         self._told: set[tuple[int, str]] = set()
         self._stopping = False
 
@@ -144,10 +146,10 @@ class RunSession:
             self.callback.on_training_start()
             while True:
                 ended = self.run.ended
-                _, rows = tap.drain()
-                for row in rows:
-                    self._hear(row)
-                if ended and not rows:
+                _, entries = tap.drain()
+                for entry in entries:
+                    self._hear(*entry)
+                if ended and not entries:
                     break
                 if not ended:
                     self.run.settle(_LOOK_S)
@@ -160,54 +162,51 @@ class RunSession:
         finally:
             tap.close()
 
-    def _hear(self, row: Mapping[str, Any]) -> None:
-        named = split_stream(str(row.get("s", "")))
-        tell = _TELLS.get(str(row.get("r")))
+    def _hear(self, stream: str, record: Record) -> None:
+        named = split_stream(stream)
+        tell = _TELLS.get(type(record))
         if named is None or named[0] != self.task or tell is None:
             return
-        if tell(self, row) is False and not self._stopping:
+        if tell(self, record) is False and not self._stopping:
             self._stopping = True
             self.run.stop(self.task)
 
-    def _metrics(self, row: Mapping[str, Any]) -> bool | None:
-        if int(row["round"]) <= self._round:
+    def _metrics(self, record: MetricsRecorded) -> bool | None:
+        if record.round <= self._round:
             return None  # made once more after a failure
-        self._round, self._n_timesteps = int(row["round"]), int(row["n_timesteps"])
-        return self.callback.heard_round(row["metrics"])
+        self._round, self._n_timesteps = record.round, record.n_timesteps
+        return self.callback.heard_round(record.metrics)
 
-    def _evaluation(self, row: Mapping[str, Any]) -> bool | None:
-        if row["failure"] or int(row["version"]) <= self._evaluated:
+    def _evaluation(self, record: EvaluationFinished) -> bool | None:
+        if record.failure or record.version <= self._evaluated:
             return None
-        self._evaluated = int(row["version"])
+        self._evaluated = record.version
         return self.callback.on_evaluation(
             Evaluated(
                 n_timesteps=self._n_timesteps,
                 version=self._evaluated,
-                mean_reward=float(row["mean_reward"]),
-                std_reward=float(row["std_reward"]),
-                deterministic=bool(row.get("deterministic", True)),
-                episodes=tuple((float(r), int(n)) for r, n in row.get("episodes", ())),
+                mean_reward=record.mean_reward,
+                std_reward=record.std_reward,
+                deterministic=record.deterministic,
+                episodes=tuple((float(r), int(n)) for r, n in record.episodes),
             )
         )
 
-    def _commanded(self, row: Mapping[str, Any]) -> bool | None:
-        self._commands[int(row["version"])] = row
-        return None
+    def _commanded(self, record: WriteCheckpoint) -> None:
+        self._commands[record.version] = record
 
-    def _written(self, row: Mapping[str, Any]) -> bool | None:
-        version = int(row["version"])
-        command = self._commands.pop(version, None)
-        if row["failure"] or command is None or (version, str(command["reason"])) in self._told:
+    def _written(self, record: CheckpointWritten) -> bool | None:
+        command = self._commands.pop(record.version, None)
+        if record.failure or command is None or (record.version, command.reason) in self._told:
             return None
-        self._told.add((version, str(command["reason"])))
-        return self.callback.on_checkpoint(
-            Written(n_timesteps=int(command["n_timesteps"]), version=version, reason=str(command["reason"]))
-        )
+        self._told.add((record.version, command.reason))
+        written = Written(n_timesteps=command.n_timesteps, version=record.version, reason=command.reason)
+        return self.callback.on_checkpoint(written)
 
 
-_TELLS = {
-    "MetricsRecorded": RunSession._metrics,
-    "EvaluationFinished": RunSession._evaluation,
-    "WriteCheckpoint": RunSession._commanded,
-    "CheckpointWritten": RunSession._written,
+_TELLS: Handlers = {
+    MetricsRecorded: RunSession._metrics,
+    EvaluationFinished: RunSession._evaluation,
+    WriteCheckpoint: RunSession._commanded,
+    CheckpointWritten: RunSession._written,
 }

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from drlnb.fleet.cluster.link import ClientLink
 from drlnb.fleet.faces.say import say
-from drlnb.fleet.rows.tables import journal_of
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.runtime.protocol import OWN
+from drlnb.views.folds.entries import decoded, journal_of
 
 if TYPE_CHECKING:
     from drlnb.runtime.client.user_lease import LoopLease
@@ -370,7 +370,7 @@ class Lending:
         PeerError
             If the scheduler does not answer.
         """
-        return journal_of(self._link.pool_rows())
+        return journal_of(decoded(self._link.pool_rows()))
 
     def _give_back(self) -> None:
         """Give back whatever is held, before the connection ends; what cannot be given back expires."""

@@ -1,14 +1,15 @@
-"""How do the scalars of a run reach ``metrics/<task>.csv``?  Row by row while it trains, under SB3's names."""
+"""Write the scalars of a run to ``metrics/<task>.csv`` while it trains, under SB3's names."""
 
 import contextlib
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from drlnb.fleet.rows.task_status import split_stream
+from drlnb.records.base import Record
 from drlnb.records.journal import Journal
+from drlnb.records.round import EvaluationFinished, MetricsRecorded, TaskOpened
 from drlnb.rl.tracking.metrics import MetricsCsv, evaluation_name
+from drlnb.views.folds.entries import Entry, newest, split_stream
 
 __all__ = ["MetricsExport"]
 
@@ -29,33 +30,29 @@ class MetricsExport:
         self._files: dict[str, MetricsCsv] = {}
         self._attempts: dict[str, int] = {}
         #: Round and steps of each task's latest row.
-        self._last: dict[str, dict[str, Any]] = {}
+        self._last: dict[str, dict[str, object]] = {}
         #: Why nothing is written any more; empty while all is well.
         self.failure = ""
 
-    def feed(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def feed(self, entries: Iterable[Entry]) -> None:
         """Write what is a metric; after a failure of the disk, nothing more (the journal has it all)."""
         if self.failure:
             return
         try:
-            for row in rows:
-                named = split_stream(str(row.get("s", "")))
-                if named is not None and named[1] >= self._attempts.get(named[0], 0):
-                    self._feed(*named, row)
+            for task, record in newest(entries, self._attempts):
+                self._write(task, record)
         except OSError as error:
             self.failure = f"metrics/*.csv: {error.strerror}; the journal has all rows"
 
-    def _feed(self, task: str, attempt: int, row: Mapping[str, Any]) -> None:
-        kind = row.get("r")
-        if kind == "TaskOpened":
-            self._attempts[task] = attempt
-            self._rewind(task, int(row["n_rounds"]))
-        elif kind == "MetricsRecorded":
-            self._last[task] = {key: row["metrics"].get(key) for key in (_ROUND, _STEPS)}
-            self._file(task).write(row["metrics"])
-        elif kind == "EvaluationFinished" and not row["failure"]:
-            name = evaluation_name(deterministic=row.get("deterministic", True))
-            self._file(task).write({**self._last.get(task, {}), name: row["mean_reward"]})
+    def _write(self, task: str, record: Record) -> None:
+        if isinstance(record, TaskOpened):
+            self._rewind(task, record.n_rounds)
+        elif isinstance(record, MetricsRecorded):
+            self._last[task] = {key: record.metrics.get(key) for key in (_ROUND, _STEPS)}
+            self._file(task).write(record.metrics)
+        elif isinstance(record, EvaluationFinished) and not record.failure:
+            name = evaluation_name(deterministic=record.deterministic)
+            self._file(task).write({**self._last.get(task, {}), name: record.mean_reward})
 
     def _file(self, task: str) -> MetricsCsv:
         if task not in self._files:
@@ -83,14 +80,13 @@ class MetricsExport:
         beside.replace(path)
 
     def rebuild(self, journal: Journal) -> None:
-        """Write the files anew from the whole journal, because rows were missed."""
+        """Write the files anew from the whole journal, because some were missed."""
         self.close()
         self._attempts.clear()
-        tasks = {named[0] for stem in journal.streams if (named := split_stream(stem))}
-        for task in tasks:
+        for task in {named[0] for name in journal.streams if (named := split_stream(name))}:
             (self._folder / f"{task}.csv").unlink(missing_ok=True)
-        for stem, stream in sorted(journal.streams.items(), key=lambda item: split_stream(item[0]) or ("", 0)):
-            self.feed({"s": stem, **record.to_row()} for record in stream.records)
+        for name, stream in sorted(journal.streams.items(), key=lambda item: split_stream(item[0]) or ("", 0)):
+            self.feed((name, record) for record in stream.records)
         self.close()
 
     def close(self) -> None:

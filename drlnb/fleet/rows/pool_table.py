@@ -1,18 +1,18 @@
-"""How full was the pool, event by event?  Waiting requests, lent slots, utilisation and expired leases; pure."""
+"""Tabulate how full the pool was, event by event: waiting requests, lent slots, utilisation, expired leases; pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
+from drlnb.views.folds.entries import Handlers
 
 __all__ = ["pool_rows"]
 
 
-def pool_rows(stream: Stream) -> Iterator[dict[str, Any]]:
+def pool_rows(stream: Stream) -> Iterator[dict[str, object]]:
     """Yield a row for each event after which the pool is another one.
 
     ``t_s`` (the stream's clock), ``queue_len`` (requests that wait), ``lent`` and ``slots`` (slots that are lent, and
@@ -25,17 +25,19 @@ def pool_rows(stream: Stream) -> Iterator[dict[str, Any]]:
     stream
         Of a pool.
     """
-    state = _Pool()
-    table = (stream.header.snapshot or {}).get("table", {})
-    state.begin(table)
-    told: tuple[Any, ...] = ()
+    state = _Pool.begun((stream.header.snapshot or {}).get("table", {}))
+    former: tuple[float, ...] = ()
     for event, answer in stream.answers():
-        state.pass_to(event.t)
+        if state.granted:
+            state.slot_s += len(state.slots) * (event.t - state.t)
+        state.t = event.t
         for record in (event, *answer):
-            state.hear(record)
+            handler = _HANDLERS.get(type(record))
+            if handler is not None:
+                handler(state, record)
         now = (len(state.waiting), len(state.held), len(state.slots), state.computed_s, state.expired)
-        if now != told:
-            told = now
+        if now != former:
+            former = now
             yield {
                 "t_s": event.t,
                 "queue_len": len(state.waiting),
@@ -48,66 +50,78 @@ def pool_rows(stream: Stream) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class _Pool:
-    """The pool as its stream tells it."""
+    """The pool as of one event of its stream."""
 
+    t: float
     #: Slot -> its node.
-    slots: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, str]
     #: Requests without an answer.
-    waiting: set[str] = field(default_factory=set)
+    waiting: set[str]
     #: Fence -> slots of the lease.
     held: dict[Fence, tuple[str, ...]] = field(default_factory=dict)
-    t: float = 0.0
     #: Whether there was a grant: slot-seconds count from the first one on.
     granted: bool = False
     slot_s: float = 0.0
     computed_s: float = 0.0
     expired: int = 0
 
-    def begin(self, table: dict[str, Any]) -> None:
-        """Take over what the pool was as the stream began."""
-        self.t = float(table.get("t", 0.0))
-        self.slots = {slot["name"]: slot.get("node", "") for slot in table.get("slots", ()) if _is_there(slot)}
+    @classmethod
+    def begun(cls, table: Mapping[str, Any]) -> "_Pool":
+        """Return the pool as its stream begins with a snapshot's lease table."""
+        there = [slot for slot in table.get("slots", ()) if slot.get("state") != "failed"]
         by_id = {lease["request_id"]: lease for lease in table.get("open", ())}
-        self.waiting = set(table.get("waiting", ()))
-        for request in table.get("live", ()):
-            lease = by_id[request]
-            self.held[Fence(epoch=table["epoch"], token=lease["token"])] = tuple(lease["slots"])
-        self.granted = bool(self.held)
+        held = {
+            Fence(epoch=table["epoch"], token=by_id[request]["token"]): tuple(by_id[request]["slots"])
+            for request in table.get("live", ())
+        }
+        return cls(
+            t=float(table.get("t", 0.0)),
+            slots={slot["name"]: slot.get("node", "") for slot in there},
+            waiting=set(table.get("waiting", ())),
+            held=held,
+            granted=bool(held),
+        )
 
-    def pass_to(self, t: float) -> None:
-        """Let time pass."""
-        if self.granted:
-            self.slot_s += len(self.slots) * (t - self.t)
-        self.t = t
+    def lend(self, decision: leasing.LeaseGranted) -> None:
+        self.granted = True
+        self.held[decision.fence] = decision.slots
 
-    def hear(self, record: Record) -> None:
-        """Take in a record."""
-        if isinstance(record, leasing.LeaseGranted):
-            self.granted = True
-            self.held[record.fence] = record.slots
-        elif isinstance(record, leasing.SendGrant):  # also once more, to who asks again
-            self.waiting.discard(record.request_id)
-        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
-            self.held.pop(record.fence, None)
-            self.expired += isinstance(record, leasing.LeaseExpired)
-            self.computed_s += record.computed_s if isinstance(record, leasing.LeaseReleased) else 0.0
-        elif isinstance(record, leasing.RequestRefused):
-            self.waiting.discard(record.subject)
-        elif isinstance(record, Event):
-            self._happened(record)
+    def release(self, decision: leasing.LeaseReleased) -> None:
+        self.held.pop(decision.fence, None)
+        self.computed_s += decision.computed_s
 
-    def _happened(self, event: Event) -> None:
-        if isinstance(event, leasing.SlotRequested):
-            self.waiting.add(event.request_id)
-        elif isinstance(event, leasing.RequestCancelled):
-            self.waiting.discard(event.request_id)
-        elif isinstance(event, leasing.SlotAdded):
-            self.slots[event.slot] = event.node
-        elif isinstance(event, leasing.SlotFailed):
-            self.slots.pop(event.slot, None)
-        elif isinstance(event, placement.NodeLost):
-            self.slots = {slot: node for slot, node in self.slots.items() if node != event.node}
+    def expire(self, decision: leasing.LeaseExpired) -> None:
+        self.held.pop(decision.fence, None)
+        self.expired += 1
+
+    def ask(self, event: leasing.SlotRequested) -> None:
+        self.waiting.add(event.request_id)
+
+    def answer(self, record: leasing.SendGrant | leasing.RequestCancelled) -> None:
+        self.waiting.discard(record.request_id)  # a grant also once more, to who asks again
+
+    def refuse(self, decision: leasing.RequestRefused) -> None:
+        self.waiting.discard(decision.subject)
+
+    def add(self, event: leasing.SlotAdded) -> None:
+        self.slots[event.slot] = event.node
+
+    def lose(self, event: leasing.SlotFailed) -> None:
+        self.slots.pop(event.slot, None)
+
+    def lose_node(self, event: placement.NodeLost) -> None:
+        self.slots = {slot: node for slot, node in self.slots.items() if node != event.node}
 
 
-def _is_there(slot: dict[str, Any]) -> bool:
-    return bool(slot.get("state") != "failed")
+_HANDLERS: Handlers = {
+    leasing.LeaseGranted: _Pool.lend,
+    leasing.LeaseReleased: _Pool.release,
+    leasing.LeaseExpired: _Pool.expire,
+    leasing.SlotRequested: _Pool.ask,
+    leasing.RequestCancelled: _Pool.answer,
+    leasing.SendGrant: _Pool.answer,
+    leasing.RequestRefused: _Pool.refuse,
+    leasing.SlotAdded: _Pool.add,
+    leasing.SlotFailed: _Pool.lose,
+    placement.NodeLost: _Pool.lose_node,
+}

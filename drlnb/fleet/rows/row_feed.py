@@ -1,19 +1,18 @@
-"""How do several watchers read one run's rows, each at its own pace and from the beginning?"""
+"""Hand one run's journal to several watchers, each at its own pace and from the beginning."""
 
-import json
 import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+from drlnb.records.base import Record
+from drlnb.records.common import Defect
 from drlnb.records.errors import JournalError
-from drlnb.records.journal import Journal, Stream
+from drlnb.records.journal import Journal, line_of
+from drlnb.views.folds.entries import Entry
 
 __all__ = ["Rows", "Tap"]
-
-Row = Mapping[str, Any]
 
 #: Rows that wait for one watcher, and that are kept for the next one: as many as the broker keeps.
 _MOST = 20_000
@@ -26,11 +25,11 @@ class Tap:
 
     def __init__(self, source: "Rows") -> None:
         self._source = source
-        self._queue: deque[Row] = deque()
+        self._queue: deque[Entry] = deque()
         #: Whether the watcher must begin anew: at first, and after it was too slow.
         self._anew = True
 
-    def _put(self, rows: Sequence[Row]) -> None:
+    def _put(self, rows: Sequence[Entry]) -> None:
         if self._anew:
             return  # the history that it will be given holds them
         self._queue.extend(rows)
@@ -38,7 +37,7 @@ class Tap:
             self._queue.clear()
             self._anew = True
 
-    def drain(self) -> tuple[bool, list[Row]]:
+    def drain(self) -> tuple[bool, list[Entry]]:
         """Return (whether these rows begin the run anew, rows since the last time)."""
         return self._source._drain(self)
 
@@ -48,13 +47,13 @@ class Tap:
         return self._source._n_at_hand if self._anew else len(self._queue)
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the queue."""
         self._source._forget(self)
         self._queue.clear()
 
 
 class Rows:
-    """The newest rows of a run, and who wants to hear of more.
+    """The newest entries of a run, and the queues of those who follow it.
 
     Parameters
     ----------
@@ -65,13 +64,13 @@ class Rows:
     def __init__(self, read: Callable[[], Journal]) -> None:
         self._read = read
         self._lock = threading.Lock()
-        self._recent: deque[Row] = deque(maxlen=_MOST)
+        self._recent: deque[Entry] = deque(maxlen=_MOST)
         #: Whether `_recent` begins with the run's first row.
         self._whole = True
         self._taps: weakref.WeakSet[Tap] = weakref.WeakSet()
 
-    def add(self, rows: Sequence[Row], *, gap: bool = False, anew: bool = False) -> None:
-        """Take in rows; `gap`: some before them were missed; `anew`: they begin the run once more."""
+    def add(self, rows: Sequence[Entry], *, gap: bool = False, anew: bool = False) -> None:
+        """Add entries; `gap`: some before them were missed; `anew`: they begin the run once more."""
         with self._lock:
             if anew:
                 self._recent.clear()
@@ -99,7 +98,7 @@ class Rows:
         with self._lock:
             self._taps.discard(tap)
 
-    def _drain(self, tap: Tap) -> tuple[bool, list[Row]]:
+    def _drain(self, tap: Tap) -> tuple[bool, list[Entry]]:
         with self._lock:
             anew, tap._anew = tap._anew, False
             rows = list(self._recent if anew else tap._queue)
@@ -109,42 +108,29 @@ class Rows:
             rows = self._completed(rows)
         return anew, rows
 
-    def _completed(self, recent: list[Row]) -> list[Row]:
+    def _completed(self, recent: list[Entry]) -> list[Entry]:
         """Put what the journal's files say before the rows that are still at hand."""
         try:
             journal = self._read()
         except JournalError as error:
-            return [
-                {"s": "", "k": "n", "r": "Defect", "text": f"the beginning of this run is missing: {error}"},
-                *recent,
-            ]
-        ours: dict[str, list[Row]] = {}
-        for row in recent:
-            ours.setdefault(str(row.get("s", "")), []).append(row)
-        before: list[Row] = []
+            return [("", Defect(text=f"the beginning of this run is missing: {error}")), *recent]
+        ours: dict[str, list[Record]] = {}
+        for name, record in recent:
+            ours.setdefault(name, []).append(record)
+        before: list[Entry] = []
         for name, stream in journal.streams.items():
-            written = [{"s": name, **row} for row in _rows(stream)]
-            before += written[: _overlap(written, ours.get(name, ()))]
+            written = (stream.header, *stream.records)
+            before += [(name, record) for record in written[: _overlap(written, ours.get(name, ()))]]
         return before + recent
 
 
-def _rows(stream: Stream) -> Iterable[dict[str, Any]]:
-    yield stream.header.to_row()
-    for record in stream.records:
-        yield record.to_row()
+def _overlap(written: Sequence[Record], recent: Sequence[Record]) -> int:
+    """Return how many records of the file come before `recent`, which is a later piece of the same stream.
 
-
-def _overlap(written: Sequence[Row], recent: Sequence[Row]) -> int:
-    """Return how many rows of the file come before `recent`, which is a later piece of the same stream."""
-    head = [_plain(row) for row in recent[:_SAME]]
-    if not head:
-        return len(written)
-    for i in range(len(written) - 1, -1, -1):
-        if all(_plain(a) == b for a, b in zip(written[i : i + _SAME], head, strict=False)):
+    Records are compared as text: two that hold NaN are not equal.
+    """
+    head = [line_of(record) for record in recent[:_SAME]]
+    for i in range(len(written) - 1, -1, -1) if head else ():
+        if all(line_of(a) == b for a, b in zip(written[i : i + _SAME], head, strict=False)):
             return i
     return len(written)
-
-
-def _plain(row: Row) -> str:
-    """Return a row as text: what came through the network has tuples where a file has lists."""
-    return json.dumps(row, sort_keys=True)

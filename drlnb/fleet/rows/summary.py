@@ -1,30 +1,20 @@
-"""What came out of a run?  The summary that ``drlnb train --json`` prints, computed from the journal alone; pure."""
+"""Summarise a run from its journal: the object that ``drlnb train --json`` prints; pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drlnb.fleet.rows.task_status import split_stream
-from drlnb.records import round as words
-from drlnb.records.columns import leasing, warmup
-from drlnb.records.journal import Journal, Stream
+import numpy as np
+
+from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
+from drlnb.views.folds.pool import PoolFold
+from drlnb.views.folds.task import Attempt, TaskFold
 
 __all__ = ["summarise"]
-
-
-@dataclass(slots=True)
-class _Load:
-    """Sums over a task's finished rounds, in seconds."""
-
-    round_s: float = 0.0
-    wait_s: float = 0.0
-    update_s: float = 0.0
-
-    @property
-    def alone_s(self) -> float:
-        """How long the rounds would have taken had no slot been waited for."""
-        return self.round_s - self.wait_s
 
 
 @dataclass(slots=True)
@@ -61,122 +51,96 @@ def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> dict[str
     journal
         All of its streams.
     """
-    by_task = {spec.name: _attempts(spec.name, journal) for spec in specs}
-    loads = [_load(attempts) for attempts in by_task.values()]
-    leases = _leases(run, {spec.name for spec in specs}, journal)
-    measured = [load for load in loads if load.alone_s > 0]
-    n_slots = leases.n_slots
-    holds = journal.of(leasing.HoldPlanned)
+    fold = Fold(details=False)
+    fold.feed(entries_of(journal))
+    by_task = [(spec, _attempts(fold.tasks.get(spec.name))) for spec in specs]
+    leases = _leases(run, {spec.name for spec in specs}, fold.pool)
+    loads = [tuple(_total(attempts, f"round/{part}") for part in _PARTS) for _, attempts in by_task]
+    #: Whole rounds, rounds without the waits for a slot, and updates, in seconds.
+    measured = [(whole, whole - wait, update) for whole, wait, update in loads if whole > wait]
+    planners = [a.hold_planner for task in fold.tasks.values() for a in task.attempts.values() if a.hold_planner]
+    duty = sum(update / alone for _, alone, update in measured)
     return {
         "run": run,
-        "tasks": [_task(spec, by_task[spec.name]) for spec in specs],
+        "tasks": [_task(spec, fold.tasks.get(spec.name), attempts) for spec, attempts in by_task],
         "leases": {
             "grants": leases.n_grants,
             "utilisation": _share(leases.computed_s, leases.slot_s),
             "held": _share(leases.held_s, leases.slot_s),
-            "bound": min(1.0, sum(m.update_s / m.alone_s for m in measured) / n_slots)
-            if measured and n_slots
-            else None,
-            "inflation": sum(m.round_s / m.alone_s for m in measured) / len(measured) if measured else None,
+            "bound": min(1.0, duty / leases.n_slots) if measured and leases.n_slots else None,
+            "inflation": _share(sum(whole / alone for whole, alone, _ in measured), len(measured)),
             "expected_utilisation": _share(leases.expected_utilisation_s, leases.estimated_s),
             "expected_inflation": _share(leases.expected_inflation_s, leases.estimated_s),
-            "hold_planner": holds[-1].planner if holds else None,
+            "hold_planner": planners[-1] if planners else None,
         },
     }
+
+
+#: Parts of a round that are summed: all of it, waits for a slot, updates.
+_PARTS = ("time_s", "wait_lease_s", "update_s")
 
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _attempts(task: str, journal: Journal) -> list[Stream]:
-    """Return the streams of a task's attempts, oldest first."""
-    found = []
-    for name, stream in journal.streams.items():
-        named = split_stream(name)
-        if named is not None and named[0] == task:
-            found.append((named[1], stream))
-    return [stream for _, stream in sorted(found, key=lambda pair: pair[0])]
+def _attempts(task: TaskFold | None) -> list[Attempt]:
+    return [] if task is None else task.in_order
 
 
-def _of(attempts: Iterable[Stream], *kinds: type[Any]) -> list[Any]:
-    return [record for stream in attempts for record in stream.of(*kinds)]
+def _total(attempts: Sequence[Attempt], metric: str) -> float:
+    return sum(float(np.nansum(attempt.rounds.padded(metric))) for attempt in attempts)
 
 
-def _task(spec: TaskSpec, attempts: Sequence[Stream]) -> dict[str, Any]:
-    rounds = _of(attempts, words.MetricsRecorded)
-    metrics: Mapping[str, Any] = rounds[-1].metrics if rounds else {}
-    timesteps = rounds[-1].n_timesteps if rounds else 0
-    seconds = float(metrics.get("time/time_elapsed", 0.0))
-    evaluations = [e for e in _of(attempts, words.EvaluationFinished) if not e.failure and e.deterministic]
-    unended = [stream for stream in attempts[:-1] if not stream.of(words.EndTask)]
+def _task(spec: TaskSpec, task: TaskFold | None, attempts: Sequence[Attempt]) -> dict[str, object]:
+    latest = next((attempt.rounds for attempt in reversed(attempts) if len(attempt.rounds)), None)
+
+    def last(metric: str) -> float | None:
+        value = math.nan if latest is None else float(latest.padded(metric)[-1])
+        return None if math.isnan(value) else value
+
+    timesteps = 0 if latest is None else int(latest["n_timesteps"][-1])
+    seconds = last("time/time_elapsed") or 0.0
+    evaluations = [event for a in attempts for _, event in a.evaluations if event.deterministic]
     return {
         "name": spec.name,
         "env": spec.env,
         "seed": spec.seed,
         "timesteps": timesteps,
-        "ep_rew_mean": metrics.get("rollout/ep_rew_mean"),
+        "ep_rew_mean": last("rollout/ep_rew_mean"),
         "eval_mean_reward": evaluations[-1].mean_reward if evaluations else None,
         "seconds": seconds,
         "steps_per_s": _share(timesteps, seconds),
-        "restarts": len(_of(attempts, warmup.CollectorRestartPlanned, words.ExecutorDied)) + len(unended),
+        "restarts": 0 if task is None else task.n_restarts,
     }
 
 
-def _load(attempts: Iterable[Stream]) -> _Load:
-    load = _Load()
-    for record in _of(attempts, words.MetricsRecorded):
-        load.round_s += record.metrics.get("round/time_s", 0.0)
-        load.wait_s += record.metrics.get("round/wait_lease_s", 0.0)
-        load.update_s += record.metrics.get("round/update_s", 0.0)
-    return load
-
-
-def _leases(run: str, tasks: set[str], journal: Journal) -> _Leases:
+def _leases(run: str, tasks: set[str], pool: PoolFold) -> _Leases:
+    """Sum the leases of a run; a pool may serve other runs, too, whose leases do not count."""
     total = _Leases()
-    for stream in journal.streams.values():
-        if stream.header.machine == "pool":
-            _add_pool(run, tasks, stream, total)
+    names = [name.rpartition("/") for name in pool.tasks]
+    ours = np.array([task in tasks and owner in {"", run} for owner, _, task in names], dtype=np.bool_)
+    first = np.array([rows[0] for rows in pool.lease_rows.values()], dtype=np.int64)  # of a gang's rows, one
+    column = {name: pool.leases[name][first] for name in ("stream", "task", "granted", "ended", "held", "computed")}
+    for stream in range(len(pool.streams)):
+        mine = (column["stream"] == stream) & ours[column["task"].astype(np.int64)]
+        if mine.any():
+            n_slots = sum(of == stream for _, of in pool.lives)
+            span = (float(column["granted"][mine].min()), float(np.nanmax(column["ended"][mine], initial=0.0)))
+            total.n_grants += int(mine.sum())
+            total.held_s += float(np.nansum(column["held"][mine]))
+            total.computed_s += float(np.nansum(column["computed"][mine]))
+            total.n_slots = max(total.n_slots, n_slots)
+            total.slot_s += n_slots * max(0.0, span[1] - span[0])
+            _add_estimates(pool, stream, span, total)
     return total
 
 
-def _add_pool(run: str, tasks: set[str], stream: Stream, total: _Leases) -> None:
-    """Add one broker's stream; a pool may serve other runs, too: only our leases count."""
-    table = (stream.header.snapshot or {}).get("table", {})
-    slots = {slot["name"] for slot in table.get("slots", ())}
-    slots |= {event.slot for event in stream.of(leasing.SlotAdded)}
-    first_t: float | None = None
-    last_t = 0.0
-    estimates: list[tuple[float, leasing.LoadEstimated]] = []
-    for event, answer in stream.answers():
-        for record in answer:
-            if isinstance(record, leasing.LoadEstimated):
-                estimates.append((event.t, record))
-            if not isinstance(record, leasing.LeaseGranted | leasing.LeaseReleased | leasing.LeaseExpired):
-                continue
-            owner, _, task = record.task.rpartition("/")
-            if task not in tasks or owner not in {"", run}:
-                continue
-            if isinstance(record, leasing.LeaseGranted):
-                total.n_grants += 1
-                first_t = event.t if first_t is None else first_t
-                continue
-            last_t = event.t
-            total.held_s += record.held_s
-            total.computed_s += record.computed_s if isinstance(record, leasing.LeaseReleased) else 0.0
-    if first_t is not None:
-        total.n_slots = max(total.n_slots, len(slots))
-        total.slot_s += len(slots) * max(0.0, last_t - first_t)
-        _add_estimates(estimates, first_t, last_t, total)
-
-
-def _add_estimates(
-    estimates: Sequence[tuple[float, leasing.LoadEstimated]], first_t: float, last_t: float, total: _Leases
-) -> None:
+def _add_estimates(pool: PoolFold, stream: int, span: tuple[float, float], total: _Leases) -> None:
     """Add what theory expected between two seconds, each estimate until the next one."""
-    ends = [*(t for t, _ in estimates[1:]), last_t]
-    for (t, one), end_t in zip(estimates, ends, strict=False):
-        held_s = max(0.0, min(end_t, last_t) - max(t, first_t))
-        total.estimated_s += held_s
-        total.expected_utilisation_s += held_s * one.expected_utilisation_frac
-        total.expected_inflation_s += held_s * one.expected_inflation
+    mine = pool.loads["stream"] == stream
+    t = pool.loads["t"][mine]
+    held_s = np.maximum(0.0, np.minimum(np.append(t[1:], span[1]), span[1]) - np.maximum(t, span[0]))
+    total.estimated_s += float(held_s.sum())
+    total.expected_utilisation_s += float(held_s @ pool.loads["utilisation"][mine])
+    total.expected_inflation_s += float(held_s @ pool.loads["inflation"][mine])

@@ -1,25 +1,26 @@
-"""Which rows does a run's journal hold, as tables?  Pure; pandas is only asked for when a person wants a frame."""
+"""Make tables of a run's journal; pure, and pandas is only imported for a frame."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 from drlnb.fleet.rows.pool_table import pool_rows
-from drlnb.fleet.rows.task_status import split_stream
-from drlnb.records import round as words
-from drlnb.records.base import Event, Record
+from drlnb.records import round as rounds
+from drlnb.records.base import Event
 from drlnb.records.columns import leasing
-from drlnb.records.errors import ConfigError, JournalError, MissingExtra
+from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
-from drlnb.records.journal import Journal, Stream, StreamOpened
+from drlnb.records.journal import Journal, Stream
+from drlnb.views.folds.entries import split_stream
 
-__all__ = ["TABLES", "frame_of", "from_second", "journal_of", "table_rows"]
+__all__ = ["TABLES", "frame_of", "from_second", "table_rows"]
 
-Rows = Iterator[dict[str, Any]]
+Row = dict[str, object]
 
 
-def table_rows(journal: Journal, table: str) -> list[dict[str, Any]]:
+def table_rows(journal: Journal, table: str) -> list[Row]:
     """Return the rows of one table as plain data.
 
     Parameters
@@ -42,7 +43,7 @@ def table_rows(journal: Journal, table: str) -> list[dict[str, Any]]:
     return list(make(journal))
 
 
-def frame_of(rows: list[dict[str, Any]]) -> Any:
+def frame_of(rows: list[Row]) -> object:
     """Return rows as a ``pandas.DataFrame``.
 
     Raises
@@ -51,69 +52,55 @@ def frame_of(rows: list[dict[str, Any]]) -> Any:
         If pandas is not installed.
     """
     try:
-        pandas = import_module("pandas")  # optional, and slow to import
+        pandas: ModuleType = import_module("pandas")  # optional, and slow to import
     except ImportError:
         raise MissingExtra("frame() needs pandas; install it with: pip install pandas") from None
     return pandas.DataFrame(rows)
 
 
-def _tasks(journal: Journal) -> Iterator[tuple[str, int, Stream]]:
+def _tasks(journal: Journal) -> Iterator[tuple[Row, Stream]]:
+    """Yield the first columns of each task's rows, and its stream."""
     for name, stream in journal.streams.items():
         named = split_stream(name)
         if named is not None:
-            yield *named, stream
+            yield {"task": named[0], "attempt": named[1]}, stream
 
 
-def _metrics(journal: Journal) -> Rows:
-    for task, attempt, stream in _tasks(journal):
-        for row in stream.of(words.MetricsRecorded):
-            first = {"task": task, "attempt": attempt, "round": row.round, "n_timesteps": row.n_timesteps}
-            yield first | dict(row.metrics)
+def _pools(journal: Journal) -> Iterable[Stream]:
+    return (stream for stream in journal.streams.values() if stream.header.machine == "pool")
 
 
-def _rounds(journal: Journal) -> Rows:
+def _metrics(journal: Journal) -> Iterator[Row]:
+    for first, stream in _tasks(journal):
+        for row in stream.of(rounds.MetricsRecorded):
+            yield {**first, "round": row.round, "n_timesteps": row.n_timesteps, **row.metrics}
+
+
+def _rounds(journal: Journal) -> Iterator[Row]:
     for row in _metrics(journal):
         parts = {key.removeprefix("round/"): value for key, value in row.items() if key.startswith("round/")}
         yield {key: row[key] for key in ("task", "attempt", "round", "n_timesteps")} | parts
 
 
-def _leases(journal: Journal) -> Rows:
-    moved = _moved_bytes(journal)
-    for stream in journal.streams.values():
-        if stream.header.machine == "pool":
-            for fence, row in _pool_leases(stream):
-                yield row | {"moved_bytes": moved.get(fence)}
+def _leases(journal: Journal) -> Iterator[Row]:
+    moved: Counter[Fence] = Counter()  # what had to be brought to a slot, if the task's stream is here
+    for _, stream in _tasks(journal):
+        for event in stream.of(rounds.LeaseReceived, rounds.GradientComputed, leasing.GradientsRestored):
+            moved[event.fence] += getattr(event, "moved_bytes", 0)
+    for stream in _pools(journal):
+        granted: dict[Fence, Row] = {}
+        for event, answer in stream.answers():
+            for record in answer:
+                if isinstance(record, leasing.LeaseGranted):
+                    granted[record.fence] = _granted(record, event.t)
+                elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and record.fence in granted:
+                    row = granted.pop(record.fence) | _ended(record, event.t)
+                    yield row | {"moved_bytes": moved.get(record.fence)}
 
 
-def _moved_bytes(journal: Journal) -> dict[Fence, int]:
-    """Return what had to be brought to a slot under each lease of a task whose stream is here."""
-    moved: dict[Fence, int] = {}
-    for _, _, stream in _tasks(journal):
-        for event in stream.of(words.LeaseReceived, words.GradientComputed, leasing.GradientsRestored):
-            moved[event.fence] = moved.get(event.fence, 0) + getattr(event, "moved_bytes", 0)
-    return moved
-
-
-def _pool(journal: Journal) -> Rows:
-    for stream in journal.streams.values():
-        if stream.header.machine == "pool":
-            yield from pool_rows(stream)
-
-
-def _pool_leases(stream: Stream) -> Iterator[tuple[Fence, dict[str, Any]]]:
-    granted: dict[Any, dict[str, Any]] = {}
-    for event, answer in stream.answers():
-        for record in answer:
-            if isinstance(record, leasing.LeaseGranted):
-                granted[record.fence] = _granted(record, event.t)
-            elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and record.fence in granted:
-                yield record.fence, granted.pop(record.fence) | _ended(record, event.t)
-
-
-def _granted(record: leasing.LeaseGranted, t: float) -> dict[str, Any]:
-    task = record.task.rpartition("/")[2]
+def _granted(record: leasing.LeaseGranted, t: float) -> Row:
     return {
-        "task": task,
+        "task": record.task.rpartition("/")[2],
         "attempt": record.attempt,
         "round": record.round,
         "slots": " ".join(record.slots),
@@ -124,55 +111,39 @@ def _granted(record: leasing.LeaseGranted, t: float) -> dict[str, Any]:
     }
 
 
-def _ended(record: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> dict[str, Any]:
-    clean = isinstance(record, leasing.LeaseReleased)
+def _ended(record: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> Row:
+    returned = record if isinstance(record, leasing.LeaseReleased) else None
     return {
         "ended_s": t,
         "held_s": record.held_s,
-        "computed_s": record.computed_s if isinstance(record, leasing.LeaseReleased) else None,
-        "reason": record.reason if isinstance(record, leasing.LeaseReleased) else "expired",
-        "expired": not clean,
+        "computed_s": returned.computed_s if returned else None,
+        "reason": returned.reason if returned else "expired",
+        "expired": returned is None,
     }
 
 
-def _episodes(journal: Journal) -> Rows:
-    for task, attempt, stream in _tasks(journal):
-        for event in stream.of(words.ExperienceArrived):
+def _pool(journal: Journal) -> Iterator[Row]:
+    for stream in _pools(journal):
+        yield from pool_rows(stream)
+
+
+def _episodes(journal: Journal) -> Iterator[Row]:
+    for first, stream in _tasks(journal):
+        for event in stream.of(rounds.ExperienceArrived):
             for reward, length in event.episodes:
                 yield {
-                    "task": task,
-                    "attempt": attempt,
-                    "round": event.round,
-                    "collector": event.collector,
-                    "return": reward,
-                    "length": length,
-                }
+                    **first, "round": event.round, "collector": event.collector, "return": reward, "length": length
+                }  # fmt: skip
 
 
 #: Name of a table -> what makes its rows.
-TABLES: Mapping[str, Callable[[Journal], Rows]] = {
+TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "metrics": _metrics,
     "rounds": _rounds,
     "leases": _leases,
     "pool": _pool,
     "episodes": _episodes,
 }
-
-
-def journal_of(rows: Sequence[Mapping[str, Any]]) -> Journal:
-    """Build a journal from the rows of a watcher."""
-    records: dict[str, list[Record]] = {}
-    for row in rows:
-        if row.get("k") in {"h", "e", "d", "c"}:
-            plain = {key: value for key, value in row.items() if key != "s"}
-            records.setdefault(str(row["s"]), []).append(Record.from_row(plain))
-    streams = {}
-    for name, said in records.items():
-        if isinstance(said[0], StreamOpened):
-            streams[name] = Stream(header=said[0], records=tuple(said[1:]), torn=False, source=name)
-    if not streams:
-        raise JournalError("no journal of this run can be seen from here yet")
-    return Journal(streams=streams)
 
 
 def from_second(journal: Journal, since_s: float) -> Journal:
@@ -183,10 +154,8 @@ def from_second(journal: Journal, since_s: float) -> Journal:
 
 
 def _after(stream: Stream, since_s: float) -> Stream:
-    kept: list[Record] = []
-    keep = False
-    for record in stream.records:
-        keep = record.t >= since_s if isinstance(record, Event) else keep
-        if keep:
-            kept.append(record)
-    return replace(stream, records=tuple(kept))
+    first = next(
+        (i for i, record in enumerate(stream.records) if isinstance(record, Event) and record.t >= since_s),
+        len(stream.records),
+    )
+    return replace(stream, records=stream.records[first:])

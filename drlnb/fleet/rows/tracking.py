@@ -1,23 +1,23 @@
-"""How do a run's journal rows become scalars for TensorBoard, Weights & Biases, MLflow or a sink of the user's own?"""
+"""Send a run's scalars to TensorBoard, Weights & Biases, MLflow or a sink of the user's own."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from drlnb.fleet.rows.row_feed import Rows, Tap
-from drlnb.fleet.rows.task_status import split_stream
 from drlnb.records.errors import ConfigError
+from drlnb.records.round import EvaluationFinished, MetricsRecorded
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.tracking.metrics import evaluation_name
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, sinks_of
+from drlnb.views.folds.entries import Entry, newest
 
 __all__ = ["Tracking", "Trackings"]
 
 
 class Tracking:
-    """The sinks of one run, fed by the rows that its handle hears; in this process, never in a Dask worker.
+    """The sinks of one run, fed by the handle that watches it; in this process, never in a Dask worker.
 
     Parameters
     ----------
@@ -66,34 +66,27 @@ class Tracking:
                 elif value is not None:
                     recorder.record(key, value)
 
-    def feed(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def feed(self, entries: Iterable[Entry]) -> None:
         """Hand on what is a metric."""
-        for row in rows:
-            named = split_stream(str(row.get("s", "")))
-            if named is not None and named[0] in self._own and named[1] >= self._attempts.get(named[0], 0):
-                self._feed_one(*named, row)
-
-    def _feed_one(self, task: str, attempt: int, row: Mapping[str, Any]) -> None:
-        kind = row.get("r")
-        if kind == "TaskOpened":
-            self._attempts[task] = attempt
-        elif kind == "MetricsRecorded":
-            step = self._last[task] = int(row["n_timesteps"])
-            with self._lock:
-                own = self._own[task].dump()
-            self._feed.put(task, step, {**row["metrics"], **own})
-        elif kind == "EvaluationFinished" and not row["failure"]:
-            step = self._last.get(task, 0)
-            name = evaluation_name(deterministic=row.get("deterministic", True))
-            self._feed.put(task, step, {name: row["mean_reward"]}, kind=name)
+        for task, record in newest(entries, self._attempts):
+            if task not in self._own:
+                continue
+            if isinstance(record, MetricsRecorded):
+                self._last[task] = record.n_timesteps
+                with self._lock:
+                    own = self._own[task].dump()
+                self._feed.put(task, record.n_timesteps, {**record.metrics, **own})
+            elif isinstance(record, EvaluationFinished) and not record.failure:
+                name = evaluation_name(deterministic=record.deterministic)
+                self._feed.put(task, self._last.get(task, 0), {name: record.mean_reward}, kind=name)
 
     def close(self) -> None:
-        """Let the sinks write what they have, and end them."""
+        """Write what the sinks still have, and end them."""
         self._feed.close()
 
 
 class Trackings:
-    """All trackings of one run's handle; each hears the run from its first row, whenever it begins.
+    """All trackings of one run's handle; each follows the run from its first row, whenever it begins.
 
     Parameters
     ----------
@@ -119,8 +112,8 @@ class Trackings:
         """Whether sinks are open."""
         return len(self._all) > self._open
 
-    def begin(self, track: Any) -> None:
-        """Open the sinks of :func:`drlnb.rl.tracking.sinks.sinks_of` and hand on what the run has said so far.
+    def begin(self, track: str | Sink | Sequence[str | Sink] | None) -> None:
+        """Open the sinks of :func:`drlnb.rl.tracking.sinks.sinks_of` and hand on what has been recorded so far.
 
         Raises
         ------
@@ -147,7 +140,7 @@ class Trackings:
         Raises
         ------
         ConfigError
-            If nothing tracks the run, so that nobody would ever see it.
+            If nothing tracks the run, so that it would be lost.
         """
         listening = self._all[self._open :]
         if not listening:

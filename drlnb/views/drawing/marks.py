@@ -60,19 +60,14 @@ def in_steps(fold: Fold) -> list[dict[str, Any]]:
     return _plain(fold, found)
 
 
-def _offset(fold: Fold, stream: str) -> float:
-    clock = fold.clock_of().get(stream)
-    return (clock.offset_s if clock else 0.0) - fold.zero_s
-
-
 def _changes(fold: Fold) -> list[_Change]:
     found: list[_Change] = [
-        (t + _offset(fold, stream), key, value, None if task is None else fold.pool.short(task))
+        (t + fold.offset_s(stream), key, value, None if task is None else fold.pool.short(task))
         for stream, t, key, value, task in fold.pool.settings
     ]
     for name, task in sorted(fold.tasks.items()):
-        for _, one in sorted(task.attempts.items()):
-            shift = _offset(fold, one.stream)
+        for one in task.in_order:
+            shift = fold.offset_s(one.stream)
             found += [(t + shift, key, value, name) for t, key, value in one.settings]
     return sorted(found, key=lambda one: (one[0], one[1]))[-_MARKS:]
 
@@ -81,8 +76,8 @@ def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
     """Return end, number and environment steps of a task's finished rounds, in order of time."""
     known = fold.tasks.get(task)
     parts = [
-        (one.rounds["t"] + _offset(fold, one.stream), one.rounds["round"], one.rounds["n_timesteps"])
-        for _, one in sorted(known.attempts.items() if known is not None else ())
+        (one.rounds["t"] + fold.offset_s(one.stream), one.rounds["round"], one.rounds["n_timesteps"])
+        for one in (known.in_order if known is not None else ())
     ]
     if not parts:
         return np.zeros(0), np.zeros(0), np.zeros(0)

@@ -1,4 +1,4 @@
-"""Where did it really break?  The line of a traceback that a person wants to read first."""
+"""Find the line of a traceback that a user wants to read first."""
 
 import re
 
@@ -14,7 +14,7 @@ _FOREIGN = re.compile(
 
 
 def first_cause(detail: str) -> str:
-    """Return file, line, function and message of the last line of a person's own code in a traceback.
+    """Return file, line, function and message of the last line of a user's own code in a traceback.
 
     Parameters
     ----------
@@ -34,8 +34,7 @@ def first_cause(detail: str) -> str:
     >>> first_cause(text.replace("|", chr(10)).replace("'", '"'))
     'env.py:7, step: X: no'
     """
-    parts = [_last_frames(part) for part in detail.split(_HEAD)[1:]]
-    parts = [part for part in parts if part is not None]
+    parts = [part for text in detail.split(_HEAD)[1:] if (part := _last_frames(text)) is not None]
     if not parts:
         return ""
     own, deepest, message = next((part for part in parts if part[0]), parts[0])

@@ -1,14 +1,13 @@
-"""Which lease was it computed under?  Matched once, when the second of the two rows comes, in whichever order."""
+"""Match work with the lease that it was computed under, in whichever order the two are recorded."""
 
+from drlnb.records.ids import Fence
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["Fences"]
 
-Fence = tuple[int, int]
-
 
 class Fences:
-    """Leases by their fence, and work whose lease has not been heard of yet."""
+    """Leases by their fence, and work whose lease has not been recorded yet."""
 
     def __init__(self) -> None:
         #: Fence -> rows of the pool's leases, one per slot.
@@ -16,12 +15,12 @@ class Fences:
         self._wanted: dict[Fence, list[tuple[Grow, int]]] = {}
 
     def granted(self, fence: Fence, row: int) -> None:
-        """Note a lease's row; work that came before it is told."""
+        """Keep a lease's row, and write it into the work that came before it."""
         rows = self.rows.setdefault(fence, [])
         rows.append(row)
         if len(rows) == 1:
-            for work, one in self._wanted.pop(fence, ()):
-                work.set(one, "lease", float(row))
+            for work, at in self._wanted.pop(fence, ()):
+                work.set(at, "lease", float(row))
 
     def worked(self, fence: Fence, work: Grow, row: int) -> None:
         """Write the lease's row into the column ``lease`` of a row of work, now or as soon as it is known."""

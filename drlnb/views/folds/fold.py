@@ -1,105 +1,53 @@
-"""How do journal rows become columns?  Row by row, in any cutting: in pieces = at once.
+"""Fold a run's journal into columns, record by record, in any cutting: in pieces is the same as at once.
 
-Rows are what the runtime streams and what :func:`rows_of` makes of a journal: ``{"s": stream, **record.to_row()}``.
 Streams may come one after the other or interleaved; only the order within a stream counts.  Decisions and commands
-have no time of their own: they happened at the event before them.
+have no time of their own: they happened at the event before them.  What is kept is the folded state, no record.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
-from drlnb.records import common, round, seats
-from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
-from drlnb.records.journal import Journal
+from drlnb.records.base import Event, Record
+from drlnb.records.common import ClockRelated, Defect, JournalFailed
+from drlnb.records.journal import Journal, StreamOpened
+from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
+from drlnb.views.folds.entries import Entry, Handlers, bound, entries_of, split_stream
 from drlnb.views.folds.fences import Fences
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
 from drlnb.views.folds.task import TaskFold
 from drlnb.views.folds.warmup import WarmupFold
 
-__all__ = ["Delta", "Fold", "fold_of", "rows_of", "split_stream"]
-
-#: A line of a journal can be read once the column that its record belongs to was imported.
-COLUMNS = (batching, common, distribution, leasing, placement, round, seats, swapping, warmup)
+__all__ = ["Fold", "fold_of"]
 
 _Made = TypeVar("_Made")
-#: Kind of record -> what takes in such a row at a second, and says what it changed.
-Handlers = Mapping[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]]
 
 #: What counts as the weaker origin when streams differ.
 _ORIGINS = ("emulated", "simulated", "measured")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
-    """What a few rows changed."""
-
-    n_rows: int
-    #: Newest second of any stream, on the common line.
-    now_s: float
-    #: Of ``leases``, ``slots``, ``waits``, ``settings``, ``tasks``, ``rounds``, ``warmup``: what may look different.
-    changed: frozenset[str]
-
-
-def rows_of(journal: Journal) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a journal, stream by stream, as the runtime streams them."""
-    for name, stream in journal.streams.items():
-        yield {"s": name, **stream.header.to_row()}
-        for record in stream.records:
-            yield {"s": name, **record.to_row()}
-
-
-def split_stream(stream: str) -> tuple[str, int] | None:
-    """Return (task, attempt) of a task's stream name, None for another stream.
-
-    Examples
-    --------
-    >>> split_stream("task-CartPole-v1-a2"), split_stream("broker-e5")
-    (('CartPole-v1', 2), None)
-    """
-    name, mark, attempt = stream.removeprefix("task-").rpartition("-a")
-    return (name, int(attempt)) if mark and attempt.isdigit() and stream.startswith("task-") else None
-
-
 @dataclass(slots=True)
 class _Line:
-    """One stream: who takes in its rows, and the first and latest second of its own clock."""
+    """One stream: what takes in its records, and the first and latest second of its own clock."""
 
     name: str
-    handlers: Handlers
+    handlers: Mapping[type[Record], Sequence[Callable[..., object]]]
+    #: Whether its seconds are on a clock that is asked about.
+    counts: bool
     timed: bool = False
     first: float = 0.0
     latest: float = 0.0
 
     def saw(self, t: float) -> None:
-        """Note a row's second."""
+        """Move the latest second."""
         if not self.timed:
             self.timed, self.first, self.latest = True, float(t), float(t)
         elif t > self.latest:
             self.latest = float(t)
-
-
-#: Rows that say something of their stream itself.
-_OF_STREAMS = frozenset({"StreamOpened", "ClockRelated", "Defect", "JournalFailed", "SeatsPlanned"})
-
-
-def _together(*all_handlers: Handlers) -> Handlers:
-    """Return handlers that do what several do, one after the other."""
-    found: dict[str, Callable[[Mapping[str, Any], float], tuple[str, ...]]] = {}
-    for handlers in all_handlers:
-        for kind, handler in handlers.items():
-            found[kind] = _both(found[kind], handler) if kind in found else handler
-    return found
-
-
-def _both(
-    first: Callable[[Mapping[str, Any], float], tuple[str, ...]],
-    second: Callable[[Mapping[str, Any], float], tuple[str, ...]],
-) -> Callable[[Mapping[str, Any], float], tuple[str, ...]]:
-    return lambda row, t: (*first(row, t), *second(row, t))
 
 
 class Fold:
@@ -108,7 +56,7 @@ class Fold:
     Parameters
     ----------
     tasks
-        Names of the run's tasks, if known: those that no row has named yet are shown, too.
+        Names of the run's tasks, if known: those that no record has named yet are shown, too.
     groups
         Task -> group, whose curves are drawn with a band.
     clocks
@@ -142,81 +90,77 @@ class Fold:
         self.defects: list[str] = []
         self._origins: set[str] = set()
         self._lines: dict[str, _Line] = {}
-        #: Clocks as of the latest row, once they have been asked for.
+        #: Clocks as of the latest record, once they have been asked for.
         self._clock_of: dict[str, Clock] | None = None
         self._zero_s: float | None = None
         #: What views worked out and may keep: key -> (what it was made of, result).
-        self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
+        self._kept: dict[Hashable, tuple[Hashable, object]] = {}
 
-    def feed(self, rows: Iterable[Mapping[str, Any]]) -> Delta:
-        """Take in rows, and say what they changed."""
-        n = self.n_rows
-        changed: set[str] = set()
+    def feed(self, entries: Iterable[Entry]) -> None:
+        """Fold entries in."""
         self._clock_of = self._zero_s = None
-        for row in rows:
+        for stream, record in entries:
             self.n_rows += 1
-            line = self._lines.get(row.get("s", ""))
-            if line is None:
-                line = self._line(str(row.get("s", "")))
-            kind, t = row.get("r", ""), row.get("t")
-            if t is not None and line.handlers:
-                line.saw(t)
-            if kind in _OF_STREAMS:
-                self._of_stream(line.name, kind, row)
-            handler = line.handlers.get(kind)
-            if handler is not None:
-                changed.update(handler(row, line.latest))
-        return Delta(n_rows=self.n_rows - n, now_s=self.now_s, changed=frozenset(changed))
+            line = self._lines.get(stream) or self._opened(stream)
+            if line.counts and isinstance(record, Event):
+                line.saw(record.t)
+            for handler in line.handlers.get(type(record), ()):
+                handler(record, line.latest)
 
-    def _of_stream(self, stream: str, kind: str, row: Mapping[str, Any]) -> None:
-        if kind == "StreamOpened":
-            self._origins.add(str(row.get("origin", "measured")))
-        elif kind == "ClockRelated":
-            self.clocks.related(stream, str(row["clock"]), float(row["offset_s"]), float(row["error_s"]))
-        elif kind == "SeatsPlanned":
-            if row["rates"]:
-                self.rates[str(row["device"])] = tuple(map(float, row["rates"]))
-        else:
-            self.defects.append(str(row.get("text", "")))
-
-    def _line(self, stream: str) -> "_Line":
+    def _opened(self, stream: str) -> _Line:
+        """Return a stream that is new, with the handlers of its kind."""
         named = split_stream(stream)
-        handlers: Handlers
-        if stream.startswith("seats-"):
-            handlers = {}  # on the pool's clock; slots that come and go are told by the pool
-        elif stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
+        tables = [bound(_OF_STREAMS, self, stream)]
+        counts = not stream.startswith("seats-")  # on the pool's clock; slots that come and go are in the pool's stream
+        if stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
             self.clocks.pool(stream)
-            handlers = self._warmup(stream.removeprefix("warmup-"), 1, stream)
-        elif named is None:
-            handlers = self.pool.stream(stream)
+            tables.append(self._warmup(stream.removeprefix("warmup-"), 1, stream))
+        elif named is not None:
+            task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks, self._fences))
+            tables.append(task.stream(stream, named[1]))
             if self._details:
-                handlers = _together(handlers, self.reasons.pool())
-        else:
-            task = self.tasks.get(named[0])
-            if task is None:
-                task = self.tasks[named[0]] = TaskFold(named[0], self.clocks, self._fences)
-            handlers = task.stream(stream, named[1])
+                tables += [self._warmup(*named, stream), self.reasons.task(task.name)]
+        elif counts:
+            tables.append(self.pool.stream(stream))
             if self._details:
-                handlers = _together(handlers, self._warmup(*named, stream), self.reasons.task(task.name))
-        line = self._lines[stream] = _Line(name=stream, handlers=handlers)
+                tables.append(self.reasons.pool())
+        handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
+        for table in tables:
+            for kind, handler in table.items():
+                handlers[kind].append(handler)
+        line = self._lines[stream] = _Line(name=stream, handlers=handlers, counts=counts)
         return line
 
     def _warmup(self, task: str, attempt: int, stream: str) -> Handlers:
         return self.warmups.setdefault(task, {}).setdefault(attempt, WarmupFold(stream)).handlers()
 
-    @property
-    def _timed(self) -> list["_Line"]:
-        """The streams that have said when something was."""
-        return [line for line in self._lines.values() if line.timed]
+    # -- records of any stream ---------------------------------------------------------------------------------------
+    def _origin(self, stream: str, header: StreamOpened, t: float) -> None:
+        self._origins.add(header.origin)
+
+    def _related(self, stream: str, event: ClockRelated, t: float) -> None:
+        self.clocks.related(stream, event.clock, event.offset_s, event.error_s)
+
+    def _planned_seats(self, stream: str, decision: SeatsPlanned, t: float) -> None:
+        if decision.rates:
+            self.rates[decision.device] = decision.rates
+
+    def _defect(self, stream: str, notice: Defect | JournalFailed, t: float) -> None:
+        self.defects.append(notice.text)
 
     # -- what all views ask ------------------------------------------------------------------------------------------
     @property
     def origin(self) -> str:
         """``measured``, ``simulated`` or ``emulated``: the weakest of what the streams say."""
-        return next((one for one in _ORIGINS if one in self._origins), "measured")
+        return next((origin for origin in _ORIGINS if origin in self._origins), "measured")
+
+    @property
+    def _timed(self) -> list[_Line]:
+        """The streams that have had an event."""
+        return [line for line in self._lines.values() if line.timed]
 
     def clock_of(self) -> dict[str, Clock]:
-        """Return the clock of each stream that has said something."""
+        """Return the clock of each stream that has had an event."""
         if self._clock_of is None:
             self._clock_of = self.clocks.all(sorted(line.name for line in self._timed))
         return self._clock_of
@@ -241,6 +185,11 @@ class Fold:
         """Largest known error of a task's clock; 0 if there is no task, infinite if one is not related at all."""
         return max((clock.error_s for clock in self.clock_of().values()), default=0.0)
 
+    def offset_s(self, stream: str) -> float:
+        """Return what must be added to a stream's seconds to have those since :attr:`zero_s`."""
+        clock = self.clock_of().get(stream)
+        return (clock.offset_s if clock else 0.0) - self.zero_s
+
     def latest(self, stream: str) -> float:
         """Return the newest second of a stream, on its own clock."""
         line = self._lines.get(stream)
@@ -251,25 +200,33 @@ class Fold:
         kept = self._kept.get(key)
         if kept is None or kept[0] != of:
             kept = self._kept[key] = (of, make())
-        made: _Made = kept[1]
-        return made
+        return cast(_Made, kept[1])
 
     def task_names(self) -> tuple[str, ...]:
         """Return the names of all tasks, in the order that gives them colour and letter.
 
-        First as the pool first heard of them, then as the run names them, then by name: the order of two streams in a
-        file or on a wire does not matter.
+        First as the pool named them, then as the run names them, then by name: the order of two streams in a file or
+        on a wire does not matter.
         """
-        spoken = [self.pool.short(name) for name in self.pool.tasks]
-        return tuple(dict.fromkeys([*spoken, *self.named, *sorted({*self.tasks, *self.warmups})]))
+        pooled = [self.pool.short(name) for name in self.pool.tasks]
+        return tuple(dict.fromkeys([*pooled, *self.named, *sorted({*self.tasks, *self.warmups})]))
 
     def clock_note(self) -> tuple[str, ...]:
-        """Say how well the streams' clocks are known, if that matters."""
+        """Return how well the streams' clocks are known, in words, if that matters."""
         if math.isinf(self.error_s):
             return ("a task's clock could not be related to the pool's: its marks may be shifted",)
         if self.error_s > 0:
             return (f"clocks of the streams agree within {self.error_s * 1000:.2g} ms",)
         return ()
+
+
+_OF_STREAMS: Handlers = {
+    StreamOpened: Fold._origin,
+    ClockRelated: Fold._related,
+    SeatsPlanned: Fold._planned_seats,
+    Defect: Fold._defect,
+    JournalFailed: Fold._defect,
+}
 
 
 def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
@@ -281,19 +238,19 @@ def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
         A journal, or columns that are there already.
     until_s
         Seconds from the run's first event; None: all of it.  Streams are cut on the clocks that the whole journal
-        gives, so two rows that happened together stay together.
+        gives, so two records that happened together stay together.
 
     Raises
     ------
     ValueError
-        If `until_s` is asked of a Fold, which has forgotten its rows.
+        If `until_s` is asked of a Fold, which has forgotten its records.
     """
     if isinstance(source, Fold):
         if until_s is not None:
             raise ValueError("until_s needs a Journal: a Fold has forgotten its rows")
         return source
     fold = Fold()
-    fold.feed(rows_of(source))
+    fold.feed(entries_of(source))
     if until_s is None:
         return fold
     clocks = fold.clock_of()
@@ -302,12 +259,11 @@ def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
     return prefix
 
 
-def _until(journal: Journal, clocks: Mapping[str, Clock], end_s: float) -> Iterator[dict[str, Any]]:
-    for row in rows_of(journal):
-        clock = clocks.get(row["s"])
-        if clock is not None and "t" in row and row["t"] + clock.offset_s > end_s:
-            # What follows in this stream happened later still, decisions included.
-            clocks = {name: one for name, one in clocks.items() if name != row["s"]}
-            continue
-        if clock is not None or row["r"] == "StreamOpened":
-            yield row
+def _until(journal: Journal, clocks: Mapping[str, Clock], end_s: float) -> Iterator[Entry]:
+    for name, stream in journal.streams.items():
+        yield name, stream.header
+        clock = clocks.get(name)
+        for record in stream.records if clock is not None else ():
+            if clock is not None and isinstance(record, Event) and record.t + clock.offset_s > end_s:
+                break  # what follows in this stream happened later still, decisions included
+            yield name, record

@@ -1,28 +1,25 @@
-"""What does the pool's stream say?  Slots, leases, waiting requests and settings, as columns."""
+"""Fold a pool's stream into columns: slots, leases, waiting requests and settings."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
+from drlnb.records.columns import leasing, placement
+from drlnb.records.common import SettingChanged
+from drlnb.records.ids import Fence
+from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
+from drlnb.views.folds.entries import Handlers, bound
 from drlnb.views.folds.fences import Fences
 from drlnb.views.folds.grow import Grow
+from drlnb.views.folds.reasons import without_run
 
-__all__ = ["PoolFold", "SlotLife", "fence_of"]
-
-Row = Mapping[str, Any]
-Changed = tuple[str, ...]
+__all__ = ["PoolFold", "SlotLife"]
 
 #: Still going on.
 OPEN = math.nan
-
-
-def fence_of(row: Row) -> tuple[int, int]:
-    """Return (epoch, token) of a row's fence."""
-    epoch, token = row["fence"]["fence"]
-    return int(epoch), int(token)
+#: Spans of seconds, the last one perhaps open.
+_Spans = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -33,30 +30,36 @@ class SlotLife:
     node: str
     stream: str
     device: str = ""
-    up: list[tuple[float, float]] = field(default_factory=list)
-    draining: list[tuple[float, float]] = field(default_factory=list)
+    up: _Spans = field(default_factory=list)
+    draining: _Spans = field(default_factory=list)
 
     def added(self, t: float) -> None:
-        """Note that the slot is there."""
+        """Begin a span in which the slot is there."""
         self.freed(t)
-        if not self.up or not math.isnan(self.up[-1][1]):
-            self.up.append((t, OPEN))
+        _begin(self.up, t)
 
     def gone(self, t: float) -> None:
-        """Note that the slot is not there any more."""
+        """End the span in which the slot is there."""
         self.freed(t)
-        if self.up and math.isnan(self.up[-1][1]):
-            self.up[-1] = (self.up[-1][0], t)
+        _end(self.up, t)
 
     def drained(self, t: float) -> None:
-        """Note that nobody may have it until it is idle."""
-        if not self.draining or not math.isnan(self.draining[-1][1]):
-            self.draining.append((t, OPEN))
+        """Begin a span in which nobody may have it, until it is idle."""
+        _begin(self.draining, t)
 
     def freed(self, t: float) -> None:
-        """Note that it may be lent again."""
-        if self.draining and math.isnan(self.draining[-1][1]):
-            self.draining[-1] = (self.draining[-1][0], t)
+        """End that span: it may be lent again."""
+        _end(self.draining, t)
+
+
+def _begin(spans: _Spans, t: float) -> None:
+    if not spans or not math.isnan(spans[-1][1]):
+        spans.append((t, OPEN))
+
+
+def _end(spans: _Spans, t: float) -> None:
+    if spans and math.isnan(spans[-1][1]):
+        spans[-1] = (spans[-1][0], t)
 
 
 class PoolFold:
@@ -65,9 +68,9 @@ class PoolFold:
     Parameters
     ----------
     clocks
-        Where relations between streams are noted.
+        Gets the relations between streams.
     fences
-        Where work finds its lease.
+        Matches work with its lease.
     """
 
     def __init__(self, clocks: Clocks, fences: Fences) -> None:
@@ -92,39 +95,37 @@ class PoolFold:
         #: Request id -> (stream, task, since).
         self.waiting: dict[str, tuple[int, int, float]] = {}
         #: (stream, t, key, value, task or None).
-        self.settings: list[tuple[str, float, str, Any, str | None]] = []
+        self.settings: list[tuple[str, float, str, object, str | None]] = []
 
-    def stream(self, name: str) -> dict[str, Callable[[Row, float], Changed]]:
-        """Return what takes in the rows of one stream, by the kind of row."""
+    def stream(self, name: str) -> Handlers:
+        """Return the handlers of one stream."""
         if name not in self.streams:
             self.streams.append(name)
             self._clocks.pool(name)
-        number = self.streams.index(name)
-        return {kind: partial(handler, self, stream=number) for kind, handler in _HANDLERS.items()}
+        return bound(_HANDLERS, self, self.streams.index(name))
 
     @property
-    def lease_rows(self) -> Mapping[tuple[int, int], list[int]]:
+    def lease_rows(self) -> Mapping[Fence, list[int]]:
         """Rows of :attr:`leases` by fence, one per slot."""
         return self._fences.rows
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
-        name = _without_run(task)
-        return name if sum(_without_run(other) == name for other in self.tasks) == 1 else task
+        name = without_run(task)
+        return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-    def _task(self, row: Row) -> int:
-        return self.tasks.setdefault(str(row["task"]), len(self.tasks))
+    # -- records -----------------------------------------------------------------------------------------------------
+    def _task(self, name: str) -> int:
+        return self.tasks.setdefault(name, len(self.tasks))
 
-    def _opened(self, row: Row, t: float, stream: int) -> Changed:
-        snapshot = row.get("snapshot") or {}
+    def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
+        snapshot = header.snapshot or {}
         since = float(snapshot.get("t", t))
         for slot in (snapshot.get("table") or {}).get("slots", ()):
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
                 life.added(since)
-        return ("slots",)
 
     def _slot(self, name: str, node: str, stream: int) -> SlotLife:
         """Return a slot's life in this pool; a new pool counts its seconds anew, so it begins another life."""
@@ -134,95 +135,77 @@ class PoolFold:
             self.lives[key] = SlotLife(name=name, node=node, stream=self.streams[stream])
         return self.lives[key]
 
-    def _slot_added(self, row: Row, t: float, stream: int) -> Changed:
-        life = self._slot(str(row["slot"]), str(row["node"]), stream)
-        life.device = str(row["device"])
+    def _slot_added(self, stream: int, event: leasing.SlotAdded, t: float) -> None:
+        life = self._slot(event.slot, event.node, stream)
+        life.device = event.device
         life.added(t)
-        return ("slots",)
 
-    def _slot_gone(self, row: Row, t: float, stream: int) -> Changed:
+    def _slot_gone(self, stream: int, event: leasing.SlotFailed | placement.NodeLost, t: float) -> None:
         for (_, of), life in self.lives.items():
-            if of == stream and (life.name == row.get("slot") or life.node == row.get("node")):
+            lost = life.name == event.slot if isinstance(event, leasing.SlotFailed) else life.node == event.node
+            if of == stream and lost:
                 life.gone(t)
-        return ("slots",)
 
-    def _slot_drained(self, row: Row, t: float, stream: int) -> Changed:
-        self._slot(str(row["slot"]), "", stream).drained(t)
-        return ("slots",)
+    def _slot_drained(self, stream: int, decision: leasing.SlotDrained, t: float) -> None:
+        self._slot(decision.slot, "", stream).drained(t)
 
-    def _slot_freed(self, row: Row, t: float, stream: int) -> Changed:
-        self._slot(str(row["slot"]), "", stream).freed(t)
-        return ("slots",)
+    def _slot_freed(self, stream: int, decision: leasing.SlotFreed, t: float) -> None:
+        self._slot(decision.slot, "", stream).freed(t)
 
-    def _requested(self, row: Row, t: float, stream: int) -> Changed:
-        request = str(row["request_id"])
-        task = self._task(row)
-        if request not in self.waiting:
-            self.waiting[request] = (stream, task, t)
-            self._clocks.seen("ask", _request_key(request), self.streams[stream], t)
-        return ("waits",)
+    def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
+        task = self._task(event.task)
+        if event.request_id not in self.waiting:
+            self.waiting[event.request_id] = (stream, task, t)
+            self._clocks.seen("ask", _request_key(event.request_id), self.streams[stream], t)
 
-    def _cancelled(self, row: Row, t: float, stream: int) -> Changed:
-        return self._waited(str(row["request_id"]), t, granted=0.0, stream=stream)
+    def _cancelled(self, stream: int, event: leasing.RequestCancelled, t: float) -> None:
+        self._waited(event.request_id, t, granted=0.0, stream=stream)
 
-    def _waited(self, request: str, t: float, *, granted: float, stream: int) -> Changed:
-        found = self.waiting.pop(request, None)
-        if found is not None:
-            self.waits.append(stream, found[1], found[2], t, granted)
-        return ("waits",)
+    def _waited(self, request: str, t: float, *, granted: float, stream: int) -> None:
+        known = self.waiting.pop(request, None)
+        if known is not None:
+            self.waits.append(stream, known[1], known[2], t, granted)
 
-    def _granted(self, row: Row, t: float, stream: int) -> Changed:
-        fence = fence_of(row)
-        task = self._task(row)
-        self._clocks.sent("grant", fence, self.streams[stream], t)
-        self._waited(str(row["request_id"]), t, granted=1.0, stream=stream)
-        for name in row["slots"]:
-            self._slot(str(name), "", stream)
-            slot = self.slots[str(name)]
-            waited_s = float(row["waited_s"])
-            resident = float(row.get("resident", False))
-            at = self.leases.append(stream, task, slot, t, OPEN, waited_s, math.nan, math.nan, fence[1], 0.0, resident)
-            self._fences.granted(fence, at)
-        return ("leases", "waits")
+    def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
+        task = self._task(lease.task)
+        self._clocks.sent("grant", lease.fence, self.streams[stream], t)
+        self._waited(lease.request_id, t, granted=1.0, stream=stream)
+        for name in lease.slots:
+            self._slot(name, "", stream)
+            at = self.leases.append(
+                stream, task, self.slots[name], t, OPEN, lease.waited_s, math.nan, math.nan,
+                lease.fence.token, 0.0, float(lease.resident),
+            )  # fmt: skip
+            self._fences.granted(lease.fence, at)
 
-    def _returned(self, row: Row, t: float, stream: int) -> Changed:
-        self._clocks.seen("return", fence_of(row), self.streams[stream], t)
-        return ()
+    def _returned(self, stream: int, event: leasing.LeaseReturned, t: float) -> None:
+        self._clocks.seen("return", event.fence, self.streams[stream], t)
 
-    def _ended(self, row: Row, t: float, stream: int) -> Changed:
-        del stream
-        reason = self.reasons.setdefault(str(row.get("reason", "expired")), len(self.reasons))
-        for one in self.lease_rows.get(fence_of(row), ()):
-            self.leases.set(one, "ended", t)
-            self.leases.set(one, "held", float(row["held_s"]))
-            self.leases.set(one, "computed", float(row.get("computed_s", math.nan)))
-            self.leases.set(one, "reason", reason)
-        return ("leases",)
+    def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
+        returned = lease if isinstance(lease, leasing.LeaseReleased) else None
+        reason = self.reasons.setdefault(returned.reason if returned else "expired", len(self.reasons))
+        for at in self.lease_rows.get(lease.fence, ()):
+            self.leases.set(at, "ended", t)
+            self.leases.set(at, "held", lease.held_s)
+            self.leases.set(at, "computed", returned.computed_s if returned else math.nan)
+            self.leases.set(at, "reason", reason)
 
-    def _stopped(self, row: Row, t: float, stream: int) -> Changed:
-        task = self._task(row)
-        for request in [r for r, (_, one, _) in self.waiting.items() if one == task]:
+    def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
+        task = self._task(event.task)
+        for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
             self._waited(request, t, granted=0.0, stream=stream)
-        return ("waits",)
 
-    def _spoken(self, row: Row, t: float, stream: int) -> Changed:
-        del t, stream
-        self._task(row)
-        return ("tasks",)
+    def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
+        self._task(event.task)
 
-    def _load(self, row: Row, t: float, stream: int) -> Changed:
-        names = ("n_tasks", "n_slots", "d_mean", "bound_frac", "expected_utilisation_frac", "expected_inflation")
-        self.loads.append(stream, t, *(float(row[name]) for name in names))
-        return ("leases",)
+    def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
+        self.loads.append(
+            stream, t, load.n_tasks, load.n_slots, load.d_mean, load.bound_frac, load.expected_utilisation_frac,
+            load.expected_inflation,
+        )  # fmt: skip
 
-    def _setting(self, row: Row, t: float, stream: int) -> Changed:
-        self.settings.append((self.streams[stream], t, str(row["key"]), row["value"], row.get("task")))
-        return ("settings",)
-
-
-def _without_run(task: str) -> str:
-    run, mark, name = task.partition("/")
-    return name if mark else run
+    def _setting(self, stream: int, event: SettingChanged, t: float) -> None:
+        self.settings.append((self.streams[stream], t, event.key, event.value, event.task))
 
 
 def _request_key(request: str) -> str:
@@ -230,21 +213,21 @@ def _request_key(request: str) -> str:
     return "/".join(request.split("/")[-3:])
 
 
-_HANDLERS: dict[str, Callable[..., Changed]] = {
-    "StreamOpened": PoolFold._opened,
-    "SlotAdded": PoolFold._slot_added,
-    "SlotFailed": PoolFold._slot_gone,
-    "NodeLost": PoolFold._slot_gone,
-    "SlotDrained": PoolFold._slot_drained,
-    "SlotFreed": PoolFold._slot_freed,
-    "SlotRequested": PoolFold._requested,
-    "RequestCancelled": PoolFold._cancelled,
-    "LeaseGranted": PoolFold._granted,
-    "LeaseReturned": PoolFold._returned,
-    "LeaseReleased": PoolFold._ended,
-    "LeaseExpired": PoolFold._ended,
-    "LoadEstimated": PoolFold._load,
-    "TaskStopped": PoolFold._stopped,
-    "PlacementAsked": PoolFold._spoken,
-    "SettingChanged": PoolFold._setting,
+_HANDLERS: Handlers = {
+    StreamOpened: PoolFold._opened,
+    leasing.SlotAdded: PoolFold._slot_added,
+    leasing.SlotFailed: PoolFold._slot_gone,
+    placement.NodeLost: PoolFold._slot_gone,
+    leasing.SlotDrained: PoolFold._slot_drained,
+    leasing.SlotFreed: PoolFold._slot_freed,
+    leasing.SlotRequested: PoolFold._requested,
+    leasing.RequestCancelled: PoolFold._cancelled,
+    leasing.LeaseGranted: PoolFold._granted,
+    leasing.LeaseReturned: PoolFold._returned,
+    leasing.LeaseReleased: PoolFold._ended,
+    leasing.LeaseExpired: PoolFold._ended,
+    leasing.LoadEstimated: PoolFold._load,
+    placement.TaskStopped: PoolFold._stopped,
+    placement.PlacementAsked: PoolFold._placed,
+    SettingChanged: PoolFold._setting,
 }

@@ -1,78 +1,73 @@
-"""Why was a slot asked for, kept, given back, refused, drained?  Counted by word, task and reason, number of times."""
+"""Count why slots were asked for, kept, given back, refused and drained, by word, task and reason."""
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
 
-__all__ = ["Reasons"]
+from drlnb.records.base import Record
+from drlnb.records.columns import leasing
+from drlnb.records.round import ExecutorDied
+from drlnb.views.folds.entries import Handlers, bound
 
-Row = Mapping[str, Any]
-Changed = tuple[str, ...]
+__all__ = ["Reasons", "without_run"]
 
 #: Measured numbers differ from reason to reason: they are left out, so that equal reasons are counted together.
 _NUMBER = re.compile(r"\d[\d.,e+-]*\d|\d")
 
-#: Kind of a pool's row -> what it is called, and the field of the row that says whom or what it is about.
-_POOL = {
-    "LeaseReleased": ("released", "task"),
-    "LeaseExpired": ("expired", "task"),
-    "RequestRefused": ("refused", ""),
-    "RequestCancelled": ("withdrawn", ""),
-    "RequestUnmet": ("cannot be met now", "task"),
-    "SlotDrained": ("slot drained", "slot"),
-    "SlotClosed": ("slot closed", "slot"),
-    "SlotFailed": ("slot lost", "slot"),
-    "RevokeLease": ("taken away", "slot"),
+#: Class of a pool's record -> what it is called, and the field that says whom or what it is about.
+_POOL: dict[type[Record], tuple[str, str]] = {
+    leasing.LeaseReleased: ("released", "task"),
+    leasing.LeaseExpired: ("expired", "task"),
+    leasing.RequestRefused: ("refused", ""),
+    leasing.RequestCancelled: ("withdrawn", ""),
+    leasing.RequestUnmet: ("cannot be met now", "task"),
+    leasing.SlotDrained: ("slot drained", "slot"),
+    leasing.SlotClosed: ("slot closed", "slot"),
+    leasing.SlotFailed: ("slot lost", "slot"),
+    leasing.RevokeLease: ("taken away", "slot"),
 }
 
 
 class Reasons:
-    """Decisions about slots, counted: (what, who, reason) -> times, in order of first appearance."""
+    """Decisions about slots, counted: (word, who, reason) -> times, in order of first appearance."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, str], int] = {}
         #: Task -> round -> leases that it took.
         self.grants: dict[str, dict[int, int]] = {}
 
-    def pool(self) -> dict[str, Callable[[Row, float], Changed]]:
-        """Return what takes in the rows of a pool's stream, by the kind of row."""
-        found: dict[str, Callable[[Row, float], Changed]] = {
-            kind: partial(self._said, what, who) for kind, (what, who) in _POOL.items()
-        }
-        return {**found, "LeaseGranted": self._granted}
+    def pool(self) -> Handlers:
+        """Return the handlers of a pool's stream."""
+        return {**dict.fromkeys(_POOL, self._decided), leasing.LeaseGranted: self._granted}
 
-    def task(self, name: str) -> dict[str, Callable[[Row, float], Changed]]:
-        """Return what takes in the rows of a task's stream, by the kind of row."""
-        return {"HoldPlanned": partial(self._planned, name), "ExecutorDied": partial(self._died, name)}
+    def task(self, name: str) -> Handlers:
+        """Return the handlers of a task's stream."""
+        return bound({leasing.HoldPlanned: self._planned, ExecutorDied: self._died}, name)
 
-    def _note(self, what: str, who: str, reason: str) -> Changed:
-        key = (what, who, _NUMBER.sub("…", reason))
+    def _count(self, word: str, who: str, reason: str) -> None:
+        key = (word, who, _NUMBER.sub("…", reason))
         self.counts[key] = self.counts.get(key, 0) + 1
-        return ("leases",)
 
-    def _said(self, what: str, who: str, row: Row, t: float) -> Changed:
-        del t
-        reason = str(row.get("reason") or ("its holder was silent" if what == "expired" else ""))
-        if what == "cannot be met now":
-            reason = f"{row['n_slots']} slots wanted, {row['n_allowed']} exist that may serve it"
-        return self._note(what, _without_run(str(row[who])) if who == "task" else str(row.get(who, "")), reason)
+    def _decided(self, record: Record, t: float) -> None:
+        word, field = _POOL[type(record)]
+        reason = getattr(record, "reason", "")
+        if isinstance(record, leasing.LeaseExpired):
+            reason = "its holder was silent"
+        elif isinstance(record, leasing.RequestUnmet):
+            reason = f"{record.n_slots} slots wanted, {record.n_allowed} exist that may serve it"
+        who = str(getattr(record, field)) if field else ""
+        self._count(word, without_run(who) if field == "task" else who, reason)
 
-    def _granted(self, row: Row, t: float) -> Changed:
-        del t
-        rounds = self.grants.setdefault(str(row["task"]), {})
-        rounds[int(row["round"])] = rounds.get(int(row["round"]), 0) + 1
-        return ("leases",)
+    def _granted(self, record: leasing.LeaseGranted, t: float) -> None:
+        rounds = self.grants.setdefault(record.task, {})
+        rounds[record.round] = rounds.get(record.round, 0) + 1
 
-    def _planned(self, task: str, row: Row, t: float) -> Changed:
-        del t
-        return self._note(f"{row['planner']}: {row['action']}", task, str(row["reason"]))
+    def _planned(self, task: str, record: leasing.HoldPlanned, t: float) -> None:
+        self._count(f"{record.planner}: {record.action}", task, record.reason)
 
-    def _died(self, task: str, row: Row, t: float) -> Changed:
-        del t
-        return self._note("executor died (a strike)", task, str(row["reason"]))
+    def _died(self, task: str, record: ExecutorDied, t: float) -> None:
+        self._count("executor died (a strike)", task, record.reason)
 
 
-def _without_run(task: str) -> str:
+def without_run(task: str) -> str:
+    """Return a task's name as the pool has it (``run/task``) without its run."""
     run, mark, name = task.partition("/")
     return name if mark else run

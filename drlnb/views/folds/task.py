@@ -1,23 +1,23 @@
-"""What do the streams of one task say?  Phases, rounds, scalars, computed seconds, as columns per attempt."""
+"""Fold the streams of one task into columns per attempt: phases, rounds, scalars, computed seconds."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drlnb.records import round as of_round
+from drlnb.records.columns import leasing, warmup
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
+from drlnb.views.folds.entries import Handlers, bound
 from drlnb.views.folds.fences import Fences
 from drlnb.views.folds.grow import Grow
-from drlnb.views.folds.pool import fence_of
 
 __all__ = ["Attempt", "TaskFold"]
-
-Row = Mapping[str, Any]
-Changed = tuple[str, ...]
 
 #: Columns of a round that every view may ask for; other scalars are added as they come.
 _ROUND = ("t", "round", "n_timesteps")
@@ -47,12 +47,14 @@ class Attempt:
     work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
     #: Bytes that had to be brought to slots, NaN where no record says so.
     moved_bytes: float = math.nan
-    #: (n_timesteps, mean reward, standard deviation, episodes) of deterministic evaluations.
-    evaluations: list[tuple[int, float, float, int]] = field(default_factory=list)
+    #: Evaluations that did not fail, with the environment steps before them.
+    evaluations: list[tuple[int, of_round.EvaluationFinished]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
     pauses: list[tuple[float, float]] = field(default_factory=list)
     #: (t, key, value).
-    settings: list[tuple[float, str, Any]] = field(default_factory=list)
+    settings: list[tuple[float, str, object]] = field(default_factory=list)
+    #: Name of the planner that decided last how long a slot is kept; empty before.
+    hold_planner: str = ""
 
 
 class TaskFold:
@@ -63,31 +65,34 @@ class TaskFold:
     name
         Name of the task.
     clocks
-        Where relations between streams are noted.
+        Gets the relations between streams.
     fences
-        Where work finds its lease.
+        Matches work with its lease.
     """
 
     def __init__(self, name: str, clocks: Clocks, fences: Fences) -> None:
         self.name = name
         self._clocks = clocks
         self._fences = fences
-        #: Grows with every row that changes a scalar of a round.
+        #: Grows with every record that changes a scalar of a round.
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
 
-    def stream(self, name: str, attempt: int) -> dict[str, Callable[[Row, float], Changed]]:
-        """Return what takes in the rows of one attempt's stream, by the kind of row."""
-        one = self.attempts.get(attempt)
-        if one is None:
-            one = self.attempts[attempt] = Attempt(number=attempt, stream=name)
-        return {kind: partial(handler, self, one) for kind, handler in _HANDLERS.items()}
+    def stream(self, name: str, number: int) -> Handlers:
+        """Return the handlers of one attempt's stream."""
+        attempt = self.attempts.setdefault(number, Attempt(number=number, stream=name))
+        return bound(_HANDLERS, self, attempt)
 
     # -- what views ask ----------------------------------------------------------------------------------------------
     @property
     def latest(self) -> Attempt | None:
         """The newest attempt."""
         return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def in_order(self) -> list[Attempt]:
+        """All attempts, oldest first."""
+        return [self.attempts[number] for number in sorted(self.attempts)]
 
     @property
     def state(self) -> str:
@@ -98,9 +103,8 @@ class TaskFold:
     @property
     def n_restarts(self) -> int:
         """Collectors, executors and masters that were started again."""
-        numbers = sorted(self.attempts)
-        died = sum(not self.attempts[n].ended for n in numbers[:-1])
-        return died + sum(one.n_restarts for one in self.attempts.values())
+        died = sum(not attempt.ended for attempt in self.in_order[:-1])
+        return died + sum(attempt.n_restarts for attempt in self.attempts.values())
 
     @property
     def n_kept(self) -> int:
@@ -111,8 +115,8 @@ class TaskFold:
     @property
     def moved_bytes(self) -> float:
         """Bytes that had to be brought to slots, over all attempts; NaN where no record says so."""
-        told = [one.moved_bytes for one in self.attempts.values() if not math.isnan(one.moved_bytes)]
-        return sum(told) if told else math.nan
+        known = [a.moved_bytes for a in self.attempts.values() if not math.isnan(a.moved_bytes)]
+        return sum(known) if known else math.nan
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.
@@ -120,142 +124,116 @@ class TaskFold:
         Rounds of an attempt that the next one did not go on from are left out: they were lost.
         """
         parts = []
-        numbers = sorted(self.attempts)
-        for number, after in zip(numbers, [*numbers[1:], None], strict=True):
-            one = self.attempts[number]
-            values = one.rounds.padded(name)
-            if after is not None:
-                values = values[one.rounds["round"] <= self.attempts[after].n_before]
-            parts.append(values)
+        attempts = self.in_order
+        for attempt, after in zip(attempts, [*attempts[1:], None], strict=True):
+            values = attempt.rounds.padded(name)
+            parts.append(values if after is None else values[attempt.rounds["round"] <= after.n_before])
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def metric_names(self) -> tuple[str, ...]:
         """Return the names of all scalars, sorted."""
-        return tuple(sorted({name for one in self.attempts.values() for name in one.rounds.others}))
+        return tuple(sorted({name for attempt in self.attempts.values() for name in attempt.rounds.others}))
 
-    def evaluations(self) -> list[tuple[int, float, float, int]]:
-        """Return (timesteps, mean, deviation, episodes) of the evaluations, in order of attempts."""
-        return [e for number in sorted(self.attempts) for e in self.attempts[number].evaluations]
+    def evaluations(self) -> list[tuple[int, of_round.EvaluationFinished]]:
+        """Return the evaluations with the environment steps before them, in order of attempts."""
+        return [found for attempt in self.in_order for found in attempt.evaluations]
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-    def _opened(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        one.config = row.get("config") or {}
-        return ("tasks",)
+    # -- records -----------------------------------------------------------------------------------------------------
+    def _opened(self, attempt: Attempt, header: StreamOpened, t: float) -> None:
+        attempt.config = header.config or {}
 
-    def _task_opened(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
+    def _task_opened(self, attempt: Attempt, event: of_round.TaskOpened, t: float) -> None:
         self.n_changes += 1
-        one.n_before = one.n_kept = int(row["n_rounds"])
-        one.phase = "starting"
-        return ("tasks",)
+        attempt.n_before = attempt.n_kept = event.n_rounds
+        attempt.phase = "starting"
 
-    def _writes(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        one.writing[int(row["version"])] = int(row["n_rounds"])
-        return ()
+    def _writes(self, attempt: Attempt, command: of_round.WriteCheckpoint, t: float) -> None:
+        attempt.writing[command.version] = command.n_rounds
 
-    def _written(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        n_rounds = one.writing.pop(int(row["version"]), None)
-        if n_rounds is not None and not row["failure"]:
-            one.n_kept = n_rounds
-        return ("tasks",)
+    def _written(self, attempt: Attempt, event: of_round.CheckpointWritten, t: float) -> None:
+        n_rounds = attempt.writing.pop(event.version, None)
+        if n_rounds is not None and not event.failure:
+            attempt.n_kept = n_rounds
 
-    def _phase(self, one: Attempt, row: Row, t: float) -> Changed:
-        if one.pauses and math.isnan(one.pauses[-1][1]):
-            one.pauses[-1] = (one.pauses[-1][0], t)
-        if row["phase"] == "paused":
-            one.pauses.append((t, math.nan))
-        if row["phase"] != "ended":
-            one.phase = str(row["phase"])
-        return ("tasks",)
+    def _phase(self, attempt: Attempt, decision: of_round.PhaseEntered, t: float) -> None:
+        if attempt.pauses and math.isnan(attempt.pauses[-1][1]):
+            attempt.pauses[-1] = (attempt.pauses[-1][0], t)
+        if decision.phase == "paused":
+            attempt.pauses.append((t, math.nan))
+        if decision.phase != "ended":
+            attempt.phase = decision.phase
 
-    def _end(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        one.ended, one.reason = str(row["state"]), str(row["reason"])
-        return ("tasks",)
+    def _end(self, attempt: Attempt, command: of_round.EndTask, t: float) -> None:
+        attempt.ended, attempt.reason = command.state, command.reason
 
-    def _failed(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        one.reason, one.detail = str(row["reason"]), str(row["detail"])
-        return ("tasks",)
+    def _failed(self, attempt: Attempt, event: of_round.TaskFailed, t: float) -> None:
+        attempt.reason, attempt.detail = event.reason, event.detail
 
-    def _lost(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        one.detail = str(row.get("detail") or one.detail)
-        return ("tasks",)
+    def _lost(self, attempt: Attempt, event: warmup.CollectorLost, t: float) -> None:
+        attempt.detail = event.detail or attempt.detail
 
-    def _restart(self, one: Attempt, row: Row, t: float) -> Changed:
-        del row, t
-        one.n_restarts += 1
-        return ("tasks",)
+    def _restart(
+        self, attempt: Attempt, record: warmup.CollectorRestartPlanned | of_round.ExecutorDied, t: float
+    ) -> None:
+        attempt.n_restarts += 1
 
-    def _metrics(self, one: Attempt, row: Row, t: float) -> Changed:
+    def _metrics(self, attempt: Attempt, decision: of_round.MetricsRecorded, t: float) -> None:
         self.n_changes += 1
-        one.rounds.append(t, float(row["round"]), float(row["n_timesteps"]))
-        one.rounds.fill(row["metrics"])
-        return ("rounds", "tasks")
+        attempt.rounds.append(t, decision.round, decision.n_timesteps)
+        attempt.rounds.fill(decision.metrics)
 
-    def _evaluated(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        if not row["failure"]:
-            steps = one.rounds.get(len(one.rounds) - 1, "n_timesteps") if len(one.rounds) else 0
-            mean = float(row["mean_reward"])
-            one.evaluations.append((int(steps), mean, float(row["std_reward"]), int(row["n_episodes"])))
-        return ("rounds", "tasks")
+    def _evaluated(self, attempt: Attempt, event: of_round.EvaluationFinished, t: float) -> None:
+        if not event.failure:
+            n = len(attempt.rounds)
+            attempt.evaluations.append((int(attempt.rounds.get(n - 1, "n_timesteps")) if n else 0, event))
 
-    def _worked(self, one: Attempt, row: Row, t: float) -> Changed:
-        elapsed = float(row["elapsed_s"])
-        if math.isfinite(elapsed) and elapsed > 0:
-            self._fences.worked(fence_of(row), one.work, one.work.append(t, elapsed, math.nan))
-        return ("leases",)
+    def _worked(self, attempt: Attempt, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
+        if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
+            self._fences.worked(event.fence, attempt.work, attempt.work.append(t, event.elapsed_s, math.nan))
 
-    def _gradient(self, one: Attempt, row: Row, t: float) -> Changed:
-        return (*self._moved(one, row, t), *self._worked(one, row, t))
+    def _gradient(self, attempt: Attempt, event: of_round.GradientComputed, t: float) -> None:
+        self._moved(attempt, event, t)
+        self._worked(attempt, event, t)
 
-    def _moved(self, one: Attempt, row: Row, t: float) -> Changed:
-        del t
-        if "moved_bytes" in row:
-            before = 0.0 if math.isnan(one.moved_bytes) else one.moved_bytes
-            one.moved_bytes = before + float(row["moved_bytes"])
-        return ("leases",)
+    def _moved(self, attempt: Attempt, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
+        before = 0.0 if math.isnan(attempt.moved_bytes) else attempt.moved_bytes
+        attempt.moved_bytes = before + event.moved_bytes
 
-    def _received(self, one: Attempt, row: Row, t: float) -> Changed:
-        self._clocks.seen("grant", fence_of(row), one.stream, t)
-        return ()
+    def _received(self, attempt: Attempt, event: of_round.LeaseReceived, t: float) -> None:
+        self._clocks.seen("grant", event.fence, attempt.stream, t)
 
-    def _returns(self, one: Attempt, row: Row, t: float) -> Changed:
-        self._clocks.sent("return", fence_of(row), one.stream, t)
-        return ()
+    def _returns(self, attempt: Attempt, command: of_round.ReturnLease, t: float) -> None:
+        self._clocks.sent("return", command.fence, attempt.stream, t)
 
-    def _asks(self, one: Attempt, row: Row, t: float) -> Changed:
-        self._clocks.sent("ask", str(row["request_id"]), one.stream, t)
-        return ()
+    def _asks(self, attempt: Attempt, command: of_round.RequestSlot, t: float) -> None:
+        self._clocks.sent("ask", command.request_id, attempt.stream, t)
 
-    def _setting(self, one: Attempt, row: Row, t: float) -> Changed:
-        one.settings.append((t, str(row["key"]), row["value"]))
-        return ("settings",)
+    def _held(self, attempt: Attempt, decision: leasing.HoldPlanned, t: float) -> None:
+        attempt.hold_planner = decision.planner
+
+    def _setting(self, attempt: Attempt, event: SettingChanged, t: float) -> None:
+        attempt.settings.append((t, event.key, event.value))
 
 
-_HANDLERS: dict[str, Callable[[TaskFold, Attempt, Row, float], Changed]] = {
-    "StreamOpened": TaskFold._opened,
-    "TaskOpened": TaskFold._task_opened,
-    "PhaseEntered": TaskFold._phase,
-    "EndTask": TaskFold._end,
-    "TaskFailed": TaskFold._failed,
-    "CollectorLost": TaskFold._lost,
-    "CollectorRestartPlanned": TaskFold._restart,
-    "ExecutorDied": TaskFold._restart,
-    "MetricsRecorded": TaskFold._metrics,
-    "EvaluationFinished": TaskFold._evaluated,
-    "GradientComputed": TaskFold._gradient,
-    "GradientsRestored": TaskFold._moved,
-    "ParametersReady": TaskFold._worked,
-    "LeaseReceived": TaskFold._received,
-    "ReturnLease": TaskFold._returns,
-    "RequestSlot": TaskFold._asks,
-    "SettingChanged": TaskFold._setting,
-    "WriteCheckpoint": TaskFold._writes,
-    "CheckpointWritten": TaskFold._written,
+_HANDLERS: Handlers = {
+    StreamOpened: TaskFold._opened,
+    of_round.TaskOpened: TaskFold._task_opened,
+    of_round.PhaseEntered: TaskFold._phase,
+    of_round.EndTask: TaskFold._end,
+    of_round.TaskFailed: TaskFold._failed,
+    warmup.CollectorLost: TaskFold._lost,
+    warmup.CollectorRestartPlanned: TaskFold._restart,
+    of_round.ExecutorDied: TaskFold._restart,
+    of_round.MetricsRecorded: TaskFold._metrics,
+    of_round.EvaluationFinished: TaskFold._evaluated,
+    of_round.GradientComputed: TaskFold._gradient,
+    leasing.GradientsRestored: TaskFold._moved,
+    of_round.ParametersReady: TaskFold._worked,
+    of_round.LeaseReceived: TaskFold._received,
+    of_round.ReturnLease: TaskFold._returns,
+    of_round.RequestSlot: TaskFold._asks,
+    leasing.HoldPlanned: TaskFold._held,
+    SettingChanged: TaskFold._setting,
+    of_round.WriteCheckpoint: TaskFold._writes,
+    of_round.CheckpointWritten: TaskFold._written,
 }

@@ -1,17 +1,17 @@
-"""What does a stream say of a task's collectors between two rounds?  One row per round and collector, as columns."""
+"""Fold what a stream says of a task's collectors between two rounds into columns: a row per round and collector."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
+from drlnb.records import round as rounds
+from drlnb.records.columns import warmup
+from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import StreamOpened
+from drlnb.views.folds.entries import Handlers, bound
 from drlnb.views.folds.grow import Grow
 
-__all__ = ["Cut", "WarmupFold", "Weighed"]
-
-Row = Mapping[str, Any]
-Changed = tuple[str, ...]
+__all__ = ["WarmupFold"]
 
 #: Columns of a rest: collector; the round whose experience was sent; when it began to act and when it had
 #: sent; when its start was planned for; when its process was ready and how long that took; when the next parameters
@@ -22,39 +22,6 @@ _REST = (
 )  # fmt: skip
 #: What became of a collector that has sent: nothing (it stays), process ended, CPU slot given back.
 ENDED = ("stays", "stopped", "parked")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """Rounds before this one are no guide any more."""
-
-    round: int
-    n_kept: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    """What a plan has weighed: start after sending (None: cold), expected wait of the round, idle time; in seconds."""
-
-    round: int
-    action: str
-    planner: str
-    reason: str
-    start_after_s: float | None
-    candidates: tuple[tuple[float | None, float, float], ...]
-    #: Beside each candidate: standard errors in seconds of the wait saved over cold and of the idle time, and their
-    #: correlation; empty in journals that have none.
-    errors: tuple[tuple[float, float, float], ...] = ()
-    #: What the best planned start saves over cold, and the standard error, in seconds.
-    saved_s: float | None = None
-    saved_error_s: float | None = None
-
-    def error_s(self, k: int, rho: float) -> float:
-        """Return the standard error of what a candidate saves over cold at a price of waiting, in seconds."""
-        of_wait, of_idle, along = self.errors[k]
-        variance = (rho * of_wait) ** 2 + of_idle**2 - 2.0 * along * rho * of_wait * of_idle
-        return math.sqrt(max(0.0, variance))
 
 
 @dataclass(slots=True)
@@ -72,177 +39,133 @@ class WarmupFold:
     filters: Grow = field(default_factory=lambda: Grow("round", "collector", "looked", "least", "most", "of_rounds"))
     #: When each version was at its last host.
     versions: Grow = field(default_factory=lambda: Grow("version", "t"))
-    cuts: list[Cut] = field(default_factory=list)
-    weighed: Weighed | None = None
+    #: Rounds before one of these are no guide any more.
+    cuts: list[warmup.WarmupRegimeEnded] = field(default_factory=list)
+    #: The newest plan that has weighed start times.
+    weighed: warmup.WarmupPlanned | None = None
     #: The newest newsvendor's answer: quantile of the starts, and the lead at it in seconds.
     newsvendor: tuple[float, float] | None = None
     #: Text -> its number in the columns of texts.
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     #: Settings of warm-up that the stream names, without ``warmup.``.
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     _latest: dict[int, int] = field(default_factory=dict)
     _nodes: dict[int, str] = field(default_factory=dict)
 
-    def handlers(self) -> dict[str, Callable[[Row, float], Changed]]:
-        """Return what takes in the rows of its stream, by the kind of row."""
-        return {kind: partial(handler, self) for kind, handler in _HANDLERS.items()}
+    def handlers(self) -> Handlers:
+        """Return the handlers of its stream."""
+        return bound(_HANDLERS, self)
 
-    def _text(self, text: Any) -> float:
-        return self.texts.setdefault(str(text), len(self.texts))
+    def _text(self, text: str) -> float:
+        return self.texts.setdefault(text, len(self.texts))
 
-    def _rest(self, row: Row) -> int | None:
-        """Return the collector's latest rest."""
-        return self._latest.get(int(row["collector"]))
-
-    def _of_round(self, row: Row, round_: int) -> int | None:
-        at = self._rest(row)
+    def _of_round(self, collector: int, round_: int) -> int | None:
+        """Return the collector's latest rest, if it follows that round."""
+        at = self._latest.get(collector)
         return at if at is not None and self.rests.get(at, "round") == round_ else None
 
     def _is_open(self, at: int, name: str) -> bool:
         return math.isnan(self.rests.get(at, name))
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-    def _opened(self, row: Row, t: float) -> Changed:
-        del t
-        config = row.get("config") or {}
+    # -- records -----------------------------------------------------------------------------------------------------
+    def _opened(self, header: StreamOpened, t: float) -> None:
+        config = header.config or {}
         known = dict(config.get("warmup") or config.get("settings") or {})
         if "warmup" in (config.get("planners") or {}):
             known.setdefault("planner", config["planners"]["warmup"])
         self.settings.update(known)
-        return ()
 
-    def _placed(self, row: Row, t: float) -> Changed:
-        del t
-        self._nodes.update(enumerate(row["collector_nodes"]))
-        return ()
+    def _placed(self, event: rounds.PlacementReceived, t: float) -> None:
+        self._nodes.update(enumerate(event.collector_nodes))
 
-    def _sent(self, row: Row, t: float) -> Changed:
-        collector, round_ = int(row["collector"]), int(row["round"])
-        former = self._rest(row)
-        if former is not None and self.rests.get(former, "round") >= round_:
-            return ()  # an old round's, or told twice
+    def _sent(self, event: rounds.ExperienceArrived, t: float) -> None:
+        former = self._latest.get(event.collector)
+        if former is not None and self.rests.get(former, "round") >= event.round:
+            return  # an old round's, or sent twice
         unknown = (math.nan,) * 4
-        self._latest[collector] = self.rests.append(
-            collector, round_, t - float(row["collect_s"]), t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0, 0
+        self._latest[event.collector] = self.rests.append(
+            event.collector, event.round, t - event.collect_s, t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0, 0
         )
-        return ("warmup",)
 
-    def _planned(self, row: Row, t: float) -> Changed:
-        at = self._of_round(row, int(row["round"]))
+    def _planned(self, plan: warmup.WarmupPlanned, t: float) -> None:
+        at = self._of_round(plan.collector, plan.round)
         if at is None:
-            return ()
+            return
         if self.rests.get(at, "action"):
             self.rests.set(at, "revised", self.rests.get(at, "revised") + 1)
-        for name in ("action", "planner", "reason"):
-            self.rests.set(at, name, self._text(row[name]))
-        # What is told counts from its own event, which for a revised plan is later than the sending.
-        after = math.nan if row["start_after_s"] is None else t - self.rests.get(at, "sent") + row["start_after_s"]
+        for name, text in (("action", plan.action), ("planner", plan.planner), ("reason", plan.reason)):
+            self.rests.set(at, name, self._text(text))
+        # The plan counts from its own event, which for a revised plan is later than the sending.
+        after = math.nan if plan.start_after_s is None else t - self.rests.get(at, "sent") + plan.start_after_s
         self.rests.set(at, "after", after)
-        self.rests.set(at, "lead", math.nan if row["lead_s"] is None else float(row["lead_s"]))
-        self._weighed(row)
-        return ("warmup",)
+        self.rests.set(at, "lead", math.nan if plan.lead_s is None else plan.lead_s)
+        if plan.candidates:
+            self.weighed = plan
+        self.newsvendor = plan.newsvendor or self.newsvendor
+        if plan.filtered is not None:
+            self.filters.append(plan.round, plan.collector, *plan.filtered, float(plan.planner == "seed"))
 
-    def _weighed(self, row: Row) -> None:
-        if row["candidates"]:
-            self.weighed = Weighed(
-                round=int(row["round"]),
-                action=str(row["action"]),
-                planner=str(row["planner"]),
-                reason=str(row["reason"]),
-                start_after_s=row["start_after_s"],
-                candidates=tuple((u, float(w), float(i)) for u, w, i in row["candidates"]),
-                errors=tuple((float(w), float(i), float(r)) for w, i, r in row.get("candidate_errors") or ()),
-                saved_s=row.get("saved_s"),
-                saved_error_s=row.get("saved_error_s"),
-            )
-        if row.get("newsvendor") is not None:
-            quantile, lead_s = row["newsvendor"]
-            self.newsvendor = float(quantile), float(lead_s)
-        if row.get("filtered") is not None:
-            of_rounds = float(row["planner"] == "seed")
-            self.filters.append(float(row["round"]), float(row["collector"]), *map(float, row["filtered"]), of_rounds)
-
-    def _stopped(self, row: Row, t: float) -> Changed:
-        return self._ended(row, t, kind=1.0)
-
-    def _parked(self, row: Row, t: float) -> Changed:
-        return self._ended(row, t, kind=2.0)
-
-    def _ended(self, row: Row, t: float, *, kind: float) -> Changed:
-        del t
-        self._nodes[int(row["collector"])] = str(row["node"])
-        at = self._of_round(row, int(row["round"]))
+    def _ended(self, command: warmup.StopCollector | warmup.ParkCollector, t: float) -> None:
+        self._nodes[command.collector] = command.node
+        at = self._of_round(command.collector, command.round)
         if at is not None:
-            self.rests.set(at, "ended", kind)
-        return ("warmup",)
+            self.rests.set(at, "ended", 1.0 if isinstance(command, warmup.StopCollector) else 2.0)
 
-    def _starts(self, row: Row, t: float) -> Changed:
-        at = self._of_round(row, int(row["round"]) - 1)
+    def _starts(self, command: warmup.StartCollector, t: float) -> None:
+        self._plan_start(command.collector, command.round, t + command.after_s)
+
+    def _revoked(self, command: warmup.RevokeStart, t: float) -> None:
+        self._plan_start(command.collector, command.round, math.nan)
+
+    def _plan_start(self, collector: int, round_: int, t: float) -> None:
+        at = self._of_round(collector, round_ - 1)
         if at is not None and self._is_open(at, "ready"):
-            self.rests.set(at, "planned", t + float(row["after_s"]))
-        return ("warmup",)
+            self.rests.set(at, "planned", t)
 
-    def _revoked(self, row: Row, t: float) -> Changed:
-        del t
-        at = self._of_round(row, int(row["round"]) - 1)
-        if at is not None and self._is_open(at, "ready"):
-            self.rests.set(at, "planned", math.nan)
-        return ("warmup",)
-
-    def _ready(self, row: Row, t: float) -> Changed:
-        start_s = float(row["start_s"])
-        self.starts.append(self._text(row["node"]), self._text(row["start_mode"]), float(row["n_starting"]), start_s)
-        at = self._rest(row)
+    def _ready(self, event: warmup.CollectorReady, t: float) -> None:
+        self.starts.append(self._text(event.node), self._text(event.start_mode), event.n_starting, event.start_s)
+        at = self._latest.get(event.collector)
         if at is not None and self._is_open(at, "ready") and not self._is_open(at, "planned"):
             self.rests.set(at, "ready", t)
-            self.rests.set(at, "start_s", start_s)
-        return ("warmup",)
+            self.rests.set(at, "start_s", event.start_s)
 
-    def _arrived(self, row: Row, t: float) -> Changed:
-        version, host = int(row["version"]), str(row["host"])
+    def _arrived(self, event: HostCompleted, t: float) -> None:
         n = len(self.versions)
-        if n and self.versions.get(n - 1, "version") == version:
+        if n and self.versions.get(n - 1, "version") == event.version:
             self.versions.set(n - 1, "t", t)
         else:
-            self.versions.append(version, t)
+            self.versions.append(event.version, t)
         for collector, at in self._latest.items():
             # Nobody acts on the parameters of the last round: who has sent then is not late for anything.
             over = self.rests.get(at, "action") == self.texts.get("end")
-            mine = self.rests.get(at, "round") == version - 1 and not over
-            if mine and self._nodes.get(collector, host) == host and self._is_open(at, "arrival"):
+            mine = self.rests.get(at, "round") == event.version - 1 and not over
+            if mine and self._nodes.get(collector, event.host) == event.host and self._is_open(at, "arrival"):
                 self.rests.set(at, "arrival", t)
-        return ("warmup",)
 
-    def _measured(self, row: Row, t: float) -> Changed:
-        del t
-        self.measured.append(float(row["round"]), float(row["wait_s"]), float(row["idle_s"]))
-        return ("warmup",)
+    def _measured(self, decision: warmup.WarmupMeasured, t: float) -> None:
+        self.measured.append(decision.round, decision.wait_s, decision.idle_s)
 
-    def _cut(self, row: Row, t: float) -> Changed:
-        del t
-        self.cuts.append(Cut(round=int(row["round"]), n_kept=int(row["n_kept"]), reason=str(row["reason"])))
-        return ("warmup",)
-
-    def _setting(self, row: Row, t: float) -> Changed:
-        del t
-        room, _, name = str(row["key"]).partition(".")
+    def _setting(self, event: SettingChanged, t: float) -> None:
+        room, _, name = event.key.partition(".")
         if room == "warmup":
-            self.settings[name] = row["value"]
-        return ("settings",)
+            self.settings[name] = event.value
+
+    def _cut(self, decision: warmup.WarmupRegimeEnded, t: float) -> None:
+        self.cuts.append(decision)
 
 
-_HANDLERS: dict[str, Callable[..., Changed]] = {
-    "StreamOpened": WarmupFold._opened,
-    "PlacementReceived": WarmupFold._placed,
-    "ExperienceArrived": WarmupFold._sent,
-    "WarmupPlanned": WarmupFold._planned,
-    "StopCollector": WarmupFold._stopped,
-    "ParkCollector": WarmupFold._parked,
-    "StartCollector": WarmupFold._starts,
-    "RevokeStart": WarmupFold._revoked,
-    "CollectorReady": WarmupFold._ready,
-    "HostCompleted": WarmupFold._arrived,
-    "WarmupMeasured": WarmupFold._measured,
-    "WarmupRegimeEnded": WarmupFold._cut,
-    "SettingChanged": WarmupFold._setting,
+_HANDLERS: Handlers = {
+    StreamOpened: WarmupFold._opened,
+    rounds.PlacementReceived: WarmupFold._placed,
+    rounds.ExperienceArrived: WarmupFold._sent,
+    warmup.WarmupPlanned: WarmupFold._planned,
+    warmup.StopCollector: WarmupFold._ended,
+    warmup.ParkCollector: WarmupFold._ended,
+    warmup.StartCollector: WarmupFold._starts,
+    warmup.RevokeStart: WarmupFold._revoked,
+    warmup.CollectorReady: WarmupFold._ready,
+    HostCompleted: WarmupFold._arrived,
+    warmup.WarmupMeasured: WarmupFold._measured,
+    warmup.WarmupRegimeEnded: WarmupFold._cut,
+    SettingChanged: WarmupFold._setting,
 }

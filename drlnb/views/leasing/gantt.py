@@ -335,7 +335,7 @@ def _with_lane(waits: Mapping[str, NDArray[Any]], n_slots: int) -> dict[str, NDA
 def _drains(line: LeaseLine, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
     found: list[tuple[float, float, int]] = []
     for life in line.fold.pool.lives.values():
-        shift = line.offset(life.stream)
+        shift = line.fold.offset_s(life.stream)
         for since, until in life.draining:
             stop = span[1] if math.isnan(until) else until + shift
             if stop >= span[0]:

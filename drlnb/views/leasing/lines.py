@@ -47,25 +47,18 @@ class LeaseLine:
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
-        self.clocks = fold.clock_of()
-        self.zero = fold.zero_s
         self.tasks = fold.task_names()
         self.slots = tuple(fold.pool.slots)
         short = [fold.pool.short(name) for name in fold.pool.tasks]
         #: Number of a task in the pool -> its series.
         self.series = np.array([self.tasks.index(name) for name in short], dtype=np.int64)
-        self.offsets = np.array([self.offset(name) for name in fold.pool.streams], dtype=np.float64)
+        self.offsets = np.array([fold.offset_s(name) for name in fold.pool.streams], dtype=np.float64)
 
     @property
     def ended(self) -> bool:
         """Whether there were tasks, and all of them are over."""
         tasks = [task.latest for task in self.fold.tasks.values()]
         return bool(tasks) and all(one is not None and one.ended for one in tasks)
-
-    def offset(self, stream: str) -> float:
-        """Return what turns a stream's seconds into seconds since the run's first event."""
-        clock = self.clocks.get(stream)
-        return (clock.offset_s if clock else 0.0) - self.zero
 
     def leases(self, now: float) -> Leases:
         """Return all leases; one that goes on is drawn until `now`."""
@@ -96,9 +89,9 @@ class LeaseLine:
     def _told(self, leases: Leases) -> Pieces:
         """Return what the tasks' own streams say."""
         parts = [
-            (one.work["stop"] + self.offset(one.stream), one.work["elapsed"], one.work["lease"])
+            (one.work["stop"] + self.fold.offset_s(one.stream), one.work["elapsed"], one.work["lease"])
             for _, task in sorted(self.fold.tasks.items())
-            for _, one in sorted(task.attempts.items())
+            for one in task.in_order
         ]
         if not parts or not len(leases.token):
             return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
@@ -147,10 +140,10 @@ class LeaseLine:
     def _up(self, name: str) -> list[tuple[float, float]]:
         """Return when a slot was there; what a pool last knew ends with its stream if a later one knows the slot."""
         mine = [life for life in self.fold.pool.lives.values() if life.name == name]
-        lives = sorted(mine, key=lambda life: self.offset(life.stream))
+        lives = sorted(mine, key=lambda life: self.fold.offset_s(life.stream))
         found = []
         for life, after in zip(lives, [*lives[1:], None], strict=True):
-            shift = self.offset(life.stream)
+            shift = self.fold.offset_s(life.stream)
             end = math.inf if after is None else self.fold.latest(life.stream) + shift
             found += [(up + shift, end if math.isnan(down) else down + shift) for up, down in life.up]
         return found
@@ -180,7 +173,7 @@ class LeaseLine:
         known = self.fold.tasks.get(task)
         found = []
         for one in known.attempts.values() if known is not None else ():
-            shift = self.offset(one.stream)
+            shift = self.fold.offset_s(one.stream)
             for since, until in one.pauses:
                 stop = span[1] if math.isnan(until) else min(span[1], until + shift)
                 found.append((max(span[0], since + shift), stop))

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.lines import Lines, axis_s, column
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.folds.warmup import Weighed
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
 
 __all__ = ["curve"]
@@ -80,10 +80,15 @@ def curve(
     )  # fmt: skip
 
 
+def _error_s(of_wait: float, of_idle: float, along: float, rho: float) -> float:
+    """Return the standard error of what a candidate saves over cold at a price of waiting, in seconds."""
+    return math.sqrt(max(0.0, (rho * of_wait) ** 2 + of_idle**2 - 2.0 * along * rho * of_wait * of_idle))
+
+
 class _Costs:
     """What start times cost at a price of waiting, beside cold and keep; times in seconds."""
 
-    def __init__(self, line: WarmupLine, weighed: Weighed, rho: float) -> None:
+    def __init__(self, line: WarmupLine, weighed: WarmupPlanned, rho: float) -> None:
         self.rho = rho
         self.timed = [(u, w, i) for u, w, i in weighed.candidates if u is not None]
         self.cold = next(((w, i) for u, w, i in weighed.candidates if u is None), None)
@@ -91,8 +96,9 @@ class _Costs:
         #: Place among the timed ones of what the plan chose at the task's own price; None: cold or keep.
         chosen = self._least(float(line.settings.get("rho", _RHO))) if weighed.action == "start" else None
         self.chosen = self.timed.index(chosen) if chosen else None
-        self.errors = [one for one, (u, *_) in zip(weighed.errors, weighed.candidates, strict=False) if u is not None]
-        self.error = [weighed.error_s(k, rho) for k in range(len(self.errors))]
+        errors = zip(weighed.candidate_errors, weighed.candidates, strict=False)
+        self.errors = [error for error, (u, *_) in errors if u is not None]
+        self.error = [_error_s(*one, rho) for one in self.errors]
         _, gaps = line.gaps()
         self.gap = float(gaps[-_GAPS:].mean()) if len(gaps) else None
         taken = line["start_s"][np.isfinite(line["start_s"])]
@@ -124,7 +130,7 @@ class _Costs:
             f"{words.duration(cold)}, never to stop {words.duration(self.gap)})"
         )
 
-    def numbers(self, weighed: Weighed) -> dict[str, tuple[str, float | None, str, str]]:
+    def numbers(self, weighed: WarmupPlanned) -> dict[str, tuple[str, float | None, str, str]]:
         """Return the numbers beside the picture."""
         best = self.best or (None, None, None)
         return {
@@ -176,8 +182,8 @@ def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
     return slider
 
 
-def _curve_notes(weighed: Weighed, own: float, kappa: float) -> tuple[str, ...]:
-    if weighed.errors:
+def _curve_notes(weighed: WarmupPlanned, own: float, kappa: float) -> tuple[str, ...]:
+    if weighed.candidate_errors:
         rule = (
             "the band is one standard error of what a start saves over cold: a plan needs all of it below cold's line"
         )

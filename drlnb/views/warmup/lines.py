@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drlnb.records.columns.warmup import WarmupPlanned, WarmupRegimeEnded
 from drlnb.views.drawing import words
 from drlnb.views.folds.fold import Fold
-from drlnb.views.folds.warmup import Cut, WarmupFold, Weighed
+from drlnb.views.folds.warmup import WarmupFold
 
 __all__ = ["Texts", "WarmupLine", "task_to_draw", "tasks_with_starts"]
 
@@ -93,10 +94,7 @@ class WarmupLine:
         self.fold = fold
         self.task = task
         self.attempts: tuple[WarmupFold, ...] = tuple(one for _, one in sorted(fold.warmups.get(task, {}).items()))
-        clocks = fold.clock_of()
-        self.offsets = [
-            (clocks[one.stream].offset_s if one.stream in clocks else 0.0) - fold.zero_s for one in self.attempts
-        ]
+        self.offsets = [fold.offset_s(one.stream) for one in self.attempts]
         names = self.attempts[0].rests.names if self.attempts else ()
         self._rests = {name: self._column(name) for name in names}
         self._texts = {name: self._words(name) for name in _TEXTS} if names else {}
@@ -136,7 +134,7 @@ class WarmupLine:
         return self.attempts[-1].settings if self.attempts else {}
 
     @property
-    def weighed(self) -> Weighed | None:
+    def weighed(self) -> WarmupPlanned | None:
         """The newest plan that has weighed something."""
         return next((one.weighed for one in reversed(self.attempts) if one.weighed is not None), None)
 
@@ -146,7 +144,7 @@ class WarmupLine:
         return next((one.newsvendor for one in reversed(self.attempts) if one.newsvendor is not None), None)
 
     @property
-    def cuts(self) -> tuple[Cut, ...]:
+    def cuts(self) -> tuple[WarmupRegimeEnded, ...]:
         """Ends of regimes, oldest first."""
         return tuple(cut for one in self.attempts for cut in one.cuts)
 

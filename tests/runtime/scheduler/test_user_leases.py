@@ -3,7 +3,6 @@
 import asyncio
 from types import SimpleNamespace
 
-from drlnb.fleet.rows.tables import journal_of
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import replay
@@ -14,6 +13,7 @@ from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER
 from drlnb.runtime.scheduler import user_leases
 from drlnb.runtime.scheduler.user_leases import LoopsPlugin, PoolTape
+from drlnb.views.folds.entries import decoded, journal_of
 
 
 class Recorded:
@@ -56,7 +56,7 @@ def test_a_tape_replays_exactly():
     recorded.feed(SlotAdded, slot="n0/cpu0", node="n0", device="cpu", executor_epoch=1)
     for n in range(3):
         recorded.lease(n)
-    journal = journal_of(recorded.rows())
+    journal = journal_of(decoded(recorded.rows()))
     assert list(journal.streams) == ["broker-e7-own1"]
     assert len(journal.of(LeaseGranted)) == 3
     assert [replay(stream).difference for stream in journal.streams.values()] == [None]
@@ -71,7 +71,7 @@ def test_a_tape_keeps_the_newest_two_parts(monkeypatch):
     for n in range(40):
         recorded.lease(n)
     rows = recorded.rows()
-    journal = journal_of(rows)
+    journal = journal_of(decoded(rows))
     assert len(journal.streams) == 2
     assert len(rows) <= 2 * (20 + 4)
     assert [replay(stream).difference for stream in journal.streams.values()] == [None, None]
