@@ -112,8 +112,7 @@ def _steer(args: argparse.Namespace) -> int:
 def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
     """Tell the cluster; return in words what it was told."""
     if args.action == "set":
-        from drlnb.planning.settings import owner
-        from drlnb.records.effect import takes_effect
+        from drlnb.planning.settings import owner, takes_effect
         from drlnb.rl.algorithms.resolve import parse_text
 
         link.set(run_id, args.key, parse_text(args.value), task=args.task)

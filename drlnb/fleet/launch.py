@@ -10,7 +10,7 @@ from typing import Any
 from drlnb.fleet.cluster.existing import check, prepare
 from drlnb.fleet.cluster.link import Link
 from drlnb.fleet.training import Training
-from drlnb.planning.settings import begun_with, owner, setting_problem, settings_problems
+from drlnb.planning.settings import SETTINGS, as_config, begun_with, owner, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.checkpoints.trained import Trained
@@ -23,9 +23,6 @@ __all__ = ["attach", "default_out", "launch", "run_spec", "same_work"]
 
 #: Version of run.json.
 _SPEC_FORMAT = 1
-
-#: Settings that a new run is given as planners.
-_PLANNERS = {"leasing.hold": "hold", "warmup.planner": "warmup"}
 
 #: What a task's spec holds beside the caller's wishes.
 _NOT_ASKED = {"origin", "observation_space", "action_space", "can_snapshot"}
@@ -78,15 +75,13 @@ def _scheduling(settings: Mapping[str, Any]) -> dict[str, Any]:
     problems += settings_problems(ours, can_snapshot=True)  # each task's environment is asked once it has been tried
     if problems:
         raise ConfigError(problems)
-    warmup = {key.removeprefix("warmup."): value for key, value in settings.items() if key.startswith("warmup.")}
-    plain = {key.removeprefix("leasing."): value for key, value in settings.items() if key.startswith("leasing.")}
-    return {**plain, **({"warmup": warmup} if warmup else {})}
+    return as_config(settings)["settings"]
 
 
 def _not_at_first(key: str, value: Any) -> str:
     """Return why a setting cannot be given to a new run; empty if it can."""
-    if key in _PLANNERS:
-        return f"{key} is a planner: planners={{{_PLANNERS[key]!r}: {value!r}}}"
+    if key in SETTINGS and SETTINGS[key].decision:
+        return f"{key} is a planner: planners={{{SETTINGS[key].decision!r}: {value!r}}}"
     if key == "task.priority":
         return f"task.priority is a task's own: Task(..., priority={value!r})"
     if owner(key) == "pool":
@@ -150,7 +145,7 @@ def launch(
 
 def _changed(run: RunDir, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what was changed while the tasks ran, but for what the caller asks for anew."""
-    old, new = _dotted(begun), _dotted(asked)
+    old, new = begun_with({}, begun), begun_with({}, asked)
     anew = {key for key, value in new.items() if old.get(key) != value}
     return {
         task: {key: value for key, value in changes.items() if key not in anew}
@@ -169,12 +164,6 @@ def _refuse_changed(spec: Mapping[str, Any], scheduling: Mapping[str, Mapping[st
             problems.append(f"task {task}: {text} (changed while it trained; {again})")
     if problems:
         raise ConfigError(problems)
-
-
-def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the round machine's configuration under the names of :mod:`drlnb.planning.settings`."""
-    warmup = {f"warmup.{key}": value for key, value in settings.get("warmup", {}).items()}
-    return {f"leasing.{key}": value for key, value in settings.items() if key != "warmup"} | warmup
 
 
 def _with_spaces(link: Link, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

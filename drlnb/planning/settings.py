@@ -1,54 +1,56 @@
-"""Which settings of scheduling may change while tasks train, whose are they, and is a new value good?
+"""Derive the settings of scheduling from their declarations: keys, owners, defaults, and checks of new values.
 
 A value is judged beside what is in force, never beside the defaults: `leasing.ttl_s` may be 5 s where `holder_ttl_s` is
-4 s already.  What is in force is whoever holds the settings to say: the pool, or the broker for each task.
+4 s already.  What is in force is known to whoever holds the settings: the pool, or the broker for each task.
 """
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Literal
 
+from drlnb.planning.declared import Declared, Kind, Setting
 from drlnb.planning.leasing.machine import priority_problem
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.warmup import WarmupSettings
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY, cpu_slots_problem
-from drlnb.records.errors import ConfigError
+from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
+from drlnb.records.effect import NEXT_ROUND
 
 __all__ = [
     "POOL_KEYS",
-    "SCHEDULING_KEYS",
+    "SETTINGS",
     "SLOT_KEYS",
     "TASK_KEYS",
+    "as_config",
     "begun_with",
     "owner",
     "setting_problem",
     "settings_problems",
+    "takes_effect",
     "unknown_setting",
 ]
 
-_LEASING_OF_TASKS = ("leasing.hold", "leasing.switch_limit_frac")
+_ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings)
+_UNPLAYED = "no preview plays it"
+#: Which slots there are is the pool's to say: see :func:`setting_problem`.
+_SLOT = Setting(kind=Kind(lambda name, value: ""), default=None, unfelt=_UNPLAYED)
+
+#: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
+SETTINGS: Mapping[str, Setting] = {
+    **{f"{room.ROOM}.{name}": setting for room in _ROOMS for name, setting in room.declared().items()},
+    "task.priority": Setting(kind=Kind(lambda name, value: priority_problem(value)), default=0, owner="task"),
+    CPU_SLOTS_KEY: Setting(kind=Kind(lambda name, value: cpu_slots_problem(value)), default=AUTO, unfelt=_UNPLAYED),
+    "slot.drain": _SLOT,
+    "slot.undrain": _SLOT,
+}
 
 #: Keys that take a slot out of the pool, or back in; their value is the slot's name.
-SLOT_KEYS = ("slot.drain", "slot.undrain")
-
-#: Each task's own.  From when on each key counts says :mod:`drlnb.records.effect`.
-TASK_KEYS = (*_LEASING_OF_TASKS, "task.priority", *(f"warmup.{field.name}" for field in fields(WarmupSettings)))
-
+SLOT_KEYS = tuple(key for key, setting in SETTINGS.items() if setting is _SLOT)
+#: Each task's own.
+TASK_KEYS = tuple(key for key, setting in SETTINGS.items() if setting.owner == "task")
 #: The pool's: one value for all who share it.
-POOL_KEYS = (
-    *(key for field in fields(LeasingSettings) if (key := f"leasing.{field.name}") not in _LEASING_OF_TASKS),
-    CPU_SLOTS_KEY,
-    *SLOT_KEYS,
-)
+POOL_KEYS = tuple(key for key, setting in SETTINGS.items() if setting.owner == "pool")
 
-#: All keys beside those of the algorithms (``rl.NAME``).
-SCHEDULING_KEYS = (*TASK_KEYS, *POOL_KEYS)
-
-#: Decision of a planner -> the key under which it can be changed.
-_PLANNERS: Mapping[str, str] = {"hold": "leasing.hold", "warmup": "warmup.planner"}
-
-#: Most names that are told of an unknown one, and how much less alike than the best they may be (0 to 1).
+#: Most names that are suggested for an unknown one, and how much less alike than the best they may be (0 to 1).
 _NEAREST, _AS_NEAR = 3, 0.1
 
 
@@ -60,32 +62,44 @@ def owner(key: str) -> Literal["task", "pool", ""]:
     >>> owner("warmup.rho"), owner("leasing.ttl_s"), owner("rl.gamma")
     ('task', 'pool', '')
     """
-    return "task" if key in TASK_KEYS else "pool" if key in POOL_KEYS else ""
+    return SETTINGS[key].owner if key in SETTINGS else ""
+
+
+def takes_effect(key: str) -> str:
+    """Return from when on a change of a setting counts, in words that end a sentence.
+
+    Examples
+    --------
+    >>> takes_effect("task.priority"), takes_effect("leasing.ttl_s"), takes_effect("rl.learning_rate")
+    ('at once', 'from the next grant on', 'from the next round on')
+    """
+    return SETTINGS[key].counts if key in SETTINGS else NEXT_ROUND
 
 
 def unknown_setting(key: str, more: Iterable[str] = ()) -> str:
-    """Say that there is no such setting, with the nearest ones.
+    """Return the complaint about an unknown setting, with the nearest ones.
 
     Parameters
     ----------
     key
         What was asked for.
     more
-        Keys that are known beside :data:`SCHEDULING_KEYS`.
+        Keys that are known beside :data:`SETTINGS`.
 
     Examples
     --------
     >>> unknown_setting("warmup.rhoo")
     "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"
     """
-    known = [*SCHEDULING_KEYS, *more]
+    known = [*SETTINGS, *more]
     near = difflib.get_close_matches(key, known, n=_NEAREST)
-    near = [one for one in near if _likeness(key, one) > _likeness(key, near[0]) - _AS_NEAR]
+    near = [each for each in near if _likeness(key, each) > _likeness(key, near[0]) - _AS_NEAR]
     # A right name without its room, or under a wrong one, is nearer than any of that room.
-    near = [one for one in known if one.partition(".")[2] == key.rpartition(".")[2]] or near
-    if not near:
-        return f"unknown setting {key!r}; known are leasing.NAME, slot.NAME, task.priority, warmup.NAME, rl.NAME"
-    return f"unknown setting {key!r}; did you mean {' or '.join(map(repr, near))}?"
+    near = [each for each in known if each.partition(".")[2] == key.rpartition(".")[2]] or near
+    if near:
+        return f"unknown setting {key!r}; did you mean {' or '.join(map(repr, near))}?"
+    rooms = dict.fromkeys([f"{each.partition('.')[0]}.NAME" for each in SETTINGS])
+    return f"unknown setting {key!r}; known are {', '.join(rooms)}, rl.NAME"
 
 
 def _likeness(key: str, other: str) -> float:
@@ -93,7 +107,7 @@ def _likeness(key: str, other: str) -> float:
 
 
 def begun_with(planners: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run begins with, under the keys of this module.
+    """Return what a run begins with, by key.
 
     Parameters
     ----------
@@ -107,10 +121,38 @@ def begun_with(planners: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
     >>> begun_with({"hold": "last"}, {"env_timeout_s": 60.0, "warmup": {"rho": 2.0}})
     {'leasing.hold': 'last', 'warmup.rho': 2.0}
     """
-    found = {_PLANNERS[what]: name for what, name in planners.items() if what in _PLANNERS}
-    found |= {f"leasing.{name}": value for name, value in settings.items()}
-    found |= {f"warmup.{name}": value for name, value in settings.get("warmup", {}).items()}
-    return {key: value for key, value in found.items() if key in TASK_KEYS}
+    known = {f"leasing.{name}": value for name, value in settings.items()}
+    known |= {f"warmup.{name}": value for name, value in settings.get("warmup", {}).items()}
+    known |= {key: planners[each.decision] for key, each in SETTINGS.items() if each.decision in planners}
+    return {key: known[key] for key in TASK_KEYS if key in known}
+
+
+def as_config(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return settings of tasks as a round machine is configured: ``planners``, and ``settings`` of its rooms.
+
+    Parameters
+    ----------
+    changes
+        Key -> value; what is not each task's own, and what the pool holds for it, is left out.
+
+    Examples
+    --------
+    >>> as_config({"leasing.hold": "last", "leasing.switch_limit_frac": 0.5, "warmup.rho": 2.0, "task.priority": 1})
+    {'planners': {'hold': 'last'}, 'settings': {'switch_limit_frac': 0.5, 'warmup': {'rho': 2.0}}}
+    """
+    planners: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for key, value in changes.items():
+        room, _, name = key.partition(".")
+        if owner(key) != "task" or key == "task.priority":
+            continue
+        if SETTINGS[key].decision:
+            planners[SETTINGS[key].decision] = value
+        elif room == "leasing":
+            settings[name] = value
+        else:
+            settings.setdefault(room, {})[name] = value
+    return {"planners": planners, "settings": settings}
 
 
 def setting_problem(
@@ -121,12 +163,12 @@ def setting_problem(
     can_snapshot: bool = False,
     slots: Collection[str] = (),
 ) -> str:
-    """Say why a setting of scheduling cannot have a value; empty if it can.
+    """Return why a setting of scheduling cannot have a value; empty if it can.
 
     Parameters
     ----------
     key
-        One of :data:`SCHEDULING_KEYS`.
+        One of :data:`SETTINGS`.
     value
         Its new value.
     in_force
@@ -145,14 +187,13 @@ def setting_problem(
     """
     if key in SLOT_KEYS:
         return _slot_problem(key, value, slots)
-    problems = settings_problems({key: value}, in_force=in_force, can_snapshot=can_snapshot)
-    return "; ".join(problems)
+    return "; ".join(settings_problems({key: value}, in_force=in_force, can_snapshot=can_snapshot))
 
 
 def settings_problems(
     changes: Mapping[str, Any], *, in_force: Mapping[str, Any] | None = None, can_snapshot: bool = False
 ) -> list[str]:
-    """Say why some settings cannot have their values together; empty if they can.
+    """Return why some settings cannot have their values together; empty if they can.
 
     Parameters
     ----------
@@ -167,17 +208,16 @@ def settings_problems(
     []
     """
     then = {**(in_force or {}), **changes}
-    problems = [text for key, value in changes.items() if (text := _alone(key, value))]
-    for room, kind in (("leasing", LeasingSettings), ("warmup", WarmupSettings)):
-        known = {field.name for field in fields(kind)}
-        given = [key for key in changes if key.startswith(f"{room}.") and owner(key)]
-        names = {key: key.partition(".")[2] for key in then}
-        wanted = {name: then[key] for key, name in names.items() if key == f"{room}.{name}" and name in known}
-        try:
-            if given:
-                kind(**wanted)
-        except ConfigError as error:
-            problems += [f"{_blamed(text, given)}: {text}" for text in error.problems]
+    problems = [unknown_setting(key) for key in changes if key not in SETTINGS]
+    of_rooms = set[str]()
+    for room in _ROOMS:
+        names = {f"{room.ROOM}.{name}": name for name in room.declared()}
+        of_rooms |= names.keys()
+        if given := [key for key in changes if key in names]:
+            texts = room.problems({name: then[key] for key, name in names.items() if key in then})
+            problems += [f"{_blamed(text, given)}: {text}" for text in texts]
+    others = {key: value for key, value in changes.items() if key in SETTINGS.keys() - of_rooms}
+    problems += [text for key, value in others.items() if (text := SETTINGS[key].kind.problem(key, value))]
     if changes.get("warmup.collector_mode") == "respawn" and not can_snapshot:
         problems.append(
             "warmup.collector_mode: 'respawn' needs environments that can be frozen and thawed exactly: a new process "
@@ -185,15 +225,6 @@ def settings_problems(
             "'keep'"
         )
     return problems
-
-
-def _alone(key: str, value: Any) -> str:
-    """Return what is wrong with a value whatever the others are; the rooms' settings are checked together."""
-    if not owner(key):
-        return unknown_setting(key)
-    if key == "task.priority":
-        return priority_problem(value)
-    return cpu_slots_problem(value) if key == CPU_SLOTS_KEY else ""
 
 
 def _blamed(text: str, given: Collection[str]) -> str:

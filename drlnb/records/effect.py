@@ -1,8 +1,8 @@
-"""From when on does a changed setting count?  The one table that terminal, pictures and documentation speak from."""
+"""Name the moments from which a changed setting counts; settings are declared with one of them."""
 
 from collections.abc import Mapping
 
-__all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_ROUND", "takes_effect"]
+__all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_PLACEMENT", "NEXT_ROUND", "takes_effect"]
 
 #: Whoever decides next decides by it.
 AT_ONCE = "at once"
@@ -10,6 +10,8 @@ AT_ONCE = "at once"
 NEXT_LOOK = "from the next look on"
 #: It goes to a holder with its grant, and stays his until that lease ends.
 NEXT_GRANT = "from the next grant on"
+#: Collectors are placed when an attempt starts, and when a node is lost.
+NEXT_PLACEMENT = "from the next placement on"
 #: A round has one set of settings.
 NEXT_ROUND = "from the next round on"
 

@@ -9,7 +9,7 @@ import pytest
 from drlnb.fleet.whatif.preview import preview
 from drlnb.fleet.whatif.previewable import PREVIEWED
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.settings import SCHEDULING_KEYS
+from drlnb.planning.settings import SETTINGS
 from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, SlotClosed
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
@@ -165,14 +165,14 @@ def test_what_a_person_changed_in_a_task_differs_from_its_configuration():
     refused = SettingChanged(t=1e6, key="warmup.kappa", value=-1, task="sim0")
     answer = RequestRefused(subject="warmup.kappa", reason="no")
     assert task_rules(replace(stream, records=(*stream.records, *changes, refused, answer))) == {
-        "planners": {"hold": "last"},
-        "warmup": {"planner": "keep", "rho": 2.0},
+        "planners": {"hold": "last", "warmup": "keep"},
+        "warmup": {"rho": 2.0},
         "switch_limit_frac": 1.0,
     }
 
 
 # ------------------------------------------------------------------ keys
-@pytest.mark.parametrize("key", [key for key in SCHEDULING_KEYS if key.startswith("leasing.")])
+@pytest.mark.parametrize("key", [key for key in SETTINGS if key.startswith("leasing.")])
 def test_every_key_of_leasing_is_played_or_refused(key):
     """What nothing in the simulation can feel is refused with the reason in one line; the rest is listed."""
     value = {"hold": "last", "queue": "drr"}.get(key.removeprefix("leasing."))

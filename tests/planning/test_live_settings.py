@@ -9,16 +9,17 @@ import pytest
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.settings import (
     POOL_KEYS,
-    SCHEDULING_KEYS,
+    SETTINGS,
     TASK_KEYS,
     begun_with,
     owner,
     setting_problem,
     settings_problems,
+    takes_effect,
     unknown_setting,
 )
 from drlnb.planning.warmup import WarmupSettings
-from drlnb.records.effect import takes_effect
+from drlnb.records import effect
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -36,8 +37,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
-    assert set(SCHEDULING_KEYS) == rooms | others
-    assert len(SCHEDULING_KEYS) == len(set(SCHEDULING_KEYS))
+    assert set(SETTINGS) == rooms | others
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
         ("warmup.ttl_s", "did you mean 'leasing.ttl_s'?"),
         ("learning_rate", "did you mean 'rl.learning_rate'?"),
         ("slot.dran", "did you mean 'slot.drain' or 'slot.undrain'?"),
-        ("qqq", "; known are leasing.NAME, slot.NAME, task.priority, warmup.NAME, rl.NAME"),
+        ("qqq", "; known are leasing.NAME, warmup.NAME, task.NAME, agent.NAME, slot.NAME, rl.NAME"),
     ],
 )
 def test_an_unknown_setting_is_told_with_the_nearest(key, said):
@@ -175,7 +175,7 @@ def told_by_the_page():
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         codes = re.findall(r"`([^`]+)`", cells[0])
-        if not line.startswith("| `") or cells[-1] not in {takes_effect(key) for key in SCHEDULING_KEYS}:
+        if not line.startswith("| `") or cells[-1] not in {takes_effect(key) for key in SETTINGS}:
             continue
         room = codes[0].partition(".")[0]
         found |= {code if not code.startswith(".") else room + code: cells[-1] for code in codes}
@@ -184,4 +184,9 @@ def told_by_the_page():
 
 def test_the_page_says_of_every_setting_when_it_counts():
     """In the last column of its row, in the words that a terminal says, too."""
-    assert told_by_the_page() == {key: takes_effect(key) for key in (*SCHEDULING_KEYS, "rl.NAME")}
+    assert told_by_the_page() == {key: takes_effect(key) for key in (*SETTINGS, "rl.NAME")}
+
+
+def test_pictures_and_settings_agree_on_when_a_change_counts():
+    """Pictures read journals without knowing the settings."""
+    assert {key: effect.takes_effect(key) for key in SETTINGS} == {key: takes_effect(key) for key in SETTINGS}

@@ -1,4 +1,4 @@
-"""What can a person change while tasks train, and is the wish good for each of them?  Asked before anything is sent."""
+"""Check a change of a setting for every task that is meant, before anything is sent."""
 
 import json
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     specs
         The tasks, at least one.
     key
-        One of scheduling's (:data:`~drlnb.planning.settings.SCHEDULING_KEYS`), or ``rl.NAME`` of a setting of
+        One of scheduling's (:data:`~drlnb.planning.settings.SETTINGS`), or ``rl.NAME`` of a setting of
         the tasks' algorithm.
     value
         Its new value.
@@ -58,6 +58,6 @@ def sendable(specs: Iterable[TaskSpec], key: str, value: Any) -> Any:
     if owner(key):
         return plain(key, value)
     if not key.startswith(PREFIX):
-        raise ConfigError(unknown_setting(key, sorted({one for spec in tasks for one in live_keys(spec)})))
-    values = [live_value(spec, key, value) for spec in tasks]  # every one, before any is told
+        raise ConfigError(unknown_setting(key, sorted({known for spec in tasks for known in live_keys(spec)})))
+    values = [live_value(spec, key, value) for spec in tasks]  # all are checked before any is sent
     return values[0]

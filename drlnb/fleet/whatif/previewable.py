@@ -1,17 +1,15 @@
-"""Which settings can be tried out, and why not the others?
+"""Refuse what a preview cannot feel, and work out the rules before and after a change.
 
 A preview plays a run in which nothing falls silent, hangs or dies.  What such a run cannot feel is refused with the
 reason, so that "nothing would change" always means that.
 """
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.settings import SCHEDULING_KEYS, TASK_KEYS, setting_problem
-from drlnb.planning.warmup import WarmupSettings
+from drlnb.planning.registry import nearest
+from drlnb.planning.settings import SETTINGS, as_config, owner, setting_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.recorded.play import newest_attempts, slots_of
@@ -29,24 +27,9 @@ __all__ = [
 ]
 
 #: Keys of warm-up: each task's own.
-OF_STARTS = tuple(f"warmup.{field.name}" for field in fields(WarmupSettings))
-_SILENT = "it is about holders that fall silent, and in a simulation none does"
-_DEAD = "it is about executors that hang or die, and in a simulation none does"
-#: Settings that no preview can feel -> why.
-_UNFELT: Mapping[str, str] = {
-    **dict.fromkeys(("ttl_s", "holder_ttl_s", "renew_s", "reap_s", "lag_threshold_s"), _SILENT),
-    **dict.fromkeys(("poll_s", "lost_polls"), "it is about requests that are given up, and in a simulation none is"),
-    **dict.fromkeys(("compute_timeout_s", "kill_grace_s", "strikes", "quarantine"), _DEAD),
-    "reserve_after_s": "it is about requests for several slots, and a task asks for one",
-    "estimates": "it changes what is said of the load, not who gets a slot",
-}
+OF_STARTS = tuple(key for key in SETTINGS if key.startswith("warmup."))
 #: Keys whose change is tried out.
-PREVIEWED = (
-    "slots",
-    "task.priority",
-    *(f"leasing.{field.name}" for field in fields(LeasingSettings) if field.name not in _UNFELT),
-    *OF_STARTS,
-)
+PREVIEWED = ("slots", *(key for key, setting in SETTINGS.items() if not setting.unfelt))
 #: Most slots that are tried out.
 _MOST_SLOTS = 1000
 
@@ -59,15 +42,13 @@ def refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
     ConfigError
         With the reason in one line.
     """
-    if reason := _UNFELT.get(key.removeprefix("leasing.")) if key in SCHEDULING_KEYS else None:
+    if key in SETTINGS and (reason := SETTINGS[key].unfelt):
         raise ConfigError(f"{key} cannot be tried out: {reason}")
     if key not in PREVIEWED:
-        near = difflib.get_close_matches(key, PREVIEWED, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{key!r} cannot be tried out{hint}; what can: {', '.join(PREVIEWED)}")
+        raise ConfigError(f"{key!r} cannot be tried out{nearest(key, PREVIEWED)}; what can: {', '.join(PREVIEWED)}")
     if task is not None and task not in tasks:
         raise ConfigError(f"no task {task!r} in this run; its tasks are {', '.join(sorted(tasks))}")
-    if task is not None and key not in TASK_KEYS:
+    if task is not None and owner(key) != "task":
         raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
 
 
@@ -112,14 +93,12 @@ def changed(now: Rules, key: str, value: Any, meant: Collection[str]) -> Rules:
         return replace(now, n_slots=value)
     if key == "task.priority":
         return replace(now, priorities={**now.priorities, **dict.fromkeys(meant, value)})
-    if key not in TASK_KEYS:
+    if owner(key) == "pool":
         return replace(now, settings=replace(now.settings, **{name: value}))
+    config = as_config({key: value})
     tasks = {task: dict(rules) for task, rules in now.tasks.items()}
     for task in meant:
-        if key == "leasing.hold":
-            tasks[task]["planners"] = {**tasks[task]["planners"], "hold": value}
-        else:
-            tasks[task][name] = float(value)
+        tasks[task] |= {**config["settings"], "planners": {**tasks[task]["planners"], **config["planners"]}}
     return replace(now, tasks=tasks)
 
 

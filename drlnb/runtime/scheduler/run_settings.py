@@ -1,4 +1,4 @@
-"""May a person change this setting of tasks that run, and what must their next attempts know of it?
+"""Check changes of settings of tasks that run, and keep them for their next attempts.
 
 A value is judged beside what is in force: what the run began with, and what was changed since.  What a task refuses is
 forgotten again: its next attempt would begin with it, and fail.
@@ -7,7 +7,7 @@ forgotten again: its next attempt would begin with it, and fail.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.settings import begun_with, owner, setting_problem, unknown_setting
+from drlnb.planning.settings import as_config, begun_with, owner, setting_problem, unknown_setting
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.live_settings import PREFIX, live_keys, live_value
 
@@ -86,13 +86,8 @@ def forget(row: dict[str, Any], key: str, value: Any, former: Mapping[str, Any])
 
 
 def with_changes(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return planners and settings of a task's next attempt, with what a person has changed since the run began."""
-    planners, settings = dict(spec.get("planners", {})), dict(spec.get("settings", {}))
-    warmup = {name.removeprefix("warmup."): v for name, v in changes.items() if name.startswith("warmup.")}
-    if "leasing.hold" in changes:
-        planners["hold"] = changes["leasing.hold"]
-    if "leasing.switch_limit_frac" in changes:
-        settings["switch_limit_frac"] = changes["leasing.switch_limit_frac"]
-    if warmup:
-        settings["warmup"] = {**settings.get("warmup", {}), **warmup}
-    return {"planners": planners, "settings": settings}
+    """Return planners and settings of a task's next attempt, with what a user has changed since the run began."""
+    config, settings = as_config(changes), dict(spec.get("settings", {}))
+    warmup = {**settings.get("warmup", {}), **config["settings"].pop("warmup", {})}
+    settings |= config["settings"] | ({"warmup": warmup} if warmup else {})
+    return {"planners": {**spec.get("planners", {}), **config["planners"]}, "settings": settings}

@@ -7,6 +7,7 @@ from typing import Any
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import fresh_machine
+from drlnb.planning.settings import as_config
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Stream
@@ -76,13 +77,5 @@ def priorities(pool: Stream, names: Mapping[str, str]) -> dict[str, int]:
 
 def task_rules(stream: Stream) -> dict[str, Any]:
     """Return what a person changed in an attempt at a task, as it differs from its configuration at the end."""
-    found: dict[str, Any] = {"planners": {}, "warmup": {}}
-    for event in accepted(stream):
-        room, _, name = event.key.partition(".")
-        if event.key == "leasing.hold":
-            found["planners"]["hold"] = str(event.value)
-        elif event.key == "leasing.switch_limit_frac":
-            found["switch_limit_frac"] = float(event.value)
-        elif room == "warmup":
-            found["warmup"][name] = event.value
-    return found
+    config = as_config({event.key: event.value for event in accepted(stream)})
+    return {"warmup": {}, **config["settings"], "planners": config["planners"]}

@@ -61,10 +61,10 @@ def test_every_problem_is_reported_at_once():
         "queue must be one of fifo, drr, got 'lifo'",
         "strikes must be a whole number >= 1, got 0",
         "lost_polls must be a whole number >= 0, got -1",
+        "poll_s must be a finite number > 0 s, got inf",
         "max_hold_factor must be a finite number >= 0, got -1",
         "switch_limit_frac must be a finite number >= 0, got None",
         "estimates must be true or false, got 1",
-        "poll_s must be a finite number > 0 s, got inf",
     )
 
 

@@ -1,0 +1,163 @@
+"""Declare each setting once, beside the field that holds it: its values, whose it is, and from when a change counts."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+from drlnb.planning.registry import PlannerKind, nearest
+from drlnb.records.effect import AT_ONCE
+from drlnb.records.errors import ConfigError
+
+__all__ = [
+    "FLAG",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "SECONDS",
+    "Declared",
+    "Kind",
+    "Setting",
+    "choice",
+    "count",
+    "declare",
+    "planner",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The values that a setting can have."""
+
+    #: Returns why a value, under a name, is not one of them; empty if it is.
+    problem: Callable[[str, object], str]
+    #: All of them, where they are few words.
+    values: tuple[str, ...] = ()
+
+
+def _kind(words: str, fits: Callable[[object], bool], values: tuple[str, ...] = ()) -> Kind:
+    """Return the kind of the values that fit; the words end the sentence "it must be"."""
+    return Kind(lambda name, value: "" if fits(value) else f"{name} must be {words}, got {value!r}", values)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_above_0(value: Any) -> bool:
+    return _is_number(value) and bool(value > 0)
+
+
+#: Durations.
+SECONDS = _kind("a finite number > 0 s", _is_above_0)
+#: Numbers above 0.
+POSITIVE = _kind("a finite number > 0", _is_above_0)
+#: Numbers from 0 on.
+NOT_NEGATIVE = _kind("a finite number >= 0", lambda value: value == 0 or _is_above_0(value))
+#: Yes or no.
+FLAG = _kind("true or false", lambda value: isinstance(value, bool))
+
+
+def count(least: int, most: int | None = None) -> Kind:
+    """Return the kind of whole numbers from `least` on, up to `most` if that is given."""
+    words = f">= {least}" if most is None else f"in {least}..{most}"
+
+    def fits(value: object) -> bool:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and least <= value and (most is None or value <= most)  # type: ignore[operator]
+
+    return _kind(f"a whole number {words}", fits)
+
+
+def choice(*values: str) -> Kind:
+    """Return the kind of some words."""
+    return _kind(f"one of {', '.join(values)}", lambda value: value in values, values)
+
+
+def planner(kind: PlannerKind[Any, Any]) -> Kind:  # of any view and plan
+    """Return the kind of the names of a decision's planners."""
+
+    def problem(name: str, value: object) -> str:
+        del name
+        try:
+            kind.build(str(value))
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    return Kind(problem, kind.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is known of one setting beside its value."""
+
+    kind: Kind
+    default: object
+    #: Each task's own, or one for all who share the pool.
+    owner: Literal["task", "pool"] = "pool"
+    #: From when on a change counts.
+    counts: str = AT_ONCE
+    #: Why a preview cannot feel a change; empty if it can.
+    unfelt: str = ""
+    #: The decision whose planner it names; empty if it names none.
+    decision: str = ""
+
+
+def declare(default: T, kind: Kind, **more: Any) -> T:
+    """Return a dataclass field with its default and what else :class:`Setting` says of it."""
+    return field(default=default, metadata={"setting": Setting(kind=kind, default=default, **more)})
+
+
+class Declared:
+    """Base of a room's settings: a frozen dataclass whose fields are all declared.
+
+    Raises
+    ------
+    ConfigError
+        If any value is wrong; the message lists all of it.
+    """
+
+    __slots__ = ()
+    #: What the keys of its settings begin with.
+    ROOM: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if problems := self.problems(asdict(self)):  # type: ignore[call-overload]  # each subclass is a dataclass
+            raise ConfigError(problems)
+
+    @classmethod
+    def declared(cls) -> dict[str, Setting]:
+        """Return name -> setting."""
+        return {each.name: each.metadata["setting"] for each in fields(cls)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Build settings from the keys given; the others keep their defaults.
+
+        Raises
+        ------
+        ConfigError
+            If a key is unknown or a value wrong; the message lists all of them.
+        """
+        known = cls.declared()
+        problems = [f"unknown key {key!r}{nearest(key, known)}" for key in mapping if key not in known]
+        given = {key: value for key, value in mapping.items() if key in known}
+        if problems := problems + cls.problems(given):
+            raise ConfigError(problems)
+        return cls(**given)
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with some values, in words; the others are the defaults."""
+        known = cls.declared()
+        found = {name: text for name, value in values.items() if (text := known[name].kind.problem(name, value))}
+        complete = {name: setting.default for name, setting in known.items()} | dict(values)
+        return [*found.values(), *cls.together(complete, found.keys())]
+
+    @classmethod
+    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+        """Return what is wrong with values beside each other; `wrong` are those that are so by themselves."""
+        del values, wrong
+        return []
