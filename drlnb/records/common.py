@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drlnb.records.base import Command, Event, Record
+from drlnb.records.effect import AT_ONCE
 
 __all__ = [
     "ClockRelated",
@@ -52,11 +53,13 @@ class ClockRelated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChanged(Event):
-    """A person changed a setting of a running task (`task`) or of the pool (``None``)."""
+    """A user changed a setting of a running task (`task`) or of the pool (``None``)."""
 
     key: str
     value: Any
     task: str | None
+    #: From when on it counts, in words that end a sentence: one of :mod:`drlnb.records.effect`.
+    counts: str = AT_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

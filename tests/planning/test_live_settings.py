@@ -19,7 +19,6 @@ from drlnb.planning.settings import (
     unknown_setting,
 )
 from drlnb.planning.warmup import WarmupSettings
-from drlnb.records import effect
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -185,8 +184,3 @@ def told_by_the_page():
 def test_the_page_says_of_every_setting_when_it_counts():
     """In the last column of its row, in the words that a terminal says, too."""
     assert told_by_the_page() == {key: takes_effect(key) for key in (*SETTINGS, "rl.NAME")}
-
-
-def test_pictures_and_settings_agree_on_when_a_change_counts():
-    """Pictures read journals without knowing the settings."""
-    assert {key: effect.takes_effect(key) for key in SETTINGS} == {key: takes_effect(key) for key in SETTINGS}

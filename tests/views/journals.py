@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from drlnb.records import round
 from drlnb.records.columns import distribution, leasing, warmup
 from drlnb.records.common import DeadlinePassed, SettingChanged
+from drlnb.records.effect import NEXT_ROUND
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 
@@ -160,7 +161,7 @@ def two_tasks():
     run = Run().slot().task("a").task("b")
     run.lease("a", 0.0, 0.0, 2.0, computed=1.0)
     run.lease("b", 1.0, 2.0, 8.0, computed=3.0)
-    run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None))
+    run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None, counts=NEXT_ROUND))
     return run
 
 

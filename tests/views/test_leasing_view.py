@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from drlnb.records.columns import leasing as words_of_leasing
 from drlnb.records.common import SettingChanged
+from drlnb.records.effect import NEXT_ROUND
 from drlnb.views.drawing import payload
 from drlnb.views.leasing import gantt
 from tests.views.journals import Run, runs, two_tasks
@@ -222,7 +223,7 @@ def test_a_loop_of_its_own_is_drawn_with_what_the_pool_knows():
     run.lease("a", 0.0, 0.0, 2.0, computed=1.0)
     fence = run.grant("mine", 2.0, 2.0, run.ask("mine", 2.0))
     run.give_back("mine", fence, 8.0, 2.0, 3.0)
-    run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None))
+    run.say(run.pool, SettingChanged(t=10.0, key="leasing.hold", value="yield", task=None, counts=NEXT_ROUND))
     view = gantt.gantt(run.journal())
     assert [style["name"] for style in view.facts["series"]] == ["a", "mine"]
     assert view.columns["work"]["start"].tolist() == [1.0, 5.0]

@@ -3,6 +3,7 @@
 import pytest
 
 from drlnb.records.common import SettingChanged
+from drlnb.records.effect import AT_ONCE, NEXT_GRANT, NEXT_ROUND
 from drlnb.views import learning, rounds
 from drlnb.views.drawing import marks
 from drlnb.views.folds.fold import fold_of
@@ -24,7 +25,7 @@ def changed():
     own(run, 3.0, "rl.learning_rate", 0.1)
     run.sent("a", 2, 4.0).arrived("a", 5.0, 3).ready("a", 5.5, 0.5).metrics("a", 5.0, 2, 200, rollout__ep_rew_mean=2.0)
     run.lease("b", 5.5, 5.5, 6.0)
-    run.say(run.pool, SettingChanged(t=6.0, key="leasing.ttl_s", value=5, task=None))
+    run.say(run.pool, SettingChanged(t=6.0, key="leasing.ttl_s", value=5, task=None, counts=NEXT_GRANT))
     run.sent("a", 3, 8.0).arrived("a", 9.0, 4).metrics("a", 9.0, 3, 300, rollout__ep_rew_mean=3.0)
     own(run, 9.5, "warmup.rho", 2.0)
     own(run, 9.75, "leasing.switch_limit_frac", 1.0)
@@ -33,7 +34,8 @@ def changed():
 
 
 def own(run, t, key, value):
-    run.say(STREAM, SettingChanged(t=run.own("a", t), key=key, value=value, task="a"))
+    counts = AT_ONCE if key.startswith("leasing.") else NEXT_ROUND
+    run.say(STREAM, SettingChanged(t=run.own("a", t), key=key, value=value, task="a", counts=counts))
 
 
 LABELS = ["A learning_rate: 0.1", "ttl_s: 5", "A rho: 2.0", "A switch_limit_frac: 1.0"]

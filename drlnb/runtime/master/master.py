@@ -14,6 +14,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.round.state import RING
+from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Record
@@ -305,7 +306,9 @@ class Master:
         elif action == "stop":
             self.host.feed(words.StopAsked, reason=reason or "asked for")
         elif action == "set":
-            refusals = self.host.feed_for(leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task)
+            refusals = self.host.feed_for(
+                leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task, counts=takes_effect(key)
+            )
             return "; ".join(one.reason for one in refusals)
         else:
             kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}

@@ -15,7 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.settings import SLOT_KEYS, setting_problem
+from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records.base import Command, Record
 from drlnb.records.columns import leasing, placement
@@ -195,7 +195,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Change a setting of the pool, or of a task in it; nothing is journalled of one that cannot be changed so."""
         if problem := self.pool_problem(key, value):
             return refused("ConfigError", problem)
-        problems = self.host.feed_for(leasing.RequestRefused, SettingChanged, key=key, value=value, task=task)
+        change = {"key": key, "value": value, "task": task, "counts": takes_effect(key)}
+        problems = self.host.feed_for(leasing.RequestRefused, SettingChanged, **change)
         if problems:
             return refused("ConfigError", problems[0].reason)
         if key == CPU_SLOTS_KEY:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from drlnb.records.effect import NEXT_ROUND, takes_effect
+from drlnb.records.common import SettingChanged
+from drlnb.records.effect import NEXT_ROUND
 from drlnb.views.drawing import theme
 from drlnb.views.folds.fold import Fold
 
@@ -18,8 +19,8 @@ __all__ = ["in_rounds", "in_steps", "in_time"]
 #: Newest changes that are marked: more labels could not be read.
 _MARKS = 40
 
-#: Seconds since the run's first event, key, value, task or None.
-_Change = tuple[float, str, Any, str | None]
+#: Seconds since the run's first event, the change, task or None.
+_Change = tuple[float, SettingChanged, str | None]
 
 
 def in_time(fold: Fold, low: float = 0.0) -> list[dict[str, Any]]:
@@ -32,12 +33,12 @@ def in_rounds(fold: Fold, task: str) -> list[dict[str, Any]]:
     ends, numbers, _ = _rounds(fold, task)
     found = []
     for one in _changes(fold):
-        if one[3] not in {None, task}:
+        if one[2] not in {None, task}:
             continue
         # A change that comes after the last finished round is made in the next one.
         at = int(np.searchsorted(ends, one[0], side="right"))
         present = numbers[at] if at < len(numbers) else (numbers[-1] + 1 if len(numbers) else 1.0)
-        found.append((float(present) + (0.5 if takes_effect(one[1]) == NEXT_ROUND else 0.0), one))
+        found.append((float(present) + (0.5 if one[1].counts == NEXT_ROUND else 0.0), one))
     return _plain(fold, found)
 
 
@@ -48,28 +49,26 @@ def in_steps(fold: Fold) -> list[dict[str, Any]]:
     """
     found = []
     for one in _changes(fold):
-        if one[3] in fold.tasks:
-            ends, _, steps = _rounds(fold, str(one[3]))
+        if one[2] in fold.tasks:
+            ends, _, steps = _rounds(fold, str(one[2]))
             if not len(ends):
                 continue
             at = int(np.searchsorted(ends, one[0], side="right"))
-            at -= (
-                takes_effect(one[1]) != NEXT_ROUND
-            )  # what counts at once counts after the round that was finished then
+            at -= one[1].counts != NEXT_ROUND  # what counts at once counts after the round that was finished then
             found.append((float(steps[min(at, len(steps) - 1)]) if at >= 0 else 0.0, one))
     return _plain(fold, found)
 
 
 def _changes(fold: Fold) -> list[_Change]:
     found: list[_Change] = [
-        (t + fold.offset_s(stream), key, value, None if task is None else fold.pool.short(task))
-        for stream, t, key, value, task in fold.pool.settings
+        (t + fold.offset_s(stream), event, None if event.task is None else fold.pool.short(event.task))
+        for stream, t, event in fold.pool.settings
     ]
     for name, task in sorted(fold.tasks.items()):
         for one in task.in_order:
             shift = fold.offset_s(one.stream)
-            found += [(t + shift, key, value, name) for t, key, value in one.settings]
-    return sorted(found, key=lambda one: (one[0], one[1]))[-_MARKS:]
+            found += [(t + shift, event, name) for t, event in one.settings]
+    return sorted(found, key=lambda one: (one[0], one[1].key))[-_MARKS:]
 
 
 def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
@@ -89,7 +88,7 @@ def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
 def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[dict[str, Any]]:
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     marks = []
-    for at, (_, key, value, task) in found:
-        label = f"{letters.get(task or '', '')} {key.rpartition('.')[2]}: {value}".strip()
-        marks.append({"t": at, "label": label, "said": f"{label}, {takes_effect(key)}", "task": task or ""})
+    for at, (_, event, task) in found:
+        label = f"{letters.get(task or '', '')} {event.key.rpartition('.')[2]}: {event.value}".strip()
+        marks.append({"t": at, "label": label, "said": f"{label}, {event.counts}", "task": task or ""})
     return marks

@@ -94,8 +94,8 @@ class PoolFold:
         self.loads = Grow("stream", "t", "n_tasks", "n_slots", "d", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
         self.waiting: dict[str, tuple[int, int, float]] = {}
-        #: (stream, t, key, value, task or None).
-        self.settings: list[tuple[str, float, str, object, str | None]] = []
+        #: Changes with their stream and time.
+        self.settings: list[tuple[str, float, SettingChanged]] = []
 
     def stream(self, name: str) -> Handlers:
         """Return the handlers of one stream."""
@@ -205,7 +205,7 @@ class PoolFold:
         )  # fmt: skip
 
     def _setting(self, stream: int, event: SettingChanged, t: float) -> None:
-        self.settings.append((self.streams[stream], t, event.key, event.value, event.task))
+        self.settings.append((self.streams[stream], t, event))
 
 
 def _request_key(request: str) -> str:

@@ -51,8 +51,8 @@ class Attempt:
     evaluations: list[tuple[int, of_round.EvaluationFinished]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
     pauses: list[tuple[float, float]] = field(default_factory=list)
-    #: (t, key, value).
-    settings: list[tuple[float, str, object]] = field(default_factory=list)
+    #: Changes with their time.
+    settings: list[tuple[float, SettingChanged]] = field(default_factory=list)
     #: Name of the planner that decided last how long a slot is kept; empty before.
     hold_planner: str = ""
 
@@ -212,7 +212,7 @@ class TaskFold:
         attempt.hold_planner = decision.planner
 
     def _setting(self, attempt: Attempt, event: SettingChanged, t: float) -> None:
-        attempt.settings.append((t, event.key, event.value))
+        attempt.settings.append((t, event))
 
 
 _HANDLERS: Handlers = {

@@ -164,7 +164,9 @@ class LeasingPanel(Panel):
         if task is None or task.latest is None:
             return begun
         begun = (task.latest.config.get("planners") or {}).get("hold", begun)
-        return next((str(value) for _, key, value in reversed(task.latest.settings) if key == "leasing.hold"), begun)
+        return next(
+            (str(event.value) for _, event in reversed(task.latest.settings) if event.key == "leasing.hold"), begun
+        )
 
     #: Lines of Python for what was applied here, oldest first.
     applied: Sequence[str] = ()

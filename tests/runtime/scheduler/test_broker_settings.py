@@ -139,7 +139,8 @@ def test_a_master_says_what_its_machine_refuses():
         how = {"action": "set", "key": "warmup.rho", "value": 0, "reason": ""}
         assert await agent.control("r", "a", **how) == {"refused": "no"}
         assert await agent.control("r", "b", **how) == {"ok": True}
-        assert heard == [(SettingChanged, {"key": "warmup.rho", "value": 0, "task": "a"})]
+        counts = "from the next round on"
+        assert heard == [(SettingChanged, {"key": "warmup.rho", "value": 0, "task": "a", "counts": counts})]
 
     asyncio.run(go())
 
