@@ -272,7 +272,7 @@ async def cancel_waiting(run: str, action: str, wait_s: float, dask_scheduler: A
     deadline = time.monotonic() + wait_s
     while not any(
         lease["task"].startswith(f"{run}/") and lease["state"] == "pending"
-        for lease in broker.pool.snapshot()["table"]["open"]
+        for lease in broker.pool.snapshot()["table"]["open"].values()
     ):
         if time.monotonic() > deadline:
             return False
@@ -285,8 +285,8 @@ def pool_state(dask_scheduler: Any) -> dict[str, Any]:
     """Return the pool's slots, leases and anchors of this moment; runs in the scheduler."""
     table = dask_scheduler.plugins[BROKER].pool.snapshot()["table"]
     return {
-        "slots": {slot["name"]: slot["state"] for slot in table["slots"]},
-        "open": [lease["request_id"] for lease in table["open"]],
+        "slots": {name: slot["state"] for name, slot in table["slots"].items()},
+        "open": list(table["open"]),
         "anchors": [str(key) for key in dask_scheduler.tasks if str(key).startswith("drlnb-")],
     }
 

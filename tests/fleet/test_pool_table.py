@@ -116,9 +116,10 @@ def test_it_is_the_machines_own_state(name):
         for event, _ in stream.answers():
             machine.handle(event)
             table = machine.snapshot()["table"]
-            there = [slot for slot in table["slots"] if slot["state"] != "failed"]
-            lent = [slot for lease in table["open"] if lease["state"] == "granted" for slot in lease["slots"]]
-            states[event.t] = (len(table["waiting"]), len(lent), len(there))
+            there = [slot for slot in table["slots"].values() if slot["state"] != "failed"]
+            leases = table["open"].values()
+            lent = [slot for lease in leases if lease["state"] == "granted" for slot in lease["slots"]]
+            states[event.t] = (sum(lease["state"] == "pending" for lease in leases), len(lent), len(there))
         rows = {row["t_s"]: row for row in pool_rows(stream)}  # of several at one time, the last
         assert len(rows) > 20
         for t, row in rows.items():

@@ -24,6 +24,13 @@ def requested(task, *, t, attempt=1, round=1, node="m", request_id=None, **more)
     )
 
 
+def queue_of(table):
+    """Return the requests that wait, by rank, equal ones by arrival, as a table's snapshot has them."""
+    leases = table.snapshot()["open"].items()
+    waiting = [(lease["rank"], lease["number"], name) for name, lease in leases if lease["state"] == "pending"]
+    return [name for _, _, name in sorted(waiting)]
+
+
 def polled(request_id, *, t):
     return RequestPolled(t=t, request_id=request_id)
 

@@ -68,16 +68,16 @@ class _Pool:
     @classmethod
     def begun(cls, table: Mapping[str, Any]) -> "_Pool":
         """Return the pool as its stream begins with a snapshot's lease table."""
-        there = [slot for slot in table.get("slots", ()) if slot.get("state") != "failed"]
-        by_id = {lease["request_id"]: lease for lease in table.get("open", ())}
+        leases = table.get("open", {}).values()
         held = {
-            Fence(epoch=table["epoch"], token=by_id[request]["token"]): tuple(by_id[request]["slots"])
-            for request in table.get("live", ())
+            Fence(epoch=table["epoch"], token=lease["token"]): tuple(lease["slots"])
+            for lease in leases
+            if lease["state"] == "granted"
         }
         return cls(
             t=float(table.get("t", 0.0)),
-            slots={slot["name"]: slot.get("node", "") for slot in there},
-            waiting=set(table.get("waiting", ())),
+            slots={name: slot["node"] for name, slot in table.get("slots", {}).items() if slot["state"] != "failed"},
+            waiting={lease["request_id"] for lease in leases if lease["state"] == "pending"},
             held=held,
             granted=bool(held),
         )

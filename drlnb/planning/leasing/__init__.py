@@ -1,4 +1,4 @@
-"""Who holds which slot now, and when does a task ask for one (seed 000)?"""
+"""Lend slots to tasks, and decide when a task asks for one (seed 000)."""
 
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.machine import LeaseTable

@@ -1,4 +1,4 @@
-"""What must be true of a lease table after each event, whatever came before?  (leasing: I1, I2, I5, I6, I7.)"""
+"""State what must be true of a lease table after each event, whatever came before (leasing: I1, I2, I5, I6, I7)."""
 
 from collections.abc import Iterator
 
@@ -51,8 +51,8 @@ def _of_requests(ledger: Ledger) -> Iterator[tuple[bool, str]]:
     yield order == sorted(order), "the queue is in the order of ranks"
     yield ledger.gang is None or ledger.gang in pending, "the gang that slots are kept for waits"
     floors = {name: book.floor for name, book in ledger.tasks.items()}
-    yield all(one.attempt >= floors[one.task] for one in ledger.open.values()), "no attempt that is over is open"
-    keys = {(one.task, one.attempt, one.round) for one in ledger.open.values()}
+    yield all(lease.attempt >= floors[lease.task] for lease in ledger.open.values()), "no attempt that is over is open"
+    keys = {(lease.task, lease.attempt, lease.round) for lease in ledger.open.values()}
     yield len(keys) == len(ledger.open), "one open request per task, attempt and round"
 
 
@@ -68,5 +68,6 @@ def _of_indices(ledger: Ledger) -> Iterator[tuple[bool, str]]:
     yield len(ledger.longest) == len(live) and all(token in ledger.longest for token in live), "each hold is watched"
     kinds = {kind_of(lease) for lease in ledger.open.values() if lease.state == "pending"}
     yield set(ledger.queue.kinds) == kinds, "the queue knows the kinds of those who wait"
-    deaf = {token for token, lease in live.items() if lease.yields and not lease.asked}
-    yield deaf == set(ledger.deaf), "who would give way and was not asked is known"
+    unasked = {token for token, lease in live.items() if lease.yields and not lease.asked}
+    yield unasked == set(ledger.unasked), "who would give way and was not asked is known"
+    yield ledger.reaping or not live, "a reap deadline is set while a lease is held"

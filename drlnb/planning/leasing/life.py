@@ -1,10 +1,10 @@
-"""Which states do leases and slots pass through?  The transition tables as data, and what a table remembers of each."""
+"""Define the lives of leases and slots: transition tables as data, and what a lease table remembers of each."""
 
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
 
+from drlnb.planning.codec import TRANSIENT
 from drlnb.records.base import Record
 
 __all__ = ["LEASE_LIFE", "SLOT_LIFE", "SLOT_STATES", "Lease", "Slot", "TaskBook"]
@@ -84,7 +84,7 @@ class Lease:
     node: str
     asked_t: float
     n_slots: int = 1
-    #: Priority that the request names; a person's word for the task goes before it.
+    #: Priority that the request names; one that a user gave to the task goes before it.
     priority: int = 0
     #: Slots that may serve it; empty: any.
     allowed: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Lease:
     rank: float = 0.0
     #: Turn of the round robin in which it is served (queue ``drr``).
     turn: float = 0.0
-    #: Last word of the requester while it waits, in seconds of event time less the lag known by then.
+    #: Last poll of the requester while it waits, in seconds of event time less the lag known by then.
     polled_s: float = 0.0
     state: str = "pending"
     #: 0 until granted.
@@ -109,7 +109,7 @@ class Lease:
     ttl_s: float = 0.0
     #: Longest hold in seconds.
     max_hold_s: float = 0.0
-    #: Its holder has been told that somebody waits.
+    #: Its holder knows that somebody waits.
     asked: bool = False
     resident: bool = False
 
@@ -121,8 +121,8 @@ class TaskBook:
     #: Lowest attempt that may still ask.
     floor: int = 0
     #: Open requests and leases, by request id.
-    open: dict[str, Lease] = field(default_factory=dict)
-    #: Priority that a person gave to the task; None: that of its requests.
+    open: dict[str, Lease] = field(default_factory=dict, metadata=TRANSIENT)
+    #: Priority that a user gave to the task; None: that of its requests.
     priority: int | None = None
     #: Slot -> (version of the parameters that it holds, its executor epoch).
     resident: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -142,28 +142,3 @@ class TaskBook:
     duties: deque[float] = field(default_factory=lambda: deque(maxlen=_DUTIES))
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=_ENDED))
     story: deque[Record] = field(default_factory=lambda: deque(maxlen=_STORY))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state beside the open requests as plain data."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return plain | {
-            "resident": {slot: list(held) for slot, held in self.resident.items()},
-            "holds": list(self.holds),
-            "duties": list(self.duties),
-            "ended": list(self.ended),
-            "story": [record.to_row() for record in self.story],
-        }
-
-    @classmethod
-    def from_snapshot(cls, plain: Mapping[str, Any]) -> Self:
-        """Rebuild the state of :meth:`snapshot`."""
-        book = cls(**{name: plain[name] for name in _PLAIN})
-        book.resident = {slot: (held[0], held[1]) for slot, held in plain["resident"].items()}
-        for name in ("holds", "duties", "ended"):
-            getattr(book, name).extend(plain[name])
-        book.story.extend(Record.from_row(row) for row in plain["story"])
-        return book
-
-
-#: Fields of a task's book that are plain data as they are.
-_PLAIN = ("floor", "priority", "hold_p95_s", "turn", "round", "round_t", "computed_s", "waited_s")

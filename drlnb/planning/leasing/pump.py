@@ -1,4 +1,4 @@
-"""Who gets a free slot now?  Ranks, grants, reservations for gangs, and what may use a reserved slot meanwhile.
+"""Grant free slots to waiting requests by rank, and reserve slots for gangs.
 
 **Rank.**  ``fifo``: effective priority grows linearly with waiting, so the order is a constant number, the time of
 asking less ``age_quantum_s`` x priority, smallest first.  ``drr``: deficit round robin in slot seconds, in its virtual
@@ -10,50 +10,37 @@ has freed slots kept for it; somebody else may use one only if, by the 95th perc
 the gang could start.  One gang at a time, so that no two wait for each other's slots.
 """
 
-from drlnb.planning.leasing.ledger import Ledger, Records, kind_of
+from drlnb.planning.leasing.ledger import Ledger, kind_of
 from drlnb.planning.leasing.life import Lease
 from drlnb.planning.leasing.queueing import Kind
-from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.steps import drop, grant, move
+from drlnb.records.base import Record
 from drlnb.records.columns.leasing import AskYield, RequestRefused, SlotsReserved
 
-__all__ = ["PLACE_LOST", "ask_holders", "line_up", "pump"]
+__all__ = ["PLACE_LOST", "ask_holders", "pump"]
 
 #: Why a waiting request is refused whose requester has stopped polling; it may ask again, under another id.
 PLACE_LOST = "place lost: its requester is silent"
 
 
-def line_up(ledger: Ledger, lease: Lease, settings: LeasingSettings) -> None:
-    """Give a waiting request its place in the queue."""
-    book = ledger.tasks[lease.task]
-    priority = lease.priority if book.priority is None else book.priority
-    if settings.queue == "drr":
-        turn = max(ledger.load.turn, book.turn)
-        ledger.line_up(lease, turn - priority, turn)
-    else:
-        ledger.line_up(lease, lease.asked_t - settings.age_quantum_s * priority, 0.0)
-
-
-def pump(ledger: Ledger, settings: LeasingSettings) -> Records:
+def pump(ledger: Ledger, out: list[Record]) -> None:
     """Grant free slots to those who wait, in their order."""
     if not ledger.queue and not ledger.reserved:
-        return []
-    out = _reserve(ledger, settings)
+        return
+    _reserve(ledger, out)
     while (request_id := ledger.queue.first(lambda kind: _fits(ledger, kind))) is not None:
-        out += _grant(ledger, ledger.open[request_id], settings)
+        _grant(ledger, ledger.open[request_id], out)
     if ledger.reserved:
-        out += _back_fill(ledger, settings)
-    return out
+        _back_fill(ledger, out)
 
 
-def ask_holders(ledger: Ledger, lease: Lease) -> Records:
-    """Tell the holders that would give way, and have not been told, that a request waits for a slot like theirs."""
-    out: Records = []
-    for holder in tuple(ledger.deaf.values()):
+def ask_holders(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
+    """Ask the holders that would give way, and have not been asked, to do so for a request of a slot like theirs."""
+    for holder in tuple(ledger.unasked.values()):
         if holder.task != lease.task and (not lease.allowed or set(holder.slots) & set(lease.allowed)):
             holder.asked = True
-            del ledger.deaf[holder.token]
-            out.append(AskYield(fence=ledger.fence(holder), task=holder.task, node=holder.node))
-    return out
+            del ledger.unasked[holder.token]
+            out.append(AskYield(fence=ledger.fence_of(holder.token), task=holder.task, node=holder.node))
 
 
 # -------------------------------------------------------------------- grants
@@ -62,32 +49,27 @@ def _fits(ledger: Ledger, kind: Kind) -> bool:
     return ledger.free.count(allowed) >= n_slots
 
 
-def _grant(ledger: Ledger, lease: Lease, settings: LeasingSettings, slots: tuple[str, ...] = ()) -> Records:
+def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ...] = ()) -> None:
     """Lend `slots`, or the best free ones, to a request; refuse it if nobody polls for it any more."""
+    settings = ledger.settings
     if settings.lost_polls and ledger.t - ledger.lag_s - lease.polled_s > settings.lost_polls * settings.poll_s:
-        ledger.drop(lease)
-        return [RequestRefused(subject=lease.request_id, reason=PLACE_LOST)]
-    slots = slots or _choose(ledger, lease, settings)
-    p95_s = ledger.tasks[lease.task].hold_p95_s or 0.0
-    others = any(
+        drop(ledger, lease)
+        out.append(RequestRefused(subject=lease.request_id, reason=PLACE_LOST))
+        return
+    slots = slots or _choose(ledger, lease)
+    demand = any(
         not allowed or not set(allowed).isdisjoint(slots)
         for allowed, n_slots in ledger.queue.kinds
         if ledger.queue.n(allowed, n_slots) > (kind_of(lease) == (allowed, n_slots))
     )
-    return ledger.grant(
-        lease,
-        slots,
-        ttl_s=settings.ttl_s,
-        max_hold_s=max(settings.max_hold_s, settings.max_hold_factor * p95_s),
-        demand=others,
-        resident=settings.residency and all(ledger.holds_version(lease, name) for name in slots),
-    )
+    resident = settings.residency and all(ledger.holds_version(lease, name) for name in slots)
+    grant(ledger, lease, slots, out, demand=demand, resident=resident)
 
 
-def _choose(ledger: Ledger, lease: Lease, settings: LeasingSettings) -> tuple[str, ...]:
+def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
     """Return free slots for a request: holding its version, its home, on its node, longest unused."""
     preferred: list[str] = []
-    if settings.residency:
+    if ledger.settings.residency:
         preferred = [slot for slot in ledger.tasks[lease.task].resident if slot in ledger.free]
         preferred = [slot for slot in preferred if ledger.holds_version(lease, slot)]
         preferred += [lease.home] if lease.home else []
@@ -105,24 +87,25 @@ def _rested(ledger: Ledger, name: str) -> tuple[float, str]:
 
 
 # -------------------------------------------------------------------- reservations
-def _reserve(ledger: Ledger, settings: LeasingSettings) -> Records:
+def _reserve(ledger: Ledger, out: list[Record]) -> None:
     """Keep free slots for the gang that has waited for too long; grant it when it has all."""
-    out: Records = []
     while True:
-        gang = _gang(ledger, settings)
+        gang = _gang(ledger)
         if gang is None or ledger.gang != gang.request_id:
             ledger.gang = None if gang is None else gang.request_id
             for name in sorted(ledger.reserved):
-                ledger.move(ledger.slots[name], "unreserve")
+                move(ledger, ledger.slots[name], "unreserve")
         if gang is None:
-            return out
+            return
         n_before = len(ledger.reserved)
         free = sorted((slot for slot in ledger.usable(gang) if slot.state == "free"), key=lambda slot: slot.name)
         for slot in free[: gang.n_slots - n_before]:
-            ledger.move(slot, "reserve")
+            move(ledger, slot, "reserve")
         if len(ledger.reserved) < gang.n_slots:
-            return out if len(ledger.reserved) == n_before else [*out, _reserved(ledger, gang)]
-        out += _grant(ledger, gang, settings, tuple(sorted(ledger.reserved)))
+            if len(ledger.reserved) > n_before:
+                out.append(_reserved(ledger, gang))
+            return
+        _grant(ledger, gang, out, tuple(sorted(ledger.reserved)))
 
 
 def _reserved(ledger: Ledger, gang: Lease) -> SlotsReserved:
@@ -135,12 +118,12 @@ def _reserved(ledger: Ledger, gang: Lease) -> SlotsReserved:
     )
 
 
-def _gang(ledger: Ledger, settings: LeasingSettings) -> Lease | None:
+def _gang(ledger: Ledger) -> Lease | None:
     """Return the gang that slots are kept for: the one so far while it can be served, else the first that is due."""
     known = ledger.open.get(ledger.gang or "")
     heads = [known] if known is not None else []
     gangs = [ledger.open[request_id] for request_id in ledger.queue.heads(lambda kind: kind[1] > 1)]
-    heads += [lease for lease in gangs if ledger.t - lease.asked_t >= settings.reserve_after_s]
+    heads += [lease for lease in gangs if ledger.t - lease.asked_t >= ledger.settings.reserve_after_s]
     for lease in heads:
         if sum(1 for _ in ledger.usable(lease)) >= lease.n_slots:
             return lease
@@ -162,16 +145,14 @@ def _free_at(ledger: Ledger, token: int) -> float:
     return float("inf") if p95_s is None else max(ledger.t, lease.granted_t + p95_s)
 
 
-def _back_fill(ledger: Ledger, settings: LeasingSettings) -> Records:
+def _back_fill(ledger: Ledger, out: list[Record]) -> None:
     """Lend reserved slots to single requests that will be back before the gang could start."""
-    out: Records = []
     start_t = _start(ledger, ledger.open[ledger.gang or ""])
     if start_t is None:
-        return out
+        return
     for request_id in tuple(ledger.queue):
         lease = ledger.open[request_id]
         p95_s = ledger.tasks[lease.task].hold_p95_s
         names = sorted(name for name in ledger.reserved if not lease.allowed or name in lease.allowed)
         if lease.n_slots == 1 and names and p95_s is not None and ledger.t + p95_s <= start_t:
-            out += _grant(ledger, lease, settings, (names[0],))
-    return out
+            _grant(ledger, lease, out, (names[0],))

@@ -1,4 +1,4 @@
-"""Who waits in which order, and which free slot comes first?
+"""Order the requests that wait and the slots that are free.
 
 Every operation is O(log n) or better, amortised: the table answers inside a hook that must not block.
 """
@@ -40,7 +40,7 @@ class Ranking(Generic[Name]):
             heapify(self._heap)
 
     def drop(self, name: Name) -> None:
-        """Take a name out, if it is there."""
+        """Remove a name, if it is there."""
         self._key.pop(name, None)
 
     def first(self) -> tuple[float, Name] | None:
@@ -80,7 +80,7 @@ class FreeSlots:
                 free.add(slot)
 
     def drop(self, slot: str, node: str) -> None:
-        """Take a slot out, if it is there."""
+        """Remove a slot, if it is there."""
         self._all.drop(slot)
         self._used.pop(slot, None)
         if node in self._on:
@@ -125,8 +125,8 @@ class FreeSlots:
             here = [slot for slot in allowed if slot in self._used]
             return min(here, key=lambda slot: (self._used[slot][0] != node, self._used[slot][1], slot), default=None)
         near = self._on.get(node)
-        found = (near.first() if near is not None else None) or self._all.first()
-        return None if found is None else found[1]
+        first = (near.first() if near is not None else None) or self._all.first()
+        return None if first is None else first[1]
 
 
 #: The set of slots that may serve a request, and how many it wants.
@@ -170,7 +170,7 @@ class Waiting:
         self._kinds.setdefault(kind, Ranking()).put(number, rank)
 
     def drop(self, request_id: str) -> None:
-        """Take a request out, if it is there."""
+        """Remove a request, if it is there."""
         kind, number, _ = self._at.pop(request_id, (None, 0, 0.0))
         if kind is not None:
             del self._ids[number]
@@ -181,8 +181,8 @@ class Waiting:
 
     def heads(self, wanted: Callable[[Kind], bool]) -> list[str]:
         """Return the first request of each kind that is wanted, in their order."""
-        found = [ranking.first() for kind, ranking in self._kinds.items() if wanted(kind)]
-        return [self._ids[head[1]] for head in sorted(head for head in found if head is not None)]
+        heads = [ranking.first() for kind, ranking in self._kinds.items() if wanted(kind)]
+        return [self._ids[head[1]] for head in sorted(head for head in heads if head is not None)]
 
     def first(self, fits: Callable[[Kind], bool]) -> str | None:
         """Return the first request whose kind fits, or None if there is none."""

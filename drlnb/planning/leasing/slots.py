@@ -1,8 +1,8 @@
-"""What follows for the leases when a slot comes, fails, drains, or its executor is a new one?"""
+"""Apply what happens to slots: one is added, fails, drains, or gets a new executor."""
 
-from drlnb.planning.leasing.ledger import Ledger, Records
+from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Slot
-from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.leasing.steps import drain, end_all, move, release
 from drlnb.records.base import Record
 from drlnb.records.columns.leasing import (
     ExecutorIdled,
@@ -14,144 +14,173 @@ from drlnb.records.columns.leasing import (
     SlotFreed,
     TenantLost,
 )
+from drlnb.records.columns.placement import NodeLost
 from drlnb.records.common import SettingChanged
 
-__all__ = ["SlotRules", "refused"]
+__all__ = [
+    "drain_by_hand",
+    "executor_idled",
+    "executor_started",
+    "free_again",
+    "node_lost",
+    "refuse",
+    "slot_added",
+    "slot_failed",
+    "tenant_lost",
+]
 
 
-class SlotRules:
-    """The part of the lease table that hears of slots."""
+def refuse(out: list[Record], subject: str, reason: str) -> None:
+    """Refuse something; nothing changes."""
+    out.append(RequestRefused(subject=subject, reason=reason))
 
-    settings: LeasingSettings
-    _ledger: Ledger
 
-    def _on_slot_added(self, event: SlotAdded) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None:
-            self._ledger.add(
-                Slot(name=event.slot, node=event.node, device=event.device, executor_epoch=event.executor_epoch)
-            )
-            return []
-        if slot.node != event.node:
-            raise self._ledger.forbidden(f"slot {slot.name} on node {slot.node}")
-        if event.executor_epoch > slot.executor_epoch:
-            slot.device = event.device
-            return self._restarted(slot, event.executor_epoch)
-        if event.executor_epoch == slot.executor_epoch and slot.state != "failed":
-            return []
-        return [
-            refused(slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
-        ]
+def slot_added(ledger: Ledger, event: SlotAdded, out: list[Record]) -> None:
+    """Enter a new slot, or one that is back with a new executor."""
+    slot = ledger.slots.get(event.slot)
+    if slot is None:
+        slot = Slot(name=event.slot, node=event.node, device=event.device, executor_epoch=event.executor_epoch)
+        ledger.slots[slot.name] = slot
+        ledger.index_slot(slot)
+    elif slot.node != event.node:
+        raise ledger.forbidden(f"slot {slot.name} on node {slot.node}")
+    elif event.executor_epoch > slot.executor_epoch:
+        slot.device = event.device
+        _restarted(ledger, slot, event.executor_epoch, out)
+    elif event.executor_epoch < slot.executor_epoch or slot.state == "failed":
+        refuse(out, slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
 
-    def _on_executor_started(self, event: ExecutorStarted) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None or slot.gone:
-            return [refused(event.slot, "must be added first")]
-        if event.executor_epoch <= slot.executor_epoch:
-            return [refused(slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")]
-        return self._restarted(slot, event.executor_epoch)
 
-    def _on_tenant_lost(self, event: TenantLost) -> Records:
-        """Note that one task's process is gone: what it held is, and its lease, if it worked under that; no other's."""
-        ledger, slot = self._ledger, self._ledger.slots.get(event.slot)
-        if slot is None:
-            return [refused(event.slot, "is not in the pool")]
-        if event.task in ledger.tasks:
-            ledger.tasks[event.task].resident.pop(slot.name, None)
-        lease = None if event.fence is None else ledger.held(event.fence)
-        if lease is not None and slot.name in lease.slots:
-            return self._restarted(slot, slot.executor_epoch)
-        if event.fence is not None and event.fence == ledger.fence_of(slot.drains):
-            self._note_death(slot, event.task)  # its holder has said so first; the slot drains until it is idle
-            if self._struck_out(slot):
-                return self._shut(slot, f"{len(slot.deaths)} executors in a row died on it")
-        return []
+def executor_started(ledger: Ledger, event: ExecutorStarted, out: list[Record]) -> None:
+    """Free a slot from whatever its former executor did."""
+    slot = ledger.slots.get(event.slot)
+    if slot is None or slot.gone:
+        refuse(out, event.slot, "must be added first")
+    elif event.executor_epoch <= slot.executor_epoch:
+        refuse(out, slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")
+    else:
+        _restarted(ledger, slot, event.executor_epoch, out)
 
-    def _restarted(self, slot: Slot, executor_epoch: int) -> Records:
-        """Note a new executor: the work of the former one is gone, and with it a lease that was held."""
-        ledger, lease, out = self._ledger, self._ledger.live.get(slot.token), Records()
-        if not slot.gone:
-            self._note_death(slot, "" if lease is None else lease.task)
-        slot.gone, slot.executor_epoch = False, executor_epoch
-        if slot.state not in {"free", "reserved"} and not (slot.state == "failed" and slot.closed):
-            ledger.move(slot, "restart")
-            if lease is not None:
-                out += ledger.release(lease, "executor-died") + ledger.drain(lease, "executor-died")
-            elif not slot.closed:
-                out.append(SlotFreed(slot=slot.name))
-        if self._struck_out(slot):
-            out += self._shut(slot, f"{len(slot.deaths)} executors in a row died on it")
-        elif slot.closed and slot.state != "failed":
-            ledger.move(slot, "fail")
-        return out
 
-    def _note_death(self, slot: Slot, task: str) -> None:
-        """Note that an executor died, and under whose lease."""
-        slot.deaths = (*slot.deaths, task)[-self.settings.strikes :]
+def tenant_lost(ledger: Ledger, event: TenantLost, out: list[Record]) -> None:
+    """End what one task's process held, and its lease, if it worked under that; no other's."""
+    slot = ledger.slots.get(event.slot)
+    if slot is None:
+        refuse(out, event.slot, "is not in the pool")
+        return
+    if event.task in ledger.tasks:
+        ledger.tasks[event.task].resident.pop(slot.name, None)
+    lease = None if event.fence is None else ledger.held(event.fence)
+    if lease is not None and slot.name in lease.slots:
+        _restarted(ledger, slot, slot.executor_epoch, out)
+    elif event.fence is not None and event.fence == ledger.fence_of(slot.drains):
+        _count_death(ledger, slot, event.task)  # its holder has reported it first; the slot drains until it is idle
+        if _is_struck_out(ledger, slot):
+            _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
 
-    def _struck_out(self, slot: Slot) -> bool:
-        """Return whether executors die on a slot whatever they compute, not under one and the same task."""
-        blamed = len(set(slot.deaths)) > 1 or slot.deaths[:1] == ("",)
-        return self.settings.quarantine and not slot.closed and blamed and len(slot.deaths) >= self.settings.strikes
 
-    def _shut(self, slot: Slot, reason: str) -> Records:
-        """Lend a slot no more; what is held or drains there goes on to its end."""
-        slot.closed = reason
-        if slot.state in {"free", "reserved"}:
-            self._ledger.move(slot, "fail")
-        return [SlotClosed(slot=slot.name, reason=reason)]
+def _restarted(ledger: Ledger, slot: Slot, executor_epoch: int, out: list[Record]) -> None:
+    """Count a new executor: the work of the former one is gone, and with it a lease that was held."""
+    lease = ledger.live.get(slot.token)
+    if not slot.gone:
+        _count_death(ledger, slot, "" if lease is None else lease.task)
+    slot.gone, slot.executor_epoch = False, executor_epoch
+    if slot.state not in {"free", "reserved"} and not (slot.state == "failed" and slot.closed):
+        move(ledger, slot, "restart")
+        if lease is not None:
+            release(ledger, lease, "executor-died", out)
+            drain(ledger, lease, "executor-died", out)
+        elif not slot.closed:
+            out.append(SlotFreed(slot=slot.name))
+    if _is_struck_out(ledger, slot):
+        _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
+    elif slot.closed and slot.state != "failed":
+        move(ledger, slot, "fail")
 
-    def _on_slot_failed(self, event: SlotFailed) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None:
-            return [refused(event.slot, "is not in the pool")]
-        if slot.gone:
-            return []
-        lease = self._ledger.live.get(slot.token)
-        self._note_death(slot, "" if lease is None else lease.task)
-        return self._fail(slot, "slot-failed")
 
-    def _fail(self, slot: Slot, reason: str) -> Records:
-        """Take a slot out whose executor is gone."""
-        ledger, lease = self._ledger, self._ledger.live.get(slot.token)
-        slot.gone = True
-        if slot.state == "failed":
-            return []
-        ledger.move(slot, "fail")
-        return [] if lease is None else ledger.release(lease, reason) + ledger.drain(lease, reason)
+def _count_death(ledger: Ledger, slot: Slot, task: str) -> None:
+    """Remember that an executor died, and under whose lease."""
+    slot.deaths = (*slot.deaths, task)[-ledger.settings.strikes :]
 
-    def _on_executor_idled(self, event: ExecutorIdled) -> Records:
-        slot = self._ledger.slots.get(event.slot)
-        if slot is None or slot.state != "draining":
-            return [refused(event.slot, "is not draining")]
-        if event.fence is not None and event.fence != self._ledger.fence_of(slot.drains):
-            return [refused(event.slot, f"drains from fence #{slot.drains}, not from {event.fence}")]
-        return self._freed(slot, "idle", SlotFreed(slot=slot.name))
 
-    def _freed(self, slot: Slot, cause: str, *said: Record) -> Records:
-        """Put a slot back on offer, unless it was closed meanwhile."""
-        self._ledger.move(slot, cause)
+def _is_struck_out(ledger: Ledger, slot: Slot) -> bool:
+    """Return whether executors die on a slot whatever they compute, not under one and the same task."""
+    blamed = len(set(slot.deaths)) > 1 or slot.deaths[:1] == ("",)
+    settings = ledger.settings
+    return settings.quarantine and not slot.closed and blamed and len(slot.deaths) >= settings.strikes
+
+
+def _close(ledger: Ledger, slot: Slot, reason: str, out: list[Record]) -> None:
+    """Lend a slot no more; what is held or drains there goes on to its end."""
+    slot.closed = reason
+    if slot.state in {"free", "reserved"}:
+        move(ledger, slot, "fail")
+    out.append(SlotClosed(slot=slot.name, reason=reason))
+
+
+def slot_failed(ledger: Ledger, event: SlotFailed, out: list[Record]) -> None:
+    """Count a slot as failed whose executor is gone."""
+    slot = ledger.slots.get(event.slot)
+    if slot is None:
+        refuse(out, event.slot, "is not in the pool")
+    elif not slot.gone:
+        lease = ledger.live.get(slot.token)
+        _count_death(ledger, slot, "" if lease is None else lease.task)
+        _fail(ledger, slot, "slot-failed", out)
+
+
+def node_lost(ledger: Ledger, event: NodeLost, out: list[Record]) -> None:
+    """Count every slot of a node as failed, and end what its masters wanted or held."""
+    for slot in ledger.slots.values():
+        if slot.node == event.node:
+            _fail(ledger, slot, "node-lost", out)
+            # The node's next agent counts its executors anew: whichever it adds is later than this one.
+            slot.executor_epoch, slot.deaths = -1, ()
+    end_all(ledger, [lease for lease in ledger.open.values() if lease.node == event.node], "node-lost", out)
+
+
+def _fail(ledger: Ledger, slot: Slot, reason: str, out: list[Record]) -> None:
+    lease = ledger.live.get(slot.token)
+    slot.gone = True
+    if slot.state == "failed":
+        return
+    move(ledger, slot, "fail")
+    if lease is not None:
+        release(ledger, lease, reason, out)
+        drain(ledger, lease, reason, out)
+
+
+def executor_idled(ledger: Ledger, event: ExecutorIdled, out: list[Record]) -> None:
+    """Free a slot that drains: its executor works no more under the ended lease."""
+    slot = ledger.slots.get(event.slot)
+    if slot is None or slot.state != "draining":
+        refuse(out, event.slot, "is not draining")
+    elif event.fence is not None and event.fence != ledger.fence_of(slot.drains):
+        refuse(out, event.slot, f"drains from fence #{slot.drains}, not from {event.fence}")
+    elif free_again(ledger, slot, "idle"):
+        out.append(SlotFreed(slot=slot.name))
+
+
+def free_again(ledger: Ledger, slot: Slot, cause: str) -> bool:
+    """Put a slot back on offer, unless it was closed meanwhile; return whether it is."""
+    move(ledger, slot, cause)
+    if slot.closed:
+        move(ledger, slot, "fail")
+    return not slot.closed
+
+
+def drain_by_hand(ledger: Ledger, event: SettingChanged, out: list[Record]) -> None:
+    """Remove a slot from the pool as a user wishes, or bring it back."""
+    slot = ledger.slots.get(str(event.value))
+    if slot is None:
+        refuse(out, event.key, f"slot {event.value!r} is not in the pool")
+    elif event.key == "slot.drain":
         if not slot.closed:
-            return list(said)
-        self._ledger.move(slot, "fail")
-        return []
-
-    def _drain_slot(self, event: SettingChanged) -> Records:
-        """Take a slot out of the pool by a person's wish, or back in."""
-        slot = self._ledger.slots.get(str(event.value))
-        if slot is None:
-            return [refused(event.key, f"slot {event.value!r} is not in the pool")]
-        if event.key == "slot.drain":
-            return [] if slot.closed else self._shut(slot, "drained by hand")
-        if not slot.closed:
-            return [refused(event.key, f"slot {slot.name} is not closed")]
+            _close(ledger, slot, "drained by hand", out)
+    elif not slot.closed:
+        refuse(out, event.key, f"slot {slot.name} is not closed")
+    else:
         slot.closed, slot.deaths = "", ()
-        if slot.state != "failed" or slot.gone:
-            return []
-        self._ledger.move(slot, "restart")
-        return [SlotFreed(slot=slot.name)]
-
-
-def refused(subject: str, reason: str) -> RequestRefused:
-    """Return the refusal of something that changes nothing."""
-    return RequestRefused(subject=subject, reason=reason)
+        if slot.state == "failed" and not slot.gone:
+            move(ledger, slot, "restart")
+            out.append(SlotFreed(slot=slot.name))

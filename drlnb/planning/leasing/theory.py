@@ -1,4 +1,4 @@
-"""What can sharing slots give at best, and what does queueing theory expect?"""
+"""Compute what sharing slots gives at best, and what queueing theory expects."""
 
 import math
 from collections.abc import Sequence

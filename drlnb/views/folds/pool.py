@@ -121,7 +121,7 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         snapshot = header.snapshot or {}
         since = float(snapshot.get("t", t))
-        for slot in (snapshot.get("table") or {}).get("slots", ()):
+        for slot in (snapshot.get("table") or {}).get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":

@@ -20,7 +20,11 @@ from pool_words import (
     stopped,
 )
 
+from drlnb.planning.codec import from_plain
+from drlnb.planning.leasing.laws import laws
+from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.requests import lease_returned
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.columns.leasing import (
     LeaseExpired,
@@ -376,46 +380,33 @@ def busy(make_table):
     return table.snapshot()
 
 
-def set_slot(index, **changed):
-    return lambda snapshot: snapshot["slots"][index].update(changed)
+def set_slot(name, **changed):
+    return lambda snapshot: snapshot["slots"][name].update(changed)
 
 
-def add_waiting(**changed):
-    """Add a waiting request."""
-    plain = {"request_id": "w", "task": "b", "attempt": 1, "round": 2, "node": "m", "asked_t": 0.0, "slots": ()}
-
-    def spoil(snapshot):
-        snapshot["open"].append(plain | changed)
-        snapshot["waiting"].append("w")
-
-    return spoil
+def add_lease(**changed):
+    """Add a copy of the one live lease with a lower token, of another round."""
+    return lambda snapshot: snapshot["open"].update(
+        x=snapshot["open"]["b-1"] | {"token": 1, "request_id": "x", "round": 5} | changed
+    )
 
 
-def add_live(**changed):
-    """Add a copy of the one live lease with a lower token."""
-
-    def spoil(snapshot):
-        snapshot["open"].append(snapshot["open"][0] | {"token": 1, "request_id": "x", "round": 5} | changed)
-        snapshot["live"].append("x")
-
-    return spoil
+def broken(ledger):
+    return [law for holds, law in laws(ledger) if not holds]
 
 
 @pytest.mark.parametrize(
     ("spoil", "law"),
     [
-        (set_slot(0, state="lost"), "a slot is in one of the known states"),
-        (add_live(), "no slot has two live leases"),
-        (set_slot(1, state="draining"), "the granted slots are those of the live leases"),
-        (add_waiting(), "nobody waits while a slot is free"),
-        (add_waiting(state="granted"), "the pending requests are those in the queue"),
-        (add_waiting(slots=("n0/c",)), "a waiting request holds nothing"),
-        (lambda s: s["open"][0].update(state="pending"), "the granted requests are the live leases"),
+        (set_slot("n0/a", state="lost"), "a slot is in one of the known states"),
+        (add_lease(), "no slot has two live leases"),
+        (set_slot("n0/b", state="draining"), "the granted slots are those of the live leases"),
+        (add_lease(state="pending"), "nobody waits while a slot is free"),
+        (add_lease(state="pending"), "a waiting request holds nothing"),
         (lambda s: s.update(token=1), "no fence is above the last one granted"),
-        (add_live(), "leases are in the order of their fences"),
         (lambda s: s.update(former=[[1, 1]]), "epochs rise"),
         (lambda s: s["tasks"]["b"].update(floor=2), "no attempt that is over is open"),
-        (add_waiting(round=1), "one open request per task, attempt and round"),
+        (add_lease(round=1), "one open request per task, attempt and round"),
         (lambda s: s.update(reaping=False), "a reap deadline is set while a lease is held"),
     ],
 )
@@ -431,19 +422,41 @@ def test_check_finds_each_broken_law(busy, spoil, law):
 
 
 @pytest.mark.parametrize(
+    ("spoil", "law"),
+    [
+        (lambda ledger: setattr(ledger.open["b-1"], "state", "pending"), "the pending requests are those in the queue"),
+        (lambda ledger: setattr(ledger.open["b-1"], "state", "pending"), "the granted requests are the live leases"),
+        (lambda ledger: ledger.live.update({1: ledger.live[2]}), "leases are in the order of their fences"),
+        (lambda ledger: ledger.free.drop("n0/c", "n0"), "the free slots are on offer"),
+        (lambda ledger: ledger.reserved.add("n0/a"), "the reserved slots are those that are kept"),
+        (lambda ledger: ledger.silent.drop(2), "each silence is watched"),
+        (lambda ledger: ledger.longest.drop(2), "each hold is watched"),
+        (lambda ledger: ledger.unasked.update({2: None}), "who would give way and was not asked is known"),
+    ],
+)
+def test_laws_find_each_broken_index(busy, spoil, law):
+    """An index that differs from the slots and requests is named."""
+    ledger = from_plain(Ledger, busy)
+    assert broken(ledger) == []
+    spoil(ledger)
+    assert law in broken(ledger)
+
+
+@pytest.mark.parametrize(
     ("spoil", "state"),
     [
-        (set_slot(1, state="draining"), "slot n0/b draining, return"),
-        (lambda s: s["open"][0].update(state="pending"), "request b-1 pending, release"),
+        (lambda ledger: setattr(ledger.slots["n0/b"], "state", "draining"), "slot n0/b draining, return"),
+        (lambda ledger: setattr(ledger.open["b-1"], "state", "pending"), "request b-1 pending, release"),
     ],
 )
 def test_a_forbidden_transition_is_an_error(busy, spoil, state):
     """What the transition tables do not have is never done quietly; the task's story is told."""
-    table = LeaseTable(LeasingSettings(), epoch=1)
-    spoil(busy)
-    table.restore(busy)
+    ledger = from_plain(Ledger, busy)
+    spoil(ledger)
+    event = returned(Fence(epoch=1, token=2), t=5.0)
+    ledger.begin(event)
     with pytest.raises(InvalidTransition, match=state) as caught:
-        table.handle(returned(Fence(epoch=1, token=2), t=5.0))
+        lease_returned(ledger, event, [])
     assert caught.value.story[:2] == (requested("b", t=2.0), LeaseGranted.match(task="b"))
 
 

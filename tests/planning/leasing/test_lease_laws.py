@@ -22,6 +22,7 @@ from pool_words import (
     node_lost,
     of,
     polled,
+    queue_of,
     reap,
     renewed,
     requested,
@@ -243,9 +244,9 @@ class TableRules(RuleBasedStateMachine):
 
     def spend(self, t, snapshot):
         """I10: note in which state each slot was until now."""
-        for slot in snapshot["slots"]:
+        for name, slot in snapshot["slots"].items():
             self.seconds[slot["state"]] += t - self.last_t
-            self.began.setdefault(slot["name"], self.last_t)
+            self.began.setdefault(name, self.last_t)
         self.last_t = t
         elapsed_s = sum(t - began for began in self.began.values())
         assert abs(sum(self.seconds.values()) - elapsed_s) < 1e-6 * max(1.0, elapsed_s)
@@ -413,12 +414,12 @@ class TableRules(RuleBasedStateMachine):
     def holds(self):
         self.table.check()
         snapshot = self.table.snapshot()
-        slots = {slot["name"]: slot for slot in snapshot["slots"]}
+        slots = snapshot["slots"]
         ours = {name: slot["token"] if slot["state"] == "granted" else slot["state"] for name, slot in slots.items()}
         ours = {name: "free" if state == "reserved" else state for name, state in ours.items()}
         theirs = {slot: getattr(state, "token", state) for slot, state in self.witness.state.items()}
         assert ours == theirs, "I1: every slot is in the one state that the records tell"
-        assert snapshot["waiting"] == self.witness.order(), "I5"
+        assert queue_of(self.table) == self.witness.order(), "I5"
         free = {name for name, slot in slots.items() if slot["state"] == "free"}
         for request_id in self.witness.queue:
             asked = self.witness.asked[request_id]

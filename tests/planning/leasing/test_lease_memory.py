@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pool_words import grant, idled, only, polled, requested, returned, setting, started
+from pool_words import grant, idled, only, polled, queue_of, requested, returned, setting, started
 
 from drlnb.planning.leasing.hold import HoldView, hold_planner
 from drlnb.planning.leasing.machine import LeaseTable
@@ -26,7 +26,7 @@ def test_reservations_and_loads_survive_a_restart(make_table):
     b = grant(table, requested("b", t=20.0))
     table.handle(requested("gang", t=21.0, n_slots=2))
     table.handle(returned(b.fence, t=52.0))
-    assert [slot["state"] for slot in table.snapshot()["slots"]] == ["reserved", "granted"]
+    assert [slot["state"] for slot in table.snapshot()["slots"].values()] == ["reserved", "granted"]
     again = restored(table.snapshot(), like=table)
     assert again.snapshot() == table.snapshot()
     event = returned(a.fence, t=53.0)
@@ -61,9 +61,8 @@ def test_the_priority_of_a_task_that_holds_a_slot_is_for_its_next_request(make_t
     table.handle(returned(lease.fence, t=10.0))
     table.handle(requested("a", t=10.0, round=2))
     table.handle(requested("c", t=11.0))
-    b = table.snapshot()["live"]
-    assert b == ["b-1"]
-    assert table.snapshot()["waiting"] == ["c-1", "a-2"]
+    assert table.snapshot()["open"]["b-1"]["state"] == "granted"
+    assert queue_of(table) == ["c-1", "a-2"]
 
 
 def test_a_closed_slot_that_drains_stays_closed_with_a_new_executor(make_table):

@@ -1,7 +1,20 @@
 """Who is next: priority and ageing, deficit round robin, gangs with their reservation, places that are lost (O1)."""
 
 import pytest
-from pool_words import cancelled, grant, of, only, polled, reap, requested, returned, setting, slot_added, slot_failed
+from pool_words import (
+    cancelled,
+    grant,
+    of,
+    only,
+    polled,
+    queue_of,
+    reap,
+    requested,
+    returned,
+    setting,
+    slot_added,
+    slot_failed,
+)
 
 from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsReserved
 from drlnb.records.common import DeadlinePassed, SetDeadline
@@ -176,7 +189,7 @@ def test_a_gang_loses_all_of_its_slots_with_one(make_table):
     table = make_table(["n0/cpu0", "n0/cpu1"])
     grant(table, requested("gang", t=0.0, n_slots=2))
     table.handle(slot_failed("n0/cpu0", t=1.0))
-    assert {slot["name"]: slot["state"] for slot in table.snapshot()["slots"]} == {
+    assert {name: slot["state"] for name, slot in table.snapshot()["slots"].items()} == {
         "n0/cpu0": "failed",
         "n0/cpu1": "draining",
     }
@@ -201,7 +214,7 @@ def test_who_stops_polling_loses_its_place(make_table):
     assert only(RequestRefused, table.handle(reap(t=61.5))) == RequestRefused(
         subject="a-1", reason="place lost: its requester is silent"
     )
-    assert table.snapshot()["waiting"] == ["b-1"]
+    assert queue_of(table) == ["b-1"]
     assert only(RequestRefused, table.handle(polled("a-1", t=62.0))).reason == "is not open"
 
 

@@ -151,7 +151,7 @@ def test_a_lost_process_ends_the_lease_that_it_worked_under(make_table):
         LeaseReleased.match(fence=lease.fence, held_s=2.0, reason="executor-died"),
         LeaseGranted.match(task="b", slots=("n0/a",)),
     )
-    (slot,) = table.snapshot()["slots"]
+    (slot,) = table.snapshot()["slots"].values()
     assert (slot["executor_epoch"], slot["gone"], slot["deaths"]) == (0, False, ["a"])
 
 
@@ -286,8 +286,8 @@ def test_the_longest_hold_follows_the_tasks_own_holds(make_table):
     table = make_table(["n0/a"])
     table.handle(returned(grant(table, requested("a", t=0.0)).fence, t=20.0))
     grant(table, requested("a", t=20.0, round=2))
-    lease = next(one for one in table.snapshot()["open"])
+    lease = table.snapshot()["open"]["a-2"]
     assert lease["max_hold_s"] == 160.0
     fresh = make_table(["n0/a"])
     grant(fresh, requested("a", t=0.0))
-    assert fresh.snapshot()["open"][0]["max_hold_s"] == pytest.approx(120.0)
+    assert fresh.snapshot()["open"]["a-1"]["max_hold_s"] == pytest.approx(120.0)

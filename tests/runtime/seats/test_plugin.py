@@ -111,7 +111,7 @@ class World:
 
     # -------------------------------------------------------------- tasks
     def _slots(self):
-        return self.pool.snapshot()["table"]["slots"]
+        return self.pool.snapshot()["table"]["slots"].values()
 
     def lent(self):
         """Return the slots that can be leased."""

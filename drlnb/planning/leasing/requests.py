@@ -1,0 +1,147 @@
+"""Apply what masters ask: requests of slots, polls, cancellations, renewals and returns of leases."""
+
+from drlnb.planning.leasing.ledger import Ledger
+from drlnb.planning.leasing.life import Lease, TaskBook
+from drlnb.planning.leasing.slots import free_again, refuse
+from drlnb.planning.leasing.steps import ask, drain, drop, end_all, polled, release, renew
+from drlnb.records.base import Record
+from drlnb.records.columns.leasing import (
+    LeaseRenewed,
+    LeaseReturned,
+    RequestCancelled,
+    RequestPolled,
+    SlotRequested,
+)
+from drlnb.records.columns.placement import TaskStopped
+
+__all__ = [
+    "lease_renewed",
+    "lease_returned",
+    "priority_problem",
+    "request_cancelled",
+    "request_polled",
+    "slot_requested",
+    "task_stopped",
+]
+
+#: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
+_PRIORITIES = range(-100, 101)
+
+
+def priority_problem(value: object) -> str:
+    """Return what is wrong with a priority; empty if nothing is."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and value in _PRIORITIES
+    limits = f"{_PRIORITIES[0]}..{_PRIORITIES[-1]}"
+    return "" if fits else f"task.priority must be a whole number in {limits}, got {value!r}"
+
+
+def slot_requested(ledger: Ledger, event: SlotRequested, out: list[Record]) -> None:
+    """Enter a request, or answer one that is repeated."""
+    book = ledger.tasks.setdefault(event.task, TaskBook())
+    known = ledger.open.get(event.request_id)
+    if known is not None and (known.task, known.attempt, known.round) == (event.task, event.attempt, event.round):
+        _repeated(ledger, known, out)
+    elif problem := _problem(event, book, known):
+        refuse(out, event.request_id, problem)
+    else:
+        _raise_floor(ledger, book, event.attempt, f"superseded by attempt {event.attempt}", out)
+        lease = Lease(
+            request_id=event.request_id,
+            task=event.task,
+            attempt=event.attempt,
+            round=event.round,
+            node=event.node,
+            asked_t=event.t,
+            n_slots=event.n_slots,
+            priority=event.priority,
+            allowed=tuple(sorted(set(event.allowed))),
+            home=event.home,
+            yields=event.yields,
+        )
+        ask(ledger, lease)
+
+
+def _problem(event: SlotRequested, book: TaskBook, known: Lease | None) -> str:
+    """Return why a request is refused; empty if it is not."""
+    if known is not None:
+        return f"is taken by task {known.task}, round {known.round}"
+    if event.attempt < book.floor:
+        return f"attempt {event.attempt} is over: {book.floor} or later may ask"
+    if event.request_id in book.ended:
+        return "is over"
+    if any((other.attempt, other.round) == (event.attempt, event.round) for other in book.open.values()):
+        return f"another request of round {event.round} is open"
+    if event.n_slots < 1:
+        return f"n_slots must be >= 1, got {event.n_slots}"
+    return priority_problem(event.priority)
+
+
+def request_polled(ledger: Ledger, event: RequestPolled, out: list[Record]) -> None:
+    """Keep the place of a request whose master still waits."""
+    lease = ledger.open.get(event.request_id)
+    if lease is None:
+        refuse(out, event.request_id, "is not open")
+    else:
+        _repeated(ledger, lease, out)
+
+
+def _repeated(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
+    """Answer a repeated request: nothing while it waits; while it is held the same grant, whose answer was lost."""
+    if lease.state == "pending":
+        polled(ledger, lease)
+    else:
+        renew(ledger, lease)
+        out.append(ledger.grant_command(lease))
+
+
+def request_cancelled(ledger: Ledger, event: RequestCancelled, out: list[Record]) -> None:
+    """Remove a request; one that was granted meanwhile may have been used, so its slot must drain."""
+    lease = ledger.open.get(event.request_id)
+    if lease is None:
+        refuse(out, event.request_id, "is not open")
+    elif lease.state == "granted":
+        end_all(ledger, [lease], "cancelled", out)
+    else:
+        drop(ledger, lease)
+
+
+def lease_renewed(ledger: Ledger, event: LeaseRenewed, out: list[Record]) -> None:
+    """Count a holder's sign of life."""
+    lease = ledger.held(event.fence)
+    if lease is None:
+        refuse(out, str(event.fence), ledger.why_stale(event.fence))
+    else:
+        renew(ledger, lease)
+
+
+def lease_returned(ledger: Ledger, event: LeaseReturned, out: list[Record]) -> None:
+    """End a lease; its slots are free at once, or drain where work is in flight."""
+    lease = ledger.held(event.fence)
+    if lease is None:
+        refuse(out, str(event.fence), ledger.why_stale(event.fence))
+        return
+    release(ledger, lease, "yielded" if event.yielded else "returned", out, event.computed_s)
+    if not event.clean:
+        drain(ledger, lease, "returned with work in flight", out)
+        return
+    book = ledger.tasks[lease.task]
+    version = lease.round if event.yielded else lease.round + 1
+    held = {name: (version, ledger.slots[name].executor_epoch) for name in lease.slots}
+    book.resident = (book.resident if event.yielded else {}) | held
+    for slot in (ledger.slots[name] for name in lease.slots):
+        slot.deaths = ()
+        free_again(ledger, slot, "return")
+
+
+def task_stopped(ledger: Ledger, event: TaskStopped, out: list[Record]) -> None:
+    """End whatever a task's attempts up to this one want or hold."""
+    book = ledger.tasks.setdefault(event.task, TaskBook())
+    ledger.load.gone(event.task)
+    book.resident.clear()
+    _raise_floor(ledger, book, event.attempt + 1, "task-stopped", out)
+
+
+def _raise_floor(ledger: Ledger, book: TaskBook, floor: int, reason: str, out: list[Record]) -> None:
+    """End whatever a task's attempts below `floor` want or hold."""
+    book.floor = max(book.floor, floor)
+    end_all(ledger, [lease for lease in book.open.values() if lease.attempt < book.floor], reason, out)

@@ -1,0 +1,175 @@
+"""Move slots, requests and leases from state to state.
+
+The rules of the lease table decide which step follows from which event; each step keeps the indices of the ledger
+consistent with each other, and refuses what the transition tables of :mod:`drlnb.planning.leasing.life` do not have.
+"""
+
+from collections.abc import Iterable
+
+from drlnb.planning.leasing.ledger import Ledger
+from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot
+from drlnb.records.base import Record
+from drlnb.records.columns.leasing import (
+    LeaseExpired,
+    LeaseGranted,
+    LeaseReleased,
+    RequestRefused,
+    RevokeLease,
+    SlotDrained,
+)
+
+__all__ = ["ask", "drain", "drop", "end_all", "expire", "grant", "line_up", "move", "polled", "release", "renew"]
+
+
+# -------------------------------------------------------------------- slots
+def move(ledger: Ledger, slot: Slot, cause: str, token: int = 0) -> None:
+    """Bring a slot into its next state; `token` is that of its new holder."""
+    after = SLOT_LIFE.get((slot.state, cause))
+    if after is None:
+        raise ledger.forbidden(f"slot {slot.name} {slot.state}, {cause}")
+    if slot.state == "granted":
+        slot.used_t = ledger.t
+    slot.drains = slot.token if after == "draining" else 0
+    ledger.n_live -= slot.state != "failed"
+    ledger.reserved.discard(slot.name)
+    ledger.free.drop(slot.name, slot.node)
+    slot.state, slot.token = after, token
+    ledger.index_slot(slot)
+
+
+def drain(ledger: Ledger, lease: Lease, reason: str, out: list[Record]) -> None:
+    """Drain what an ended lease still holds."""
+    for slot in (ledger.slots[name] for name in lease.slots):
+        if slot.token == lease.token:
+            move(ledger, slot, "drain")
+            out.append(SlotDrained(slot=slot.name, reason=reason))
+            out.append(RevokeLease(fence=ledger.fence_of(lease.token), slot=slot.name, reason=reason))
+
+
+# -------------------------------------------------------------------- requests
+def ask(ledger: Ledger, lease: Lease) -> None:
+    """Enter a new request at its place in the queue."""
+    ledger.n_asked += 1
+    lease.number = ledger.n_asked
+    book = ledger.tasks[lease.task]
+    ledger.open[lease.request_id] = book.open[lease.request_id] = lease
+    ledger.load.asked(lease.task, book, lease)
+    lease.polled_s = ledger.t - ledger.lag_s
+    line_up(ledger, lease)
+
+
+def line_up(ledger: Ledger, lease: Lease) -> None:
+    """Give a waiting request its place in the queue."""
+    book = ledger.tasks[lease.task]
+    priority = lease.priority if book.priority is None else book.priority
+    if ledger.settings.queue == "drr":
+        lease.turn = max(ledger.load.turn, book.turn)
+        lease.rank = lease.turn - priority
+    else:
+        lease.turn = 0.0
+        lease.rank = lease.asked_t - ledger.settings.age_quantum_s * priority
+    ledger.index_waiting(lease)
+
+
+def polled(ledger: Ledger, lease: Lease) -> None:
+    """Count a requester as waiting still."""
+    lease.polled_s = ledger.t - ledger.lag_s
+    ledger.polls.put(lease.request_id, lease.polled_s)
+
+
+def drop(ledger: Ledger, lease: Lease) -> None:
+    """Remove a request from the queue for good."""
+    _close(ledger, lease, "drop")
+
+
+# -------------------------------------------------------------------- leases
+def grant(
+    ledger: Ledger, lease: Lease, slots: tuple[str, ...], out: list[Record], *, demand: bool, resident: bool
+) -> None:
+    """Lend free or reserved slots to a request; `demand`: somebody else waits for one of them."""
+    settings = ledger.settings
+    _advance(ledger, lease, "grant")
+    ledger.unindex_waiting(lease)
+    ledger.token += 1
+    lease.token, lease.slots, lease.granted_t = ledger.token, slots, ledger.t
+    lease.ttl_s, lease.seen_s = settings.ttl_s, ledger.t - ledger.lag_s
+    p95_s = ledger.tasks[lease.task].hold_p95_s or 0.0
+    lease.max_hold_s = max(settings.max_hold_s, settings.max_hold_factor * p95_s)
+    lease.asked, lease.resident = demand and lease.yields, resident
+    ledger.load.turn = max(ledger.load.turn, lease.turn)
+    for name in slots:
+        move(ledger, ledger.slots[name], "grant", lease.token)
+    ledger.index_lease(lease)
+    granted = LeaseGranted(
+        fence=ledger.fence_of(lease.token),
+        request_id=lease.request_id,
+        task=lease.task,
+        attempt=lease.attempt,
+        round=lease.round,
+        slots=lease.slots,
+        waited_s=lease.granted_t - lease.asked_t,
+        resident=lease.resident,
+    )
+    out += [granted, ledger.grant_command(lease)]
+
+
+def renew(ledger: Ledger, lease: Lease) -> None:
+    """Count a sign of life."""
+    lease.seen_s = ledger.t - ledger.lag_s
+    ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
+
+
+def release(ledger: Ledger, lease: Lease, reason: str, out: list[Record], computed_s: float = 0.0) -> None:
+    """End a lease; its slots are still to be moved."""
+    held_s = _end(ledger, lease, "release", computed_s)
+    fence = ledger.fence_of(lease.token)
+    out.append(
+        LeaseReleased(
+            fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, computed_s=computed_s, reason=reason
+        )
+    )
+
+
+def expire(ledger: Ledger, lease: Lease, reason: str, out: list[Record]) -> None:
+    """End a lease whose holder is silent or too slow, and drain its slots."""
+    held_s = _end(ledger, lease, "expire")
+    silent_s = max(0.0, ledger.t - ledger.lag_s - lease.seen_s)
+    fence = ledger.fence_of(lease.token)
+    out.append(LeaseExpired(fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, silent_s=silent_s))
+    drain(ledger, lease, reason, out)
+
+
+def end_all(ledger: Ledger, leases: Iterable[Lease], reason: str, out: list[Record]) -> None:
+    """End requests and leases whose owner is gone."""
+    for lease in tuple(leases):
+        if lease.state == "granted":
+            release(ledger, lease, reason, out)
+            drain(ledger, lease, reason, out)
+        else:
+            drop(ledger, lease)
+            out.append(RequestRefused(subject=lease.request_id, reason=reason))
+
+
+def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> float:
+    """End a lease and return for how many seconds it was held."""
+    _close(ledger, lease, cause)
+    held_s = ledger.t - lease.granted_t
+    ledger.load.ended(ledger.tasks[lease.task], lease, held_s, computed_s)
+    return held_s
+
+
+def _advance(ledger: Ledger, lease: Lease, cause: str) -> None:
+    after = LEASE_LIFE.get((lease.state, cause))
+    if after is None:
+        raise ledger.forbidden(f"request {lease.request_id} {lease.state}, {cause}")
+    lease.state = after
+
+
+def _close(ledger: Ledger, lease: Lease, cause: str) -> None:
+    """End a request or lease and forget it, but for its id."""
+    _advance(ledger, lease, cause)
+    book = ledger.tasks[lease.task]
+    del ledger.open[lease.request_id], book.open[lease.request_id]
+    book.ended.append(lease.request_id)
+    ledger.unindex_waiting(lease)
+    ledger.unindex_lease(lease)
