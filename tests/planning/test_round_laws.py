@@ -4,7 +4,7 @@ import random
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from round_words import N_STEPS, fence, round_config
 
@@ -383,6 +383,7 @@ LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "
 
 
 @settings(max_examples=120)
+@example(187681, 45, "yield", 2)  # a collector moves to another node while others of its round are being started
 @given(*LIVES)
 def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n_collectors):
     """Versions grow by one, each share counts once, nobody acts below the version; when faults stop, it ends."""

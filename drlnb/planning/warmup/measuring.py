@@ -78,6 +78,7 @@ class Measuring(WarmupState):
                 self.starts.add(event.node, event.start_mode, event.n_starting, event.start_s)
             return
         trace.ready_t[event.collector], trace.start_s[event.collector] = event.t, event.start_s
+        trace.place[event.collector] = event.node, event.start_mode
         trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
         trace.broken |= not is_guide
         self._measure(trace)
@@ -138,7 +139,8 @@ class Measuring(WarmupState):
                 n_starting = sum(self.members[other].node == member.node for other in trace.parked)
                 self.starts.add(member.node, PARK, n_starting, start_s)
             else:
-                self.starts.add(member.node, member.mode, trace.n_starting[member.node], start_s)
+                node, mode = trace.place[i]
+                self.starts.add(node, mode, trace.n_starting[node], start_s)
             if row is not None and row.round == trace.round:
                 row.start_s[i] = start_s
 

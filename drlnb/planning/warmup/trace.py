@@ -28,6 +28,8 @@ class RoundTrace:
     arrival_t: dict[int, float] = field(default_factory=dict)
     ready_t: dict[int, float] = field(default_factory=dict)
     start_s: dict[int, float] = field(default_factory=dict)
+    #: Node and mode of a start: its collector may live elsewhere by the time that every start is in.
+    place: dict[int, tuple[str, str]] = field(default_factory=dict)
     #: Most collectors that started at once, by node.
     n_starting: dict[str, int] = field(default_factory=dict)
     #: Collectors that are not stopped.
