@@ -116,11 +116,11 @@ def test_the_pools_rules_are_read_from_where_its_journal_began():
     """A stream that begins with a snapshot begins with what was changed before it, under names of this run alone."""
     pool = journal_of().streams[POOL]
     table = {
-        "slots": [
-            {"name": "n0/slot0", "node": "n0", "state": "free", "closed": ""},
-            {"name": "n0/slot1", "node": "n0", "state": "granted", "closed": "drained by hand"},
-            {"name": "n0/slot2", "node": "n0", "state": "failed", "closed": ""},
-        ],
+        "slots": {
+            "n0/slot0": {"name": "n0/slot0", "node": "n0", "state": "free", "closed": ""},
+            "n0/slot1": {"name": "n0/slot1", "node": "n0", "state": "granted", "closed": "drained by hand"},
+            "n0/slot2": {"name": "n0/slot2", "node": "n0", "state": "failed", "closed": ""},
+        },
         "tasks": {"r1/sim0": {"priority": 7}, "r2/sim0": {"priority": None}, "r2/sim1": {"priority": 2}},
     }
     header = replace(pool.header, snapshot={"table": table})

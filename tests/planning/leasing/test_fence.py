@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from drlnb.planning.codec import from_plain, to_plain
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.records.ids import Fence
 
@@ -69,9 +70,7 @@ def test_parameters_are_carried_in_order_and_by_the_newest_attempt():
 @pytest.mark.parametrize("make", [FenceGate, StoreGate])
 def test_fresh_gates_survive_json(make):
     """A gate that saw nothing still admits everything after a restore."""
-    gate = make()
-    gate.restore(json.loads(json.dumps(make().snapshot())))
-    assert gate.snapshot() == make().snapshot()
+    assert from_plain(make, json.loads(json.dumps(to_plain(make())))) == make()
 
 
 def test_restored_gates_refuse_what_the_old_ones_refused():
@@ -79,9 +78,8 @@ def test_restored_gates_refuse_what_the_old_ones_refused():
     executor, store = FenceGate(), StoreGate()
     executor.admit(fence(3))
     store.admit(fence(3), 2, 1)
-    new_executor, new_store = FenceGate(), StoreGate()
-    new_executor.restore(json.loads(json.dumps(executor.snapshot())))
-    new_store.restore(json.loads(json.dumps(store.snapshot())))
+    new_executor = from_plain(FenceGate, json.loads(json.dumps(to_plain(executor))))
+    new_store = from_plain(StoreGate, json.loads(json.dumps(to_plain(store))))
     assert new_executor.admit(fence(2)) is not None
     assert new_store.admit(fence(3), 1, 2) == "attempt 1 is older than attempt 2"
     assert new_store.admit(fence(2), 2, 2) is not None
