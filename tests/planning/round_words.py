@@ -62,11 +62,11 @@ class Master:
 
     @property
     def version(self):
-        return self.machine.progress.version
+        return self.machine.state.progress.version
 
     @property
     def phase(self):
-        return self.machine.phase
+        return self.machine.state.phase
 
     def feed(self, kind, **values):
         """Feed an event; check the machine, and that a copy restored from JSON answers alike."""
@@ -110,7 +110,7 @@ class Master:
         self.token = token or self.token + 1
         return self.feed(
             words.LeaseReceived,
-            request_id=request_id or self.machine.hold.request_id or "none",
+            request_id=request_id or self.machine.state.hold.request_id or "none",
             fence=fence(self.token),
             slots=("n0/cpu0",),
             waited_s=waited_s,
@@ -166,18 +166,18 @@ class Master:
     def made(self, *, token=None, elapsed_s=0.25, n_bytes=100, metrics=None):
         return self.feed(
             words.ParametersReady,
-            round=self.machine.round,
+            round=self.machine.state.round,
             fence=fence(token or self.token),
             elapsed_s=elapsed_s,
             n_bytes=n_bytes,
-            key=f"v{self.machine.round + 1}",
+            key=f"v{self.machine.state.round + 1}",
             metrics=metrics or {},
         )
 
     def committed(self, *, version=None, token=None):
         return self.feed(
             words.ParametersCommitted,
-            version=self.machine.round + 1 if version is None else version,
+            version=self.machine.state.round + 1 if version is None else version,
             fence=fence(token or self.token),
         )
 
@@ -235,7 +235,7 @@ class Master:
         n = self.config["n_collectors"]
         for i in range(n):
             self.arrived(i)
-        if not self.machine.hold.held:
+        if not self.machine.state.hold.held:
             self.granted()
         for i in range(n):
             self.computed(i)

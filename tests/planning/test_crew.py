@@ -4,7 +4,7 @@ from drlnb.planning.round.collectors import BACKOFF_MAX_S, BACKOFF_S, Crew
 
 
 def crew_on(*nodes):
-    crew = Crew([(i,) for i in range(len(nodes))])
+    crew = Crew.of([(i,) for i in range(len(nodes))])
     crew.placed(nodes)
     return crew
 

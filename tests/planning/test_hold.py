@@ -40,7 +40,7 @@ def test_an_unknown_planner():
 
 def test_batches_are_sent_once_per_lease():
     """Only what has not been sent goes out, in arrival order; a lost lease sends all again."""
-    hold = HoldMachine(hold_planner("round"))
+    hold = HoldMachine(planner="round")
     first, second = (Batch(collector=i, key=f"k{i}", n_samples=1) for i in (1, 0))
     hold.add(first)
     assert hold.to_send() == ()

@@ -123,7 +123,7 @@ def test_a_changed_time_is_named(lines):
     [
         ("LeaseReceived", {"t": -1.0}, "InvalidTransition"),
         ("LeaseReceived", {"slots": []}, "IndexError"),
-        ("ParametersReady", {"n_bytes": 0}, "ValueError"),
+        ("ParametersReady", {"round": "x"}, "TypeError"),
         ("PlacementReceived", {"collector_nodes": None}, "TypeError"),
     ],
 )

@@ -131,7 +131,7 @@ def test_unequal_shares_are_weighted_by_their_samples():
     """With 3 environments on 2 collectors the weights are 2/3 and 1/3."""
     master = Master(n_envs=3)
     master.at_version_1()
-    assert [member.env_indices for member in master.machine.crew.members.values()] == [(0, 1), (2,)]
+    assert [member.env_indices for member in master.machine.state.crew.members.values()] == [(0, 1), (2,)]
     for i, n in ((0, 16), (1, 8)):
         master.feed(
             words.ExperienceArrived, collector=i, round=1, attempt=1, version=1, n_samples=n, n_bytes=1, key=f"k{i}",
@@ -268,7 +268,7 @@ def test_an_unknown_hold_planner_is_refused():
     )
     assert master.set("leasing.ttl_s", 5.0) == ()
     master.to_commit()
-    assert master.machine.hold.planner.name == "round"
+    assert master.machine.state.hold.planner == "round"
 
 
 def test_events_that_only_close_a_command_change_nothing():
@@ -310,7 +310,7 @@ def test_a_broken_invariant_is_named():
     """`check` says in words what does not hold."""
     master = Master()
     master.at_version_1()
-    master.machine.crew.hosts["n0"] = 7
+    master.machine.state.crew.hosts["n0"] = 7
     with pytest.raises(AssertionError, match="a host is ahead of the task"):
         master.machine.check()
 
@@ -343,4 +343,4 @@ def test_defaults():
         "n_replay_losses": 0,
     }  # fmt: skip
     machine = RoundMachine({"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 1, "total_timesteps": 1})
-    assert machine.hold.planner.name == "yield"
+    assert machine.state.hold.planner == "yield"

@@ -53,7 +53,7 @@ def test_samples_and_their_number_are_the_callers_choice():
         master.to_commit()
         master.gathered()
         out = master.completed()
-        if of(words.Evaluate, out) and master.machine.judging:
+        if of(words.Evaluate, out) and master.machine.state.judging:
             judged(master, 1.0)
     assert only(words.Evaluate, out) == words.Evaluate.match(n_episodes=20, deterministic=True)
 

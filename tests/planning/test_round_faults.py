@@ -39,7 +39,7 @@ def test_a_second_copy_is_dropped(master):
     """A collector that was thought lost and acted twice gives one batch; the first is kept."""
     master.arrived(0, key="first")
     assert master.arrived(0, key="second") == (words.DropExperience.match(key="second", reason="second copy"),)
-    assert master.machine.hold.batches[0].key == "first"
+    assert master.machine.state.hold.batches[0].key == "first"
 
 
 def test_the_same_message_twice_does_not_free_the_batch(master):
@@ -53,7 +53,7 @@ def test_a_repeated_grant_does_not_return_the_lease(master):
     master.arrived(0)
     master.granted()
     assert master.granted(token=2, request_id="a/1/1-2") == ()
-    assert master.machine.hold.held
+    assert master.machine.state.hold.held
 
 
 def test_a_repeated_gradient_does_not_finish_the_round_twice(master):
@@ -65,7 +65,7 @@ def test_a_repeated_gradient_does_not_finish_the_round_twice(master):
     assert master.computed(0) == ()
     assert of(words.FinishRound, master.computed(1))
     assert master.computed(1) == ()
-    assert master.machine.hold.computed_s == 1.0
+    assert master.machine.state.hold.computed_s == 1.0
 
 
 def test_repeated_parameters_are_committed_once(master):
@@ -231,7 +231,7 @@ def test_a_collector_lost_after_it_has_sent_restarts_at_once_and_rests(master):
     master.arrived(0)
     assert only(StartCollector, master.lost(0)).after_s == 0.0
     assert master.ready(0) == ()
-    assert 0 in master.machine.hold.batches
+    assert 0 in master.machine.state.hold.batches
     master.to_commit()
     assert [wake.collector for wake in of(WakeCollector, master.completed())] == [0, 1]
 

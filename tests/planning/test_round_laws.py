@@ -111,7 +111,7 @@ class Peer:
             self.send(YieldAsked, fence=fence(token))
 
     def kill_collector(self):
-        i = self.rng.choice(list(self.machine.crew.members))
+        i = self.rng.choice(list(self.machine.state.crew.members))
         node, number = self.alive.get(i, (None, 0))
         if node:
             self.alive[i] = (None, number + 1)
@@ -273,8 +273,8 @@ class Peer:
         assert command.fence not in self.finished, "a round is finished once per lease"
         self.finished.add(command.fence)
         assert sum(command.weights.values()) == pytest.approx(1.0)
-        assert len(command.weights) == len(self.machine.crew.members)
-        assert self.staged[command.fence] == set(self.machine.crew.members), "S5: all gradients make the update"
+        assert len(command.weights) == len(self.machine.state.crew.members)
+        assert self.staged[command.fence] == set(self.machine.state.crew.members), "S5: all gradients make the update"
         self.ready(command, command.round)
 
     def ready(self, command, k):
@@ -294,7 +294,7 @@ class Peer:
             self.send(words.ParametersCommitted, version=command.version, fence=command.fence)
 
     def on_MetricsRecorded(self, record):
-        assert record.n_timesteps == record.round * len(self.machine.crew.members) * N_STEPS
+        assert record.n_timesteps == record.round * len(self.machine.state.crew.members) * N_STEPS
 
     def on_DropExperience(self, command):
         assert command.key not in self.freed or command.reason != "used", "a batch is used once"
@@ -346,7 +346,7 @@ class Peer:
         self.feed(
             words.TaskOpened, attempt=1, version=0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=(), n_bytes=0
         )
-        self.on_AskPlacement(words.AskPlacement(n_collectors=len(self.machine.crew.members)))
+        self.on_AskPlacement(words.AskPlacement(n_collectors=len(self.machine.state.crew.members)))
         for _ in range(n_unkind):
             if self.rng.random() < 0.08:
                 self.fault()
@@ -362,7 +362,7 @@ class Peer:
                 return
             if not self.wire:
                 # Nothing is under way: the machine must not be waiting for anything but a person.
-                assert self.machine.phase == "paused", f"hangs in phase {self.machine.phase}"
+                assert self.machine.state.phase == "paused", f"hangs in phase {self.machine.state.phase}"
                 self.send(words.ResumeAsked)
             self.step()
         raise AssertionError(f"did not end: {self.machine.snapshot()}")
@@ -373,8 +373,8 @@ def keep_the_laws(seed, n_unkind, hold, n_collectors):
     peer.live(n_unkind)
     assert peer.end.state == "done"
     assert len(peer.used) == 4 * n_collectors, "each share of each round is used"
-    assert peer.machine.hold.fence is None
-    assert peer.machine.hold.request_id is None
+    assert peer.machine.state.hold.fence is None
+    assert peer.machine.state.hold.request_id is None
     assert not peer.live_fences, "every lease has come back"
     return peer
 

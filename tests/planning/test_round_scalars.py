@@ -88,7 +88,7 @@ def test_starts_of_a_round_by_hand():
     for _ in range(3):
         for i in range(2):
             master.arrived(i, **queue)
-        master.granted() if not master.machine.hold.held else None
+        master.granted() if not master.machine.state.hold.held else None
         for i in range(2):
             master.computed(i)
         master.made()

@@ -135,4 +135,4 @@ def test_a_checkpoint_knows_settings_that_no_round_has_had_yet(master):
     master.arrived(0)
     master.granted()
     assert only(words.WriteCheckpoint, finish(master))
-    assert master.machine.settings == {"rl.target_kl": None}
+    assert master.machine.state.settings == {"rl.target_kl": None}

@@ -200,4 +200,4 @@ def test_the_limit_of_a_switch_changes_while_the_task_trains():
     """It counts from the next plan on."""
     master = stream()
     assert master.set("leasing.switch_limit_frac", 0.5) == ()
-    assert master.machine.hold.switch_limit_frac == 0.5
+    assert master.machine.state.hold.switch_limit_frac == 0.5

@@ -14,9 +14,8 @@ moments run over the whole round (leasing 3, item 12).
 """
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from drlnb.records.ids import Fence
 
@@ -165,40 +164,46 @@ class Batch:
     n_samples: int
 
 
+@dataclass(slots=True, kw_only=True)
 class HoldMachine:
     """Lease and batches of one task's current round; it changes by method calls of the round machine alone."""
 
-    def __init__(self, planner: HoldPlanner, *, streams: bool = False) -> None:
-        self.planner = planner
-        #: Gradients are computed at arrival, and can be kept at the master.
-        self.streams = streams
-        #: Open request, if a slot has been asked for.
-        self.request_id: str | None = None
-        self.fence: Fence | None = None
-        self.slot: str | None = None
-        #: Seconds computed under the present lease.
-        self.computed_s = 0.0
-        #: Seconds waited for leases in this round.
-        self.waited_s = 0.0
-        self.batches: dict[int, Batch] = {}
-        self.sent: set[int] = set()
-        self.staged: set[int] = set()
-        #: Batches whose gradient lies at the master: collector -> its key.
-        self.done: dict[int, str] = {}
-        #: The new version has been made under the present lease and is on its way to the store.
-        self.committing = False
-        #: All batches are in and the executor makes the new version.
-        self.finishing = False
-        #: Somebody waits for the slot that is held.
-        self.demand = False
-        #: Somebody waited for slots in this round, and in the one before.
-        self.crowd = [False, False]
-        self.switch_limit_frac = 0.2
-        #: Event time of the grant, until the first batch is in.
-        self.granted_t: float | None = None
-        self.switches: deque[float] = deque(maxlen=_WINDOW)
-        self.computes: deque[float] = deque(maxlen=_WINDOW)
-        self._n_requests = 0
+    #: Name of the planner.
+    planner: str
+    #: Gradients are computed at arrival, and can be kept at the master.
+    streams: bool = False
+    #: Open request, if a slot has been asked for.
+    request_id: str | None = None
+    fence: Fence | None = None
+    slot: str | None = None
+    #: Seconds computed under the present lease.
+    computed_s: float = 0.0
+    #: Seconds waited for leases in this round.
+    waited_s: float = 0.0
+    batches: dict[int, Batch] = field(default_factory=dict)
+    sent: set[int] = field(default_factory=set)
+    staged: set[int] = field(default_factory=set)
+    #: Batches whose gradient lies at the master: collector -> its key.
+    done: dict[int, str] = field(default_factory=dict)
+    #: The new version has been made under the present lease and is on its way to the store.
+    committing: bool = False
+    #: All batches are in and the executor makes the new version.
+    finishing: bool = False
+    #: Somebody waits for the slot that is held.
+    demand: bool = False
+    #: Somebody waited for slots in this round, and in the one before.
+    crowd: list[bool] = field(default_factory=lambda: [False, False])
+    switch_limit_frac: float = 0.2
+    #: Event time of the grant, until the first batch is in.
+    granted_t: float | None = None
+    switches: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    computes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    n_requests: int = 0
+
+    @property
+    def rule(self) -> HoldPlanner:
+        """The planner of that name."""
+        return hold_planner(self.planner)
 
     @property
     def held(self) -> bool:
@@ -226,7 +231,7 @@ class HoldMachine:
     @property
     def keeps(self) -> bool:
         """Whether gradients shall be kept at the master, so that the slot can be given away in the midst of a round."""
-        return self.streams and self.planner.yields and any(self.crowd)
+        return self.streams and self.rule.yields and any(self.crowd)
 
     def wanted(self) -> None:
         """Note that somebody waits for the slot that is held."""
@@ -239,8 +244,8 @@ class HoldMachine:
 
     def request(self, prefix: str) -> str:
         """Note that a slot is asked for and return the new request's id; ids never repeat inside an attempt."""
-        self._n_requests += 1
-        self.request_id = f"{prefix}-{self._n_requests}"
+        self.n_requests += 1
+        self.request_id = f"{prefix}-{self.n_requests}"
         return self.request_id
 
     def add(self, batch: Batch) -> None:
@@ -314,48 +319,6 @@ class HoldMachine:
         self.crowd = [False, self.crowd[0]]
         self.waited_s = 0.0
         return used
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        return {
-            "planner": self.planner.name,
-            "request_id": self.request_id,
-            "fence": None if self.fence is None else [self.fence.epoch, self.fence.token],
-            "slot": self.slot,
-            "computed_s": self.computed_s,
-            "waited_s": self.waited_s,
-            "batches": [[b.collector, b.key, b.n_samples] for b in self.batches.values()],
-            "sent": sorted(self.sent),
-            "staged": sorted(self.staged),
-            "done": [[collector, key] for collector, key in self.done.items()],
-            "committing": self.committing,
-            "finishing": self.finishing,
-            "demand": self.demand,
-            "crowd": list(self.crowd),
-            "switch_limit_frac": self.switch_limit_frac,
-            "granted_t": self.granted_t,
-            "switches": list(self.switches),
-            "computes": list(self.computes),
-            "n_requests": self._n_requests,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of :meth:`snapshot`."""
-        self.planner = hold_planner(state["planner"])
-        self.request_id, self.slot = state["request_id"], state["slot"]
-        self.fence = None if state["fence"] is None else Fence(epoch=state["fence"][0], token=state["fence"][1])
-        self.computed_s, self.waited_s = state["computed_s"], state["waited_s"]
-        self.batches = {c: Batch(collector=c, key=key, n_samples=n) for c, key, n in state["batches"]}
-        self.sent, self.staged = set(state["sent"]), set(state["staged"])
-        self.done = dict(state["done"])
-        self.committing = state["committing"]
-        self.finishing, self.demand = state["finishing"], state["demand"]
-        self.crowd = list(state["crowd"])
-        self.switch_limit_frac = state["switch_limit_frac"]
-        self.granted_t = state["granted_t"]
-        self.switches = deque(state["switches"], maxlen=_WINDOW)
-        self.computes = deque(state["computes"], maxlen=_WINDOW)
-        self._n_requests = state["n_requests"]
 
 
 def _median(times: deque[float]) -> float | None:

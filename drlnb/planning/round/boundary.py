@@ -1,201 +1,187 @@
-"""What acts between two rounds?  Settings, checkpoints, pauses, stops, the final evaluation and the end."""
+"""Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
 from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.round.acting import go_on, publish, wake
+from drlnb.planning.round.moves import Out, end, enter, follow_warmup
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 
-__all__ = ["Boundary"]
+__all__ = [
+    "boundary",
+    "checkpoint_asked",
+    "checkpoint_gathered",
+    "checkpoint_written",
+    "evaluation_finished",
+    "pause_asked",
+    "plan_evaluation",
+    "resume_asked",
+    "setting_changed",
+    "stop_asked",
+    "task_failed",
+]
 
 
-class Boundary(RoundState):
-    """The part of the round machine that a person steers, and that ends the task."""
+def boundary(state: RoundState, t: float, out: Out) -> None:
+    """Do what waits for the end of a round; then the new parameters go out."""
+    done = _is_done(state)
+    if done:
+        state.closing = ["checkpoint", "evaluation"]
+        follow_warmup(state, state.warmup.go_on(t), out)  # whoever plays the evaluation must be up, pause or not
+    elif "stop" in state.asked:
+        state.closing = ["checkpoint"]
+        follow_warmup(state, state.warmup.end(f"stop: {state.asked['stop']}"), out)
+    state.resting = "pause" in state.asked and not state.closing
+    state.judging = not state.closing and _evaluation_due(state)
+    if state.closing or state.resting or "checkpoint" in state.asked or _checkpoint_due(state, t):
+        _write_checkpoint(state, t, "end" if done else next(iter(state.asked), "periodic"), out)
+        state.asked.pop("checkpoint", None)
+    if done or "stop" not in state.asked:
+        publish(state, out)
 
-    def _boundary(self, t: float) -> None:
-        done = self.progress.n_timesteps >= self.config["total_timesteps"]
-        if done:
-            self.closing = ["checkpoint", "evaluation"]
-            self._take_warmup(self.warmup.go_on(t))  # whoever plays the evaluation must be up, pause or not
-        elif "stop" in self.asked:
-            self.closing = ["checkpoint"]
-            self._take_warmup(self.warmup.end(f"stop: {self.asked['stop']}"))
-        self.resting = "pause" in self.asked and not self.closing
-        self.judging = not self.closing and self._evaluation_due()
-        if self.closing or self.resting or "checkpoint" in self.asked or self._checkpoint_due(t):
-            self._write_checkpoint(t, "end" if done else next(iter(self.asked), "periodic"))
-            self.asked.pop("checkpoint", None)
-        if done or "stop" not in self.asked:
-            self._publish()
 
-    # ------------------------------------------------------------------ checkpoints
-    def _checkpoint_due(self, t: float) -> bool:
-        age_s = t - self.checkpoint_t
-        by_round = self.progress.n_rounds % self.config["checkpoint_every"] == 0
-        return bool((by_round and age_s >= self.config["checkpoint_min_s"]) or age_s >= self.config["checkpoint_max_s"])
+def _is_done(state: RoundState) -> bool:
+    return bool(state.progress.n_timesteps >= state.config["total_timesteps"])
 
-    def _write_checkpoint(self, t: float, reason: str) -> None:
-        self.gathering, self.unsaved = True, False
-        self.checkpoint_t = t
-        self._out.append(
-            words.WriteCheckpoint(
-                version=self.progress.version,
-                n_rounds=self.progress.n_rounds,
-                n_timesteps=self.progress.n_timesteps,
-                reason=reason,
-            )
+
+# ---------------------------------------------------------------------- checkpoints
+def _checkpoint_due(state: RoundState, t: float) -> bool:
+    age_s, config = t - state.checkpoint_t, state.config
+    by_round = state.progress.n_rounds % config["checkpoint_every"] == 0
+    return bool((by_round and age_s >= config["checkpoint_min_s"]) or age_s >= config["checkpoint_max_s"])
+
+
+def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None:
+    state.gathering, state.unsaved = True, False
+    state.checkpoint_t = t
+    out.append(
+        words.WriteCheckpoint(
+            version=state.version,
+            n_rounds=state.progress.n_rounds,
+            n_timesteps=state.progress.n_timesteps,
+            reason=reason,
         )
+    )
 
-    def _checkpoint_gathered(self, event: words.CheckpointGathered) -> None:
-        if event.version == self.progress.version:
-            self.gathering = False
-            self._go_on()
 
-    def _checkpoint_written(self, event: words.CheckpointWritten) -> None:
-        if event.version != self.progress.version:
-            return  # an older one, that a slow disk has finished only now
-        self.gathering = False
-        if "checkpoint" in self.closing:
-            if event.failure:
-                self._end("failed", f"the last checkpoint could not be written: {event.failure}")
-                return
-            self.closing.remove("checkpoint")
-            self._close_if_ready()
-        elif self.resting:
-            self._enter("paused")
-            if "stop" in self.asked:
-                self._end("stopped", self.asked["stop"])
-        else:
-            self._go_on()
+def checkpoint_gathered(state: RoundState, event: words.CheckpointGathered, out: Out) -> None:
+    """Wake the collectors: their states have been copied."""
+    if event.version == state.version:
+        state.gathering = False
+        go_on(state, out)
 
-    def _checkpoint_asked(self, event: words.CheckpointAsked) -> None:
-        del event
-        self.asked.setdefault("checkpoint", "asked for")
 
-    # ------------------------------------------------------------------ pause, resume, stop, settings
-    def _pause_asked(self, event: words.PauseAsked) -> None:
-        del event
-        self.asked.setdefault("pause", "asked for")
-
-    def _resume_asked(self, event: words.ResumeAsked) -> None:
-        del event
-        self.asked.pop("pause", None)
-        self.resting = False
-        self._go_on()
-
-    def _stop_asked(self, event: words.StopAsked) -> None:
-        if self.closing:
-            return
-        if self.phase == "paused" and self.unsaved:  # the pause's checkpoint does not know what was changed in it
-            self.asked["stop"] = event.reason
-            self.closing = ["checkpoint"]
-            self._write_checkpoint(event.t, "stop")
-        elif self.phase == "paused" or not self.n_bytes:
-            self._end("stopped", event.reason)
-        else:
-            self.asked["stop"] = event.reason
-
-    def _begin_round(self) -> None:
-        """Let what a person changed count from here on: the round's first collectors are woken now."""
-        if self.begun == self.progress.version:
-            return
-        self.begun = self.progress.version
-        self.in_force = dict(sorted(self.settings.items()))
-        if self.next_hold:
-            self.hold.planner = hold_planner(self.next_hold)
-            self.next_hold = None
-
-    def _setting_changed(self, event: SettingChanged) -> None:
-        if event.key.startswith("rl."):
-            self.settings[event.key], self.unsaved = event.value, True
-            return
-        if event.key == "leasing.switch_limit_frac":
-            self.hold.switch_limit_frac = float(event.value)
-            return
-        if event.key != "leasing.hold":
-            return  # warm-up hears its own keys
-        try:
-            self.next_hold = hold_planner(str(event.value)).name
-        except ValueError as error:
-            self._out.append(RequestRefused(subject=event.key, reason=str(error)))
-
-    # ------------------------------------------------------------------ evaluations
-    def _plan_evaluation(self) -> None:
-        every = self.config["eval_freq"]
-        self.eval_at = (self.progress.n_timesteps // every + 1) * every if every else 0
-
-    def _evaluation_due(self) -> bool:
-        if not self.config["eval_freq"] or self.progress.n_timesteps < self.eval_at:
-            return False
-        self._plan_evaluation()
-        return True
-
-    def _evaluate(self) -> None:
-        if self.evaluator is not None or (self.judging and (self.resting or self.gathering)):
-            return
-        final = "evaluation" in self.closing
-        version = self.progress.version
-        for i, member in self.crew.members.items():
-            if member.status in {"ready", "sent"} and self.crew.hosts.get(member.node or "") == version:
-                self.evaluator = i
-                self._enter("evaluating")
-                self._out.append(
-                    words.Evaluate(
-                        collector=i,
-                        node=member.node or "",
-                        version=version,
-                        n_episodes=self.config["n_eval_episodes" if final else "eval_episodes"],
-                        deterministic=final or self.config["eval_deterministic"],
-                    )
-                )
-                return
-
-    def _evaluation_finished(self, event: words.EvaluationFinished) -> None:
-        final = "evaluation" in self.closing
-        if not (final or self.judging) or self.evaluator is None:
-            return  # it is over, or its collector was lost: another one plays it
+def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: Out) -> None:
+    """Go on, rest or end, as the checkpoint was written for."""
+    if event.version != state.version:
+        return  # an older one, that a slow disk has finished only now
+    state.gathering = False
+    if "checkpoint" in state.closing:
         if event.failure:
-            self._end("failed", f"{'the final' if final else 'an'} evaluation failed: {event.failure}")
-        elif final:
-            self.closing.remove("evaluation")
-            self._close_if_ready()
-        else:
-            self._judged(event)
-
-    def _judged(self, event: words.EvaluationFinished) -> None:
-        self.judging, self.evaluator = False, None
-        if self.eval_best is None or event.mean_reward > self.eval_best:
-            self.eval_best = event.mean_reward
-            if self.config["eval_keep_best"]:
-                self._write_checkpoint(event.t, "best")
-        self._wake()
-
-    # ------------------------------------------------------------------ the end
-    def _close_if_ready(self) -> None:
-        if self.closing:
+            end(state, "failed", f"the last checkpoint could not be written: {event.failure}", out)
             return
-        if self.progress.n_timesteps >= self.config["total_timesteps"]:
-            self._end("done", f"{self.progress.n_timesteps} steps made")
-        else:
-            self._end("stopped", self.asked.get("stop", "asked for"))
+        state.closing.remove("checkpoint")
+        _close_if_ready(state, out)
+    elif state.resting:
+        enter(state, "paused", out)
+        if "stop" in state.asked:
+            end(state, "stopped", state.asked["stop"], out)
+    else:
+        go_on(state, out)
 
-    def _task_failed(self, event: words.TaskFailed) -> None:
-        self._end("failed", f"{event.reason}\n{event.detail}".strip())
 
-    def _end(self, state: str, reason: str) -> None:
-        self._leave(f"task {state}")
-        self._out.append(words.EndTask(state=state, reason=reason))
+def checkpoint_asked(state: RoundState, event: words.CheckpointAsked, out: Out) -> None:
+    """Remember the wish for the boundary."""
+    del event, out
+    state.asked.setdefault("checkpoint", "asked for")
 
-    def _leave(self, reason: str) -> None:
-        """Return what is held, free what is here, and end."""
-        if self.hold.held:
-            fence, computed_s = self.hold.returned()
-            self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
-            self.scalars.ended(self.last_t)
-        self.hold.lost()
-        self._take_warmup(self.warmup.end(reason))
-        batches = self.hold.next_round()
-        for batch in batches or tuple(self.fragments.values()):  # drawn from, fragments have been freed
-            self._drop(batch.key, batch.collector, self.progress.version, reason)
-        self.fragments.clear()
-        self._enter("ended")
+
+# ---------------------------------------------------------------------- pause, resume, stop, settings
+def pause_asked(state: RoundState, event: words.PauseAsked, out: Out) -> None:
+    """Remember the wish for the boundary."""
+    del event, out
+    state.asked.setdefault("pause", "asked for")
+
+
+def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
+    """Go on after a pause, or forget one that has not begun."""
+    del event
+    state.asked.pop("pause", None)
+    state.resting = False
+    go_on(state, out)
+
+
+def stop_asked(state: RoundState, event: words.StopAsked, out: Out) -> None:
+    """Stop now if nothing would be lost, else at the boundary."""
+    if state.closing:
+        return
+    if state.phase == "paused" and state.unsaved:  # the pause's checkpoint does not know what was changed in it
+        state.asked["stop"] = event.reason
+        state.closing = ["checkpoint"]
+        _write_checkpoint(state, event.t, "stop", out)
+    elif state.phase == "paused" or not state.n_bytes:
+        end(state, "stopped", event.reason, out)
+    else:
+        state.asked["stop"] = event.reason
+
+
+def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
+    """Keep a changed setting for the next round; warm-up gets its own keys from the machine."""
+    if event.key.startswith("rl."):
+        state.settings[event.key], state.unsaved = event.value, True
+    elif event.key == "leasing.switch_limit_frac":
+        state.hold.switch_limit_frac = float(event.value)
+    elif event.key == "leasing.hold":
+        try:
+            state.next_hold = hold_planner(str(event.value)).name
+        except ValueError as error:
+            out.append(RequestRefused(subject=event.key, reason=str(error)))
+
+
+# ---------------------------------------------------------------------- evaluations
+def plan_evaluation(state: RoundState) -> None:
+    """Set when the next evaluation is due."""
+    every = state.config["eval_freq"]
+    state.eval_at = (state.progress.n_timesteps // every + 1) * every if every else 0
+
+
+def _evaluation_due(state: RoundState) -> bool:
+    if not state.config["eval_freq"] or state.progress.n_timesteps < state.eval_at:
+        return False
+    plan_evaluation(state)
+    return True
+
+
+def evaluation_finished(state: RoundState, event: words.EvaluationFinished, out: Out) -> None:
+    """Go on with the round, or with the end, after an evaluation."""
+    final = "evaluation" in state.closing
+    if not (final or state.judging) or state.evaluator is None:
+        return  # it is over, or its collector was lost: another one plays it
+    if event.failure:
+        end(state, "failed", f"{'the final' if final else 'an'} evaluation failed: {event.failure}", out)
+    elif final:
+        state.closing.remove("evaluation")
+        _close_if_ready(state, out)
+    else:
+        state.judging, state.evaluator = False, None
+        if state.eval_best is None or event.mean_reward > state.eval_best:
+            state.eval_best = event.mean_reward
+            if state.config["eval_keep_best"]:
+                _write_checkpoint(state, event.t, "best", out)
+        wake(state, out)
+
+
+# ---------------------------------------------------------------------- the end
+def _close_if_ready(state: RoundState, out: Out) -> None:
+    if state.closing:
+        return
+    if _is_done(state):
+        end(state, "done", f"{state.progress.n_timesteps} steps made", out)
+    else:
+        end(state, "stopped", state.asked.get("stop", "asked for"), out)
+
+
+def task_failed(state: RoundState, event: words.TaskFailed, out: Out) -> None:
+    """End the task: nothing can be mended by trying again."""
+    end(state, "failed", f"{event.reason}\n{event.detail}".strip(), out)

@@ -1,12 +1,12 @@
-"""Which of a task's collectors are up, which have acted this round, and which hosts hold the present version?
+"""Track a task's collectors, which of them have acted this round, and which hosts hold the present version.
 
 No collector acts before its host holds the version of the round: :meth:`Crew.wake` is the one gate (seed 000,
 paragraph 6; the counter "env steps below the round's version" stays 0 because of it).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 __all__ = ["BACKOFF_MAX_S", "BACKOFF_S", "Crew", "Member"]
 
@@ -37,13 +37,18 @@ class Member:
         return self.status == "stopped" or (self.status == "starting" and self.awaits > 0)
 
 
+@dataclass(slots=True, kw_only=True)
 class Crew:
-    """Collectors and hosts of one task; it changes by method calls of the round machine alone."""
+    """Collectors and hosts of one task; it changes by method calls of the round machine's rules alone."""
 
-    def __init__(self, env_shares: Sequence[tuple[int, ...]]) -> None:
-        self.members = {i: Member(env_indices=share) for i, share in enumerate(env_shares)}
-        #: Node -> newest version that its store holds; 0 if none.
-        self.hosts: dict[str, int] = {}
+    members: dict[int, Member]
+    #: Node -> newest version that its store holds; 0 if none.
+    hosts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, env_shares: Sequence[tuple[int, ...]]) -> Self:
+        """Return the collectors that have these environments, none of them placed yet."""
+        return cls(members={i: Member(env_indices=share) for i, share in enumerate(env_shares)})
 
     @property
     def n_restarts(self) -> int:
@@ -51,7 +56,7 @@ class Crew:
         return sum(member.n_restarts for member in self.members.values())
 
     def placed(self, nodes: Sequence[str]) -> tuple[int, ...]:
-        """Take over the placement; return the collectors that must be started on their (new) node."""
+        """Adopt a placement; return the collectors that must be started on their (new) node."""
         to_start = []
         for i, (member, node) in enumerate(zip(self.members.values(), nodes, strict=True)):
             if member.status == "absent" or member.node != node:
@@ -62,7 +67,7 @@ class Crew:
         return tuple(to_start)
 
     def ready(self, collector: int, node: str, round_: int = 0) -> bool:
-        """Note that a collector is up; false if this is not the start that we wait for."""
+        """Mark a collector as up; false if this is not the start that we wait for."""
         member = self.members.get(collector)
         if member is None or (member.node, member.status, member.awaits) != (node, "starting", round_):
             return False
@@ -70,7 +75,7 @@ class Crew:
         return True
 
     def lost(self, collector: int, node: str) -> float | None:
-        """Note a loss; return the pause in seconds before the restart, or ``None`` if the loss is old news."""
+        """Mark a collector as lost; return the pause before the restart in seconds, None if the loss is old news."""
         member = self.members.get(collector)
         if member is None or member.node != node or member.status == "absent":
             return None
@@ -83,45 +88,45 @@ class Crew:
         return 0.0 if had_sent else pause
 
     def sent(self, collector: int) -> None:
-        """Note that a collector has sent its share of this round and rests."""
+        """Mark a collector as resting: it has sent its share of this round."""
         member = self.members[collector]
         member.n_losses = 0
         if member.status == "acting":
             member.status = "sent"
 
     def stopped(self, collector: int) -> None:
-        """Note that the process of a collector that has sent ends."""
+        """Mark a collector that has sent as stopped: its process ends."""
         member = self.members[collector]
         if member.status in {"sent", "ready", "acting"}:  # what arrived may be a lost process's last word
             member.status = "stopped"
 
     def starts(self, collector: int, round_: int) -> None:
-        """Note that a stopped collector is started for a round."""
+        """Mark a stopped collector as starting for a round."""
         member = self.members[collector]
         if member.status == "stopped":
             member.status, member.awaits = "starting", round_
 
     def revoked(self, collector: int) -> None:
-        """Note that the start of a stopped collector was taken back."""
+        """Mark a collector as stopped again: its start was taken back."""
         member = self.members[collector]
         if member.status in {"starting", "ready"}:
             member.status = "stopped"
 
     def next_round(self) -> None:
-        """Everybody may be woken once more."""
+        """Mark everybody who has sent as ready: a new round begins."""
         for member in self.members.values():
             if member.status == "sent":
                 member.status = "ready"
 
     def completed(self, host: str, version: int) -> bool:
-        """Note that a host holds a version; false if the host is not ours any more or holds a newer one."""
+        """Mark a host as holding a version; false if the host is not ours any more or holds a newer one."""
         if self.hosts.get(host, version) >= version:
             return False
         self.hosts[host] = version
         return True
 
     def dropped(self, host: str) -> tuple[int, ...]:
-        """Note that a host is gone; return its collectors, which are absent now."""
+        """Remove a host that is gone; return its collectors, which are absent now."""
         self.hosts.pop(host, None)
         gone = tuple(i for i, member in self.members.items() if member.node == host)
         for i in gone:
@@ -130,7 +135,7 @@ class Crew:
         return gone
 
     def wake(self, version: int, done: Iterable[int]) -> tuple[int, ...]:
-        """Return, and note as acting, the collectors that may act on `version` now and have not (`done`)."""
+        """Mark as acting, and return, the collectors that may act on `version` now and have not (`done`)."""
         done = set(done)
         woken = []
         for i, member in self.members.items():
@@ -142,25 +147,3 @@ class Crew:
     def behind(self, version: int) -> tuple[str, ...]:
         """Return the hosts that do not hold `version` yet, in name order."""
         return tuple(host for host, held in self.hosts.items() if held < version)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        rows = [
-            [list(m.env_indices), m.node, m.status, m.n_restarts, m.n_losses, m.awaits] for m in self.members.values()
-        ]
-        return {"members": rows, "hosts": dict(self.hosts)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of :meth:`snapshot`."""
-        self.members = {
-            i: Member(
-                env_indices=tuple(share),
-                node=node,
-                status=status,
-                n_restarts=n_restarts,
-                n_losses=n_losses,
-                awaits=awaits,
-            )
-            for i, (share, node, status, n_restarts, n_losses, awaits) in enumerate(state["members"])
-        }
-        self.hosts = dict(state["hosts"])

@@ -1,216 +1,264 @@
-"""What happens on the slot?  Requests, batches to the executor, the commit under the lease, the return."""
+"""Compute on a slot: requests, batches to the executor, the commit under the lease, the return."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.round.boundary import boundary
+from drlnb.planning.round.moves import Out, drop, end, enter
 from drlnb.planning.round.state import RoundState
-from drlnb.planning.swapping import SwapView
+from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 
-__all__ = ["Computing"]
+__all__ = [
+    "ask_for_slot",
+    "executor_died",
+    "gradient_computed",
+    "gradients_restored",
+    "lease_lost",
+    "lease_received",
+    "next_round",
+    "parameters_committed",
+    "parameters_ready",
+    "plan_hold",
+    "refuse_lease",
+    "yield_asked",
+]
 
 
-class Computing(RoundState):
-    """The part of the round machine that holds the lease and speaks to the executor."""
+# ---------------------------------------------------------------------- request
+def plan_hold(state: RoundState, out: Out) -> None:
+    """Do what the hold planner says: ask for a slot, use it, give it away, or wait."""
+    plan = state.hold.rule.plan(state.hold.view(state.n_batches))
+    if plan.action == "keep":
+        _send_batches(state, out)
+    elif plan.action == "request":
+        ask_for_slot(state, plan.reason, out)
+    elif plan.action == "return":
+        _give_way(state, plan.reason, out)
+    else:
+        _hold_planned(state, plan.action, plan.reason, out)
 
-    # ------------------------------------------------------------------ request
-    def _plan_hold(self) -> None:
-        plan = self.hold.planner.plan(self.hold.view(self.n_batches))
-        if plan.action == "keep":
-            self._send_batches()
-        elif plan.action == "request":
-            self._ask_for_slot(plan.reason)
-        elif plan.action == "return":
-            self._give_way(plan.reason)
-        else:
-            self._say_hold(plan.action, plan.reason)
 
-    def _yield_asked(self, event: leasing.YieldAsked) -> None:
-        if event.fence != self.hold.fence:
-            return  # it has been returned meanwhile
-        self.hold.wanted()
-        self._consider()
+def yield_asked(state: RoundState, event: leasing.YieldAsked, out: Out) -> None:
+    """Weigh whether to give the slot away: somebody waits for it."""
+    if event.fence == state.hold.fence:  # else it has been returned meanwhile
+        state.hold.wanted()
+        _consider(state, out)
 
-    def _consider(self) -> None:
-        """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
-        if self.hold.held and self.n_bytes and self.hold.planner.yields and not self.hold.finishing:
-            self._plan_hold()
 
-    def _give_way(self, reason: str) -> None:
-        """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
-        self._say_hold("return", reason)
-        fence, computed_s = self.hold.yielded()
-        self.scalars.ended(self.last_t)
-        self._out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
+def _consider(state: RoundState, out: Out) -> None:
+    """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
+    if state.hold.held and state.n_bytes and state.hold.rule.yields and not state.hold.finishing:
+        plan_hold(state, out)
 
-    def _say_hold(self, action: str, reason: str) -> None:
-        self._out.append(
-            leasing.HoldPlanned(round=self.round, action=action, planner=self.hold.planner.name, reason=reason)
+
+def _give_way(state: RoundState, reason: str, out: Out) -> None:
+    """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
+    _hold_planned(state, "return", reason, out)
+    fence, computed_s = state.hold.yielded()
+    state.scalars.ended(state.last_t)
+    out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
+
+
+def _hold_planned(state: RoundState, action: str, reason: str, out: Out) -> None:
+    out.append(leasing.HoldPlanned(round=state.round, action=action, planner=state.hold.planner, reason=reason))
+
+
+def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
+    """Ask the pool for a slot."""
+    _hold_planned(state, "request", reason, out)
+    request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
+    yields = state.hold.rule.yields and state.n_bytes > 0
+    out.append(words.RequestSlot(request_id=request_id, round=state.round, yields=yields))
+    if state.is_complete or not state.n_bytes:
+        enter(state, "waiting", out)
+
+
+def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> None:
+    """Begin to compute on the slot, or return one that nobody waits for any more."""
+    if event.fence == state.hold.fence:
+        return  # the answer came twice: refusing it would return the lease that we hold
+    if event.request_id != state.hold.request_id:
+        refuse_lease(event, out)
+        return
+    slot = event.slots[0]
+    state.hold.granted(event.fence, slot, event.waited_s, demand=event.demand, t=event.t)
+    state.scalars.granted(event.t, waited_s=event.waited_s, resident=event.resident)
+    if state.n_bytes:
+        _restore_gradients(state, event.fence, slot, out)
+        _send_batches(state, out)
+    else:
+        enter(state, "computing", out)
+        out.append(words.InitialiseParameters(fence=event.fence, slot=slot))
+
+
+def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
+    """Return a lease unused."""
+    out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=0.0))
+
+
+# ---------------------------------------------------------------------- compute
+def _restore_gradients(state: RoundState, fence: Fence, slot: str, out: Out) -> None:
+    """Give the executor what was computed in this round under former leases."""
+    if state.hold.done:
+        out.append(
+            leasing.RestoreGradients(
+                round=state.round,
+                fence=fence,
+                slot=slot,
+                version=state.version,
+                n_timesteps=state.progress.n_timesteps,
+                collectors=tuple(state.hold.done),
+                keys=tuple(state.hold.done.values()),
+                settings=state.in_force,
+            )
         )
 
-    def _ask_for_slot(self, reason: str) -> None:
-        self._say_hold("request", reason)
-        request_id = self.hold.request(f"{self.task}/{self.attempt}/{self.round}")
-        yields = self.hold.planner.yields and self.n_bytes > 0
-        self._out.append(words.RequestSlot(request_id=request_id, round=self.round, yields=yields))
-        if self.is_complete or not self.n_bytes:
-            self._enter("waiting")
 
-    def _lease_received(self, event: words.LeaseReceived) -> None:
-        if event.fence == self.hold.fence:
-            return  # the answer came twice: refusing it would return the lease that we hold
-        if event.request_id != self.hold.request_id:
-            self._refuse_lease(event)
-            return
-        self.hold.granted(event.fence, event.slots[0], event.waited_s, demand=event.demand, t=event.t)
-        self.scalars.granted(event.t, waited_s=event.waited_s, resident=event.resident)
-        if self.n_bytes:
-            self._restore_gradients(event.fence, event.slots[0])
-            self._send_batches()
-        else:
-            self._enter("computing")
-            self._out.append(words.InitialiseParameters(fence=event.fence, slot=event.slots[0]))
+def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out: Out) -> None:
+    """Go on where the former lease of this round ended."""
+    if event.fence == state.hold.fence and not state.hold.finishing:
+        state.hold.restored(event.t)
+        state.scalars.moved_bytes += event.moved_bytes
+        _finish_if_all_in(state, event.fence, out)
+        _consider(state, out)
 
-    def _refuse_lease(self, event: words.LeaseReceived) -> None:
-        self._out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=0.0))
 
-    # ------------------------------------------------------------------ compute
-    def _restore_gradients(self, fence: Fence, slot: str) -> None:
-        """Let the executor have what was computed in this round under former leases."""
-        if self.hold.done:
-            self._out.append(
-                leasing.RestoreGradients(
-                    round=self.round,
-                    fence=fence,
-                    slot=slot,
-                    version=self.progress.version,
-                    n_timesteps=self.progress.n_timesteps,
-                    collectors=tuple(self.hold.done),
-                    keys=tuple(self.hold.done.values()),
-                    settings=self.in_force,
-                )
-            )
-
-    def _gradients_restored(self, event: leasing.GradientsRestored) -> None:
-        if event.fence == self.hold.fence and not self.hold.finishing:
-            self.hold.restored(event.t)
-            self.scalars.moved_bytes += event.moved_bytes
-            self._finish_if_all_in(event.fence)
-            self._consider()
-
-    def _send_batches(self) -> None:
-        fresh = self.hold.to_send()
-        if not fresh or self.hold.fence is None or self.hold.slot is None:
-            return
-        plan_key = self.swapping.plan(SwapView(round=self.round)).key
-        if len(self.hold.sent) == len(fresh):  # the round's first
-            self._out.append(swapping.SwapPlanned(round=self.round, planner=self.swapping.name, plan_key=plan_key))
-        for batch in fresh:
-            self._out.append(
-                words.ComputeGradient(
-                    collector=batch.collector,
-                    round=self.round,
-                    key=batch.key,
-                    fence=self.hold.fence,
-                    slot=self.hold.slot,
-                    version=self.progress.version,
-                    n_timesteps=self.progress.n_timesteps,
-                    swap_plan_key=plan_key,
-                    settings=self.in_force,
-                    keep=self.hold.keeps,
-                )
-            )
-        if self.is_complete:
-            self._enter("computing")
-
-    def _gradient_computed(self, event: words.GradientComputed) -> None:
-        if event.fence != self.hold.fence or self.hold.slot is None or event.collector in self.hold.staged:
-            return  # made under a lease that was lost: void; or told twice
-        self.hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
-        self.progress.update_s += event.elapsed_s
-        self.scalars.moved_bytes += event.moved_bytes
-        self._finish_if_all_in(event.fence)
-        self._consider()
-
-    def _finish_if_all_in(self, fence: Fence) -> None:
-        if len(self.hold.staged) < self.n_batches or self.hold.slot is None:
-            return
-        self.hold.finishing = True
-        n_samples = sum(batch.n_samples for batch in self.hold.batches.values())
-        weights = {str(c): b.n_samples / n_samples for c, b in sorted(self.hold.batches.items())}
-        self._out.append(words.FinishRound(round=self.round, fence=fence, slot=self.hold.slot, weights=weights))
-
-    # ------------------------------------------------------------------ faults
-    def _lease_lost(self, event: words.LeaseLost) -> None:
-        if event.fence == self.hold.fence:
-            self._void(f"lease {event.fence} lost: {event.reason}")
-
-    def _executor_died(self, event: words.ExecutorDied) -> None:
-        if event.fence != self.hold.fence:
-            return
-        self.n_executor_deaths += 1
-        if self.n_executor_deaths >= self.config["max_executor_deaths"]:
-            self._end("failed", f"the executor died {self.n_executor_deaths} times in one round: {event.reason}")
-            return
-        fence, computed_s = self.hold.returned()
-        self._out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
-        self._void(f"executor of {event.slot} died: {event.reason}")
-
-    def _void(self, reason: str) -> None:
-        self.hold.lost()
-        self.scalars.ended(self.last_t)
-        if not self.hold.done:
-            self.progress.update_s = 0.0
-        self._ask_for_slot(reason)
-
-    # ------------------------------------------------------------------ commit
-    def _parameters_ready(self, event: words.ParametersReady) -> None:
-        if event.fence != self.hold.fence or self.hold.committing:
-            return
-        self.hold.committing = True
-        self.hold.computed_s += event.elapsed_s
-        self.progress.update_s += event.elapsed_s
-        self.n_bytes_next = event.n_bytes
-        self.metrics = dict(event.metrics)
-        self._out.append(
-            words.CommitParameters(version=event.round + 1, round=event.round, fence=event.fence, key=event.key)
+def _send_batches(state: RoundState, out: Out) -> None:
+    """Hand the batches that are here to the executor, once per lease."""
+    hold = state.hold
+    fresh = hold.to_send()
+    if not fresh or hold.fence is None or hold.slot is None:
+        return
+    plan_key = SWAPPING.ask(state.swapping, SwapView(round=state.round)).key
+    if len(hold.sent) == len(fresh):  # the round's first
+        out.append(swapping.SwapPlanned(round=state.round, planner=state.swapping.name, plan_key=plan_key))
+    out.extend(
+        words.ComputeGradient(
+            collector=batch.collector,
+            round=state.round,
+            key=batch.key,
+            fence=hold.fence,
+            slot=hold.slot,
+            version=state.version,
+            n_timesteps=state.progress.n_timesteps,
+            swap_plan_key=plan_key,
+            settings=state.in_force,
+            keep=hold.keeps,
         )
+        for batch in fresh
+    )
+    if state.is_complete:
+        enter(state, "computing", out)
 
-    def _parameters_committed(self, event: words.ParametersCommitted) -> None:
-        # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
-        if event.version != self.round + 1:
-            return
-        waited_s = self.hold.waited_s
-        self.scalars.ended(event.t)
-        if self.hold.held:
-            clean = event.fence == self.hold.fence  # else the round is being computed once more: work in flight
-            fence, computed_s = self.hold.returned()
-            self._out.append(words.ReturnLease(fence=fence, clean=clean, computed_s=computed_s))
-        self.hold.request_id = None  # its grant, if it comes, is returned
-        self.n_executor_deaths = 0
-        made_round, self.n_bytes = self.n_bytes > 0, self.n_bytes_next
-        self._next_round(event.t, waited_s, made_round=made_round)
 
-    def _next_round(self, t: float, waited_s: float, *, made_round: bool = True) -> None:
-        n_samples = sum(batch.n_samples for batch in self.arrived.values())
-        used = self.hold.next_round()
-        self.fragments.clear()
-        scalars = self.scalars.close(self.progress.version if made_round else 0)
-        if made_round:
-            self._close_round(t, n_samples, used, waited_s, scalars)
-        self.progress.began(t)
-        self.crew.next_round()
-        self._boundary(t)
+def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
+    """Count a batch as computed; after the last one the executor makes the new parameters."""
+    hold = state.hold
+    if event.fence != hold.fence or hold.slot is None or event.collector in hold.staged:
+        return  # made under a lease that was lost: void; or reported twice
+    hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
+    state.progress.update_s += event.elapsed_s
+    state.scalars.moved_bytes += event.moved_bytes
+    _finish_if_all_in(state, event.fence, out)
+    _consider(state, out)
 
-    def _close_round(
-        self, t: float, n_samples: int, used: tuple[Batch, ...], waited_s: float, told: Mapping[str, Any]
-    ) -> None:
-        round_ = self.progress.version
-        self.progress.finished(n_samples)
-        metrics = self.progress.metrics(t, waited_s=waited_s, train={**told, **self.metrics})
-        self._out.append(words.MetricsRecorded(round=round_, n_timesteps=self.progress.n_timesteps, metrics=metrics))
-        for batch in used:
-            self._drop(batch.key, batch.collector, round_, "used")
+
+def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
+    hold = state.hold
+    if len(hold.staged) < state.n_batches or hold.slot is None:
+        return
+    hold.finishing = True
+    n_samples = sum(batch.n_samples for batch in hold.batches.values())
+    weights = {str(c): b.n_samples / n_samples for c, b in sorted(hold.batches.items())}
+    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, weights=weights))
+
+
+# ---------------------------------------------------------------------- faults
+def lease_lost(state: RoundState, event: words.LeaseLost, out: Out) -> None:
+    """Ask for another slot: what was computed on the lost one is void."""
+    if event.fence == state.hold.fence:
+        _void(state, f"lease {event.fence} lost: {event.reason}", out)
+
+
+def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> None:
+    """Try again under another lease, unless the batch itself seems to kill executors."""
+    if event.fence != state.hold.fence:
+        return
+    state.n_executor_deaths += 1
+    if state.n_executor_deaths >= state.config["max_executor_deaths"]:
+        end(state, "failed", f"the executor died {state.n_executor_deaths} times in one round: {event.reason}", out)
+        return
+    fence, computed_s = state.hold.returned()
+    out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
+    _void(state, f"executor of {event.slot} died: {event.reason}", out)
+
+
+def _void(state: RoundState, reason: str, out: Out) -> None:
+    state.hold.lost()
+    state.scalars.ended(state.last_t)
+    if not state.hold.done:
+        state.progress.update_s = 0.0
+    ask_for_slot(state, reason, out)
+
+
+# ---------------------------------------------------------------------- commit
+def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) -> None:
+    """Commit the new parameters under the lease."""
+    if event.fence != state.hold.fence or state.hold.committing:
+        return
+    state.hold.committing = True
+    state.hold.computed_s += event.elapsed_s
+    state.progress.update_s += event.elapsed_s
+    state.n_bytes_next = event.n_bytes
+    state.metrics = dict(event.metrics)
+    out.append(words.CommitParameters(version=event.round + 1, round=event.round, fence=event.fence, key=event.key))
+
+
+def parameters_committed(state: RoundState, event: words.ParametersCommitted, out: Out) -> None:
+    """Return the lease and begin the next round."""
+    # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
+    if event.version != state.round + 1:
+        return
+    waited_s = state.hold.waited_s
+    state.scalars.ended(event.t)
+    if state.hold.held:
+        clean = event.fence == state.hold.fence  # else the round is being computed once more: work in flight
+        fence, computed_s = state.hold.returned()
+        out.append(words.ReturnLease(fence=fence, clean=clean, computed_s=computed_s))
+    state.hold.request_id = None  # its grant, if it comes, is returned
+    state.n_executor_deaths = 0
+    made_round, state.n_bytes = state.n_bytes > 0, state.n_bytes_next
+    next_round(state, event.t, waited_s, out, made_round=made_round)
+
+
+def next_round(state: RoundState, t: float, waited_s: float, out: Out, *, made_round: bool = True) -> None:
+    """Close the round, if parameters were made of experience, and do what waits for the boundary."""
+    n_samples = sum(batch.n_samples for batch in state.arrived.values())
+    used = state.hold.next_round()
+    state.fragments.clear()
+    scalars = state.scalars.close(state.version if made_round else 0)
+    if made_round:
+        _close_round(state, t, n_samples, used, waited_s, scalars, out)
+    state.progress.began(t)
+    state.crew.next_round()
+    boundary(state, t, out)
+
+
+def _close_round(
+    state: RoundState,
+    t: float,
+    n_samples: int,
+    used: tuple[Batch, ...],
+    waited_s: float,
+    scalars: Mapping[str, object],
+    out: Out,
+) -> None:
+    round_, progress = state.version, state.progress
+    progress.finished(n_samples)
+    metrics = progress.metrics(t, waited_s=waited_s, train={**scalars, **state.metrics})
+    out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
+    for batch in used:
+        drop(batch.key, batch.collector, round_, "used", out)

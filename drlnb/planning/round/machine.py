@@ -1,4 +1,4 @@
-"""What happens next in one task's round?  The machine at the task's master; it routes between the six systems.
+"""Decide what happens next in one task's round: the machine at the task's master routes between the six systems.
 
 One round: wake collectors -> experience arrives -> lease -> batches to the executor -> new parameters -> commit under
 the lease -> return the lease and publish (neither waits for the other) -> hosts hold the version -> wake.
@@ -6,16 +6,20 @@ the lease -> return the lease and publish (neither waits for the other) -> hosts
 Round 0 makes version 1 (initial parameters) under a lease of its own; round k acts with version k and makes k + 1.
 A boundary is the moment after a commit: pauses, stops and checkpoints act there.  Settings are read once per round, as
 its first collectors are woken: what is changed while a task rests counts as soon as it goes on.
+
+State is one plain dataclass; the table :data:`RULES` names the rule for each event, in a file per phase.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
-from drlnb.planning.round.boundary import Boundary
-from drlnb.planning.round.collect import Collecting
-from drlnb.planning.round.compute import Computing
-from drlnb.planning.round.off_policy import Replaying
-from drlnb.planning.round.state import ROUND_DEFAULTS
+from drlnb.planning.codec import from_plain, to_plain
+from drlnb.planning.registry import PlannerFailed
+from drlnb.planning.round import boundary, collect, compute, off_policy
+from drlnb.planning.round.moves import Out, end, enter, warm
+from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
@@ -23,9 +27,9 @@ from drlnb.records.columns import distribution, leasing, placement, warmup
 from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
 from drlnb.records.errors import InvalidTransition
 
-__all__ = ["ROUND_DEFAULTS", "RoundMachine"]
+__all__ = ["ROUND_DEFAULTS", "RULES", "RoundMachine"]
 
-#: Events that warm-up hears once they have been judged here; experience and starts it hears where they are accepted.
+#: Events that warm-up gets once they have been judged here; experience and starts it gets where they are accepted.
 _WARMUP = frozenset({
     words.TaskOpened,
     words.LeaseReceived,
@@ -38,11 +42,11 @@ _WARMUP = frozenset({
     distribution.HostCompleted,
     SettingChanged,
 })
-#: Events that it hears before: it takes starts back that are in the way of what is started anew then.
+#: Events that it gets before: it takes starts back that are in the way of what is started anew then.
 _WARMUP_FIRST = frozenset({words.PlacementReceived, warmup.CollectorLost})
 
 
-class RoundMachine(Collecting, Computing, Replaying, Boundary):
+class RoundMachine:
     """One task's rounds as a pure machine: event in, records out.
 
     Parameters
@@ -53,128 +57,164 @@ class RoundMachine(Collecting, Computing, Replaying, Boundary):
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(config)
-        self._handlers: dict[type[Event], Callable[[Any], None]] = {
-            words.TaskOpened: self._task_opened,
-            words.PlacementReceived: self._placement_received,
-            warmup.CollectorReady: self._collector_ready,
-            warmup.CollectorLost: self._collector_lost,
-            words.ExperienceArrived: self._experience_arrived,
-            words.LeaseReceived: self._lease_received,
-            words.LeaseLost: self._lease_lost,
-            words.LeaseClosed: self._nothing,
-            words.ExecutorDied: self._executor_died,
-            leasing.YieldAsked: self._yield_asked,
-            words.GradientComputed: self._gradient_computed,
-            leasing.GradientsRestored: self._gradients_restored,
-            words.ParametersReady: self._parameters_ready,
-            words.ParametersCommitted: self._parameters_committed,
-            distribution.HostCompleted: self._host_completed,
-            distribution.HostUnreachable: self._host_unreachable,
-            placement.NodeLost: self._node_lost,
-            replay.ReplayReady: self._replay_ready,
-            replay.ReplayLost: self._replay_lost,
-            replay.MinibatchesDrawn: self._minibatches_drawn,
-            replay.ParametersCarried: self._parameters_carried,
-            words.CheckpointGathered: self._checkpoint_gathered,
-            words.CheckpointWritten: self._checkpoint_written,
-            words.EvaluationFinished: self._evaluation_finished,
-            words.PauseAsked: self._pause_asked,
-            words.ResumeAsked: self._resume_asked,
-            words.StopAsked: self._stop_asked,
-            words.CheckpointAsked: self._checkpoint_asked,
-            words.TaskFailed: self._task_failed,
-            SettingChanged: self._setting_changed,
-            DeadlinePassed: self._nothing,
-            ClockRelated: self._nothing,
-        }
+        self.state = fresh_state(config)
+        self._story: deque[Record] = deque(maxlen=10)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The constructor's argument, with every default."""
+        return self.state.config
 
     def handle(self, event: Event) -> tuple[Record, ...]:
-        """Take one event; return what was decided and what must be done.
+        """Process one event; return what was decided and what must be done.
 
         Raises
         ------
         InvalidTransition
             If time runs backwards, the event is not ours, or the phase forbids it: a defect of the caller.
         """
-        handler = self._handlers.get(type(event))
+        state, out = self.state, Out()
+        rule = RULES.get(type(event))
         opens = isinstance(event, words.TaskOpened)
         # "not >=" also catches nan
-        if handler is None or not event.t >= self.last_t or opens != (self.phase == "new"):
-            raise InvalidTransition(f"round of {self.task}", self.phase, event, self._story)
-        self.last_t = event.t
+        if rule is None or not event.t >= state.last_t or opens != (state.phase == "new"):
+            raise InvalidTransition(f"round of {state.config['task']}", state.phase, event, self._story)
+        state.last_t = event.t
         self._story.append(event)
-        self._out = []
-        if self.phase != "ended":
-            if type(event) in _WARMUP_FIRST:
-                self._warm(event)
-            heard = type(event) in _WARMUP and self._is_ours(event)
-            handler(event)
-            if heard and self.phase != "ended":
-                self._warm(event)
-            self._rest_warmup(event.t)
-        elif isinstance(event, words.LeaseReceived):
-            self._refuse_lease(event)
-        self._story.extend(self._out)
-        return tuple(self._out)
+        if state.phase == "ended":
+            if isinstance(event, words.LeaseReceived):
+                compute.refuse_lease(event, out)
+        else:
+            try:
+                _apply(state, rule, event, out)
+            except PlannerFailed as error:
+                end(state, "failed", str(error), out)
+        self._story.extend(out)
+        return tuple(out)
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
-        hold, crew, version = self.hold, self.crew, self.progress.version
-        _assert(hold.fence is None or hold.request_id is None, "a lease is held and asked for at once")
-        _assert(hold.staged <= hold.sent <= set(hold.batches), "a batch was staged before it was sent")
-        _assert(hold.done.keys() <= set(hold.batches), "a gradient is kept of a batch of this round")
-        _assert(not hold.finishing or hold.held, "a round is finished under a lease")
-        _assert((hold.fence is None) == (hold.slot is None), "fence and slot come and go together")
-        _assert(all(held <= version for held in crew.hosts.values()), "a host is ahead of the task")
+        hold, crew, version = self.state.hold, self.state.crew, self.state.version
         acting = [m.node or "" for m in crew.members.values() if m.status == "acting"]
-        _assert(all(crew.hosts.get(node) == version for node in acting), "a collector acts below the round's version")
+        laws = {
+            "a lease is held and asked for at once": hold.fence is None or hold.request_id is None,
+            "a batch was staged before it was sent": hold.staged <= hold.sent <= set(hold.batches),
+            "a gradient is kept of a batch of this round": hold.done.keys() <= set(hold.batches),
+            "a round is finished under a lease": not hold.finishing or hold.held,
+            "fence and slot come and go together": (hold.fence is None) == (hold.slot is None),
+            "a host is ahead of the task": all(held <= version for held in crew.hosts.values()),
+            "a collector acts below the round's version": all(crew.hosts.get(node) == version for node in acting),
+        }
+        broken = [law for law, holds in laws.items() if not holds]
+        if broken:
+            raise AssertionError("; ".join(broken))
 
-    def _task_opened(self, event: words.TaskOpened) -> None:
-        self.attempt, self.n_bytes = event.attempt, event.n_bytes
-        self.checkpoint_t, self.eval_best = event.t, event.eval_best
-        self.settings = dict(event.settings)
-        self.progress.opened(
-            event.t,
-            n_rounds=event.n_rounds,
-            n_timesteps=event.n_timesteps,
-            elapsed_s=event.elapsed_s,
-            episodes=event.episodes,
-        )
-        self._plan_evaluation()
-        self._enter("starting")
-        if self.config["replay"]:
-            self._out.append(replay.StartReplay())
-        if event.version == 0:
-            self._ask_for_slot("initial parameters")
-        elif event.n_timesteps >= self.config["total_timesteps"]:
-            self.closing = ["evaluation"]
+    def snapshot(self) -> dict[str, Any]:
+        """Return the whole state as plain data."""
+        return {**to_plain(self.state), "warmup": self.state.warmup.snapshot()}
 
-    def _rest_warmup(self, t: float) -> None:
-        """Start nobody for the next round once a person has asked for a pause or a stop.
-
-        Not while somebody is to be started for the present round: it must be finished first.
-        """
-        if self.phase == "ended" or self.closing or not {"pause", "stop"} & self.asked.keys():
-            return
-        if any(i not in self.arrived and member.is_awaited for i, member in self.crew.members.items()):
-            return
-        if "stop" in self.asked and not self.warmup.ended:
-            self._warm(words.StopAsked(t=t, reason=self.asked["stop"]))
-        elif not self.warmup.resting and not self.warmup.ended:
-            self._warm(words.PauseAsked(t=t))
-
-    def _is_ours(self, event: Event) -> bool:
-        """Whether an event about a lease is about the one that is held, or asked for."""
-        if isinstance(event, words.LeaseReceived):
-            return event.request_id == self.hold.request_id
-        fence = getattr(event, "fence", None)
-        return fence is None or fence == self.hold.fence
-
-    def _nothing(self, event: Event) -> None:
-        """Take note of an event that changes nothing; it closes a command in the journal."""
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Return to the state of :meth:`snapshot`; the same events then give the same records."""
+        plain = dict(snapshot)
+        self.state.warmup.restore(plain.pop("warmup"))
+        given = {f.name: getattr(self.state, f.name) for f in fields(RoundState) if f.metadata.get("transient")}
+        self.state = from_plain(RoundState, plain, **given)
 
 
-def _assert(holds: bool, what: str) -> None:
-    if not holds:
-        raise AssertionError(what)
+def _apply(state: RoundState, rule: "Rule", event: Event, out: Out) -> None:
+    """Apply the rule of an event, beside what warm-up makes of it."""
+    if type(event) in _WARMUP_FIRST:
+        warm(state, event, out)
+    warms = type(event) in _WARMUP and _is_ours(state, event)
+    rule(state, event, out)
+    if warms and state.phase != "ended":
+        warm(state, event, out)
+    _rest_warmup(state, event.t, out)
+
+
+def _is_ours(state: RoundState, event: Event) -> bool:
+    """Return whether an event about a lease is about the one that is held, or asked for."""
+    if isinstance(event, words.LeaseReceived):
+        return event.request_id == state.hold.request_id
+    fence = getattr(event, "fence", None)
+    return fence is None or fence == state.hold.fence
+
+
+def _rest_warmup(state: RoundState, t: float, out: Out) -> None:
+    """Start nobody for the next round once the user has asked for a pause or a stop.
+
+    Not while somebody is to be started for the present round: it must be finished first.
+    """
+    if state.phase == "ended" or state.closing or not {"pause", "stop"} & state.asked.keys():
+        return
+    if any(i not in state.arrived and member.is_awaited for i, member in state.crew.members.items()):
+        return
+    if "stop" in state.asked and not state.warmup.ended:
+        warm(state, words.StopAsked(t=t, reason=state.asked["stop"]), out)
+    elif not state.warmup.resting and not state.warmup.ended:
+        warm(state, words.PauseAsked(t=t), out)
+
+
+def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
+    """Begin an attempt, from nothing or from a checkpoint."""
+    state.attempt, state.n_bytes = event.attempt, event.n_bytes
+    state.checkpoint_t, state.eval_best = event.t, event.eval_best
+    state.settings = dict(event.settings)
+    state.progress.opened(
+        event.t,
+        n_rounds=event.n_rounds,
+        n_timesteps=event.n_timesteps,
+        elapsed_s=event.elapsed_s,
+        episodes=event.episodes,
+    )
+    boundary.plan_evaluation(state)
+    enter(state, "starting", out)
+    if state.config["replay"]:
+        out.append(replay.StartReplay())
+    if event.version == 0:
+        compute.ask_for_slot(state, "initial parameters", out)
+    elif event.n_timesteps >= state.config["total_timesteps"]:
+        state.closing = ["evaluation"]
+
+
+def _nothing(state: RoundState, event: Event, out: Out) -> None:
+    """Change nothing: the event closes a command in the journal."""
+
+
+#: Changes the state by one event and appends the answer; it gets the events of its own class alone, hence Any.
+Rule = Callable[[RoundState, Any, Out], None]
+#: Event -> its rule; every event that the machine knows.
+RULES: Mapping[type[Event], Rule] = {
+    words.TaskOpened: _task_opened,
+    words.PlacementReceived: collect.placement_received,
+    warmup.CollectorReady: collect.collector_ready,
+    warmup.CollectorLost: collect.collector_lost,
+    words.ExperienceArrived: collect.experience_arrived,
+    distribution.HostCompleted: collect.host_completed,
+    distribution.HostUnreachable: collect.host_unreachable,
+    placement.NodeLost: collect.node_lost,
+    words.LeaseReceived: compute.lease_received,
+    words.LeaseLost: compute.lease_lost,
+    words.LeaseClosed: _nothing,
+    words.ExecutorDied: compute.executor_died,
+    leasing.YieldAsked: compute.yield_asked,
+    words.GradientComputed: compute.gradient_computed,
+    leasing.GradientsRestored: compute.gradients_restored,
+    words.ParametersReady: compute.parameters_ready,
+    words.ParametersCommitted: compute.parameters_committed,
+    replay.ReplayReady: off_policy.replay_ready,
+    replay.ReplayLost: off_policy.replay_lost,
+    replay.MinibatchesDrawn: off_policy.minibatches_drawn,
+    replay.ParametersCarried: off_policy.parameters_carried,
+    words.CheckpointGathered: boundary.checkpoint_gathered,
+    words.CheckpointWritten: boundary.checkpoint_written,
+    words.EvaluationFinished: boundary.evaluation_finished,
+    words.PauseAsked: boundary.pause_asked,
+    words.ResumeAsked: boundary.resume_asked,
+    words.StopAsked: boundary.stop_asked,
+    words.CheckpointAsked: boundary.checkpoint_asked,
+    words.TaskFailed: boundary.task_failed,
+    SettingChanged: boundary.setting_changed,
+    DeadlinePassed: _nothing,
+    ClockRelated: _nothing,
+}

@@ -1,6 +1,7 @@
-"""How far is a task, and what did its latest round cost?  Counters, the episode window and the scalars of a round."""
+"""Count how far a task is and what its latest round cost: counters, the episode window, scalars of a round."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["EPISODE_WINDOW", "Progress"]
@@ -9,24 +10,24 @@ __all__ = ["EPISODE_WINDOW", "Progress"]
 EPISODE_WINDOW = 100
 
 
+@dataclass(slots=True, kw_only=True)
 class Progress:
     """Counters of one task over all its attempts, and the clock marks of the present round."""
 
-    def __init__(self) -> None:
-        self.n_rounds = 0
-        self.n_timesteps = 0
-        #: Latest returns and lengths, oldest first.
-        self.episodes: list[tuple[float, int]] = []
-        #: Collector -> episodes that ended in its share of the present round.
-        self.arrived: dict[int, list[tuple[float, int]]] = {}
-        #: Stream time at which this attempt would have started had it trained from the beginning, in seconds.
-        self.origin_t = 0.0
-        self.round_t = 0.0
-        self.collect_s = 0.0
-        self.update_s = 0.0
-        self.push_s = 0.0
-        #: Episodes that the present resume has lost and no metrics have told yet.
-        self.episodes_lost = 0
+    n_rounds: int = 0
+    n_timesteps: int = 0
+    #: Latest returns and lengths, oldest first.
+    episodes: list[tuple[float, int]] = field(default_factory=list)
+    #: Collector -> episodes that ended in its share of the present round.
+    arrived: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    #: Stream time at which this attempt would have started had it trained from the beginning, in seconds.
+    origin_t: float = 0.0
+    round_t: float = 0.0
+    collect_s: float = 0.0
+    update_s: float = 0.0
+    push_s: float = 0.0
+    #: Episodes that the present resume has lost and no metrics have reported yet.
+    episodes_lost: int = 0
 
     @property
     def version(self) -> int:
@@ -47,7 +48,7 @@ class Progress:
         self.collect_s = self.update_s = self.push_s = 0.0
 
     def collected(self, collector: int, collect_s: float, episodes: Sequence[tuple[float, int]]) -> None:
-        """Take in one collector's share: the slowest one is on the critical path."""
+        """Add one collector's share: the slowest one is on the critical path."""
         self.collect_s = max(self.collect_s, collect_s)
         self.arrived[collector] = [(float(r), int(n)) for r, n in episodes]
 
@@ -86,14 +87,3 @@ class Progress:
         if self.episodes_lost:
             row["resume/episodes_lost"], self.episodes_lost = self.episodes_lost, 0
         return row | dict(train)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        arrived = [[collector, [list(e) for e in episodes]] for collector, episodes in self.arrived.items()]
-        return dict(vars(self)) | {"episodes": [list(e) for e in self.episodes], "arrived": arrived}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of :meth:`snapshot`."""
-        vars(self).update(state)
-        self.episodes = [(r, n) for r, n in state["episodes"]]
-        self.arrived = {collector: [(r, n) for r, n in episodes] for collector, episodes in state["arrived"]}

@@ -54,7 +54,7 @@ class CheckpointEffects:
         m, started = self.m, time.perf_counter()
         machine: Any = m.host.machine
         committed = m.committed
-        more = {"eval_best": machine.eval_best, "settings": dict(machine.settings)}
+        more = {"eval_best": machine.state.eval_best, "settings": dict(machine.state.settings)}
         try:
             trained = Trained(
                 state=State(
@@ -64,8 +64,8 @@ class CheckpointEffects:
                 ),
                 n_rounds=command.n_rounds,
                 n_timesteps=command.n_timesteps,
-                elapsed_s=m.host.now - machine.progress.origin_t,
-                episodes=tuple(machine.progress.episodes),
+                elapsed_s=m.host.now - machine.state.progress.origin_t,
+                episodes=tuple(machine.state.progress.episodes),
                 envs=await self._envs(machine),
                 replay=await self._ring(),
             )
@@ -102,7 +102,7 @@ class CheckpointEffects:
         """Return the joined state of the collectors that are there."""
         asks = [
             self._ask_collector(i, member.node, op="state")
-            for i, member in machine.crew.members.items()
+            for i, member in machine.state.crew.members.items()
             if member.node and member.status in {"ready", "sent", "stopped", "starting"}
         ]
         states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply["op"] == "state"]

@@ -105,7 +105,7 @@ class CollectorEffects:
                 timeout_s=None if m.quiet_s is None or command.round else m.quiet_s + _START_S,
                 payload=self._env_states(command),
                 quiet_s=m.quiet_s,
-                mode=machine.warmup.settings.start_mode,
+                mode=machine.state.warmup.settings.start_mode,
                 attempt=m.attempt,
                 collector=command.collector,
                 spec=m.spec_plain,

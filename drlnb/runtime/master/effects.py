@@ -86,20 +86,21 @@ class Effects:
             command.collector,
             command.node,
             op="wake",
-            keeps_cpu=machine.warmup.keeps_cpu,
+            keeps_cpu=machine.state.warmup.keeps_cpu,
             round=command.round,
             version=command.version,
             n_steps=command.n_steps,
-            n_timesteps=machine.progress.n_timesteps,
+            n_timesteps=machine.state.progress.n_timesteps,
         )
         if reply["op"] != "experience":
-            member = machine.crew.members[command.collector]
+            member = machine.state.crew.members[command.collector]
             await self._unanswered(
                 command,
                 question,
                 reply,
                 lambda: (
-                    (member.status, member.node, machine.progress.version) == ("acting", command.node, command.version)
+                    (member.status, member.node, machine.state.progress.version)
+                    == ("acting", command.node, command.version)
                 ),
             )
             return
@@ -131,13 +132,13 @@ class Effects:
             command.collector,
             command.node,
             op="evaluate",
-            keeps_cpu=machine.warmup.keeps_cpu,
+            keeps_cpu=machine.state.warmup.keeps_cpu,
             version=command.version,
             n_episodes=command.n_episodes,
             deterministic=command.deterministic,
         )
         if reply["op"] != "evaluated":
-            await self._unanswered(command, question, reply, lambda: machine.evaluator == command.collector)
+            await self._unanswered(command, question, reply, lambda: machine.state.evaluator == command.collector)
             return
         self.m.host.feed(
             words.EvaluationFinished,

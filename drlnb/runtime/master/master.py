@@ -104,6 +104,8 @@ class Master:
             agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
         )
         self.n_progress = 0
+        #: Environment steps that the journal has counted.
+        self.n_timesteps = 0
         self.losses = Losses(self)
         #: Whether the machine is up: before, there is nothing that hears.
         self.is_up = False
@@ -343,6 +345,8 @@ class Master:
 
     # ------------------------------------------------------------------ rows for who watches
     def _row(self, record: Record) -> None:
+        if isinstance(record, words.TaskOpened | words.MetricsRecorded):
+            self.n_timesteps = record.n_timesteps
         self._rows.append({"s": self.stream, **record.to_row()})
 
     def _journal_failed(self, reason: str) -> None:
@@ -370,14 +374,13 @@ class Master:
 
     async def _send_rows(self, page: list[dict[str, Any]]) -> bool:
         """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
-        n_timesteps = self.host.machine.progress.n_timesteps  # type: ignore[attr-defined]
         reply = await self.agent.ask_broker(
             "drlnb_task_rows",
             run=self.run,
             task=self.task,
             attempt=self.attempt,
             rows=page,
-            n_timesteps=n_timesteps,
+            n_timesteps=self.n_timesteps,
         )
         is_superseded = bool(reply and reply.get("stale"))
         if is_superseded:

@@ -130,10 +130,10 @@ class RecordedStarts:
         """Let the round machine judge the events again: it tells the warm-up machine what that heard in the run."""
         machine = fresh_machine(stream.header)
         assert isinstance(machine, RoundMachine)
-        hearing = _Hearing(machine.warmup.config)
-        self._snapshot = machine.warmup.snapshot()
+        hearing = _Hearing(machine.state.warmup.config)
+        self._snapshot = machine.state.warmup.snapshot()
         hearing.restore(self._snapshot)
-        self._config, machine.warmup = machine.warmup.config, hearing
+        self._config, machine.state.warmup = machine.state.warmup.config, hearing
         for event, _ in stream.answers():
             machine.handle(event)
         self._heard = hearing.heard

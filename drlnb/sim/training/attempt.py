@@ -70,7 +70,7 @@ class Attempt(NodesSide):
         self.machine = RoundMachine(config)
         self.attempt = attempt
         self.dead = False
-        self.name = self.machine.task
+        self.name = str(self.machine.config["task"])
         #: The command that ended the task.
         self.end: words.EndTask | None = None
         self._clock, self._pool, self._workload, self._node = clock, pool, workload, node
@@ -120,7 +120,7 @@ class Attempt(NodesSide):
     def open(self) -> None:
         """Start the master."""
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening)
-        self._ask_placement(words.AskPlacement(n_collectors=len(self.machine.crew.members)))
+        self._ask_placement(words.AskPlacement(n_collectors=len(self.machine.state.crew.members)))
 
     # ------------------------------------------------------------------ deaths and pauses
     def kill(self) -> None:
@@ -143,7 +143,7 @@ class Attempt(NodesSide):
         if self.dead:
             return
         self._pool.speaks(self.name)
-        fence = self.machine.hold.fence
+        fence = self.machine.state.hold.fence
         lost = ""
         if fence is not None and self._pool.is_overdue(fence) and self.host.has_waiting(_ANSWERS):
             self._pool.let_go(fence)
@@ -224,7 +224,7 @@ class Attempt(NodesSide):
             self._ask(self._wanted, again)
 
     def _wants(self, request_id: str) -> bool:
-        return self.machine.hold.request_id == request_id and self.end is None
+        return self.machine.state.hold.request_id == request_id and self.end is None
 
     def _poll_later(self, request_id: str, again: int) -> None:
         self._clock.after(self._pool.settings.poll_s, self.host.when_up, self._poll, request_id, again)

@@ -114,7 +114,7 @@ class _Faults:
         self.wait()
 
     def _collector(self, fault: Fault) -> bool:
-        members = [(task, i) for task in self._tasks for i in task.machine.crew.members]
+        members = [(task, i) for task in self._tasks for i in task.machine.state.crew.members]
         task, i = members[fault.index % len(members)]
         return task.kill_collector(i, "killed")
 
@@ -138,7 +138,7 @@ class _Faults:
     def _holder(self, fault: Fault) -> bool:
         """Strike the master of a task that holds a lease, or if none does, any that is up."""
         up = [task for task in self._tasks if task.is_up]
-        candidates = [task for task in up if task.machine.hold.held] or up
+        candidates = [task for task in up if task.machine.state.hold.held] or up
         if candidates:
             task = candidates[fault.index % len(candidates)]
             strike = task.kill if fault.kind == "holder" else task.freeze

@@ -45,7 +45,7 @@ class NodesSide:
 
     @property
     def _rpc_s(self) -> float:
-        return self._workload.round(self.machine.round).rpc_s
+        return self._workload.round(self.machine.state.round).rpc_s
 
     # ------------------------------------------------------------------ collectors
     def kill_collector(self, collector: int, reason: str) -> bool:
@@ -105,7 +105,7 @@ class NodesSide:
     def _acted(self, command: WakeCollector, number: int, collect_s: float) -> None:
         if not self._lives(command.collector, command.node, number):
             return
-        n_samples = command.n_steps * len(self.machine.crew.members[command.collector].env_indices)
+        n_samples = command.n_steps * len(self.machine.state.crew.members[command.collector].env_indices)
         self.host.feed_after(
             self._rpc_s,
             words.ExperienceArrived,
@@ -143,7 +143,7 @@ class NodesSide:
 
     def _write_checkpoint(self, command: words.WriteCheckpoint) -> None:
         costs = self._workload.costs
-        progress = self.machine.progress
+        progress = self.machine.state.progress
         checkpoint = {
             "version": command.version,
             "n_rounds": command.n_rounds,
@@ -151,7 +151,7 @@ class NodesSide:
             "elapsed_s": round(self._clock.now - progress.origin_t, 6),
             "episodes": tuple(progress.episodes),
             "n_bytes": MODEL_BYTES,
-            "eval_best": self.machine.eval_best,
+            "eval_best": self.machine.state.eval_best,
         }
         self.host.feed_after(costs.gather_s, words.CheckpointGathered, version=command.version)
         self._clock.after(costs.gather_s + costs.write_s, self.host.when_up, self._written, checkpoint)

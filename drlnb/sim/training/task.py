@@ -80,7 +80,7 @@ class Task:
     @property
     def is_up(self) -> bool:
         """Whether a master has been started, lives and is not frozen, and the task has not ended."""
-        return self.machine.phase != "new" and self.end is None and not self.now.dead and not self.host.frozen
+        return self.machine.state.phase != "new" and self.end is None and not self.now.dead and not self.host.frozen
 
     def open(self) -> None:
         """Start the master."""

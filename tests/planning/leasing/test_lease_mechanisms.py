@@ -116,7 +116,7 @@ def test_o6_shares_are_summed_in_the_order_of_workers():
     master.at_version_1()
     for i in (2, 0, 1):
         master.arrived(i)
-        if not master.machine.hold.held:
+        if not master.machine.state.hold.held:
             master.granted()
     for i in (2, 0, 1):
         out = master.computed(i)

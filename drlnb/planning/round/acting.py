@@ -1,0 +1,100 @@
+"""Decide who acts now: publish the version, then wake collectors, or one of them for an evaluation."""
+
+from drlnb.planning.batching import BATCHING, BatchView
+from drlnb.planning.distribution import DISTRIBUTION, DistributionView, commands
+from drlnb.planning.round.moves import Out, enter
+from drlnb.planning.round.state import RoundState
+from drlnb.records import round as words
+from drlnb.records.columns import batching, distribution, warmup
+
+__all__ = ["evaluate", "go_on", "publish", "wake"]
+
+
+def publish(state: RoundState, out: Out) -> None:
+    """Send the present version to the hosts that do not hold it."""
+    hosts = state.crew.behind(state.version)
+    if not hosts:
+        return
+    view = DistributionView(version=state.version, hosts=hosts, model_bytes=state.n_bytes)
+    plan = DISTRIBUTION.ask(state.distribution, view)
+    if not state.arrived and state.phase != "paused":
+        enter(state, "publishing", out)
+    out.append(
+        distribution.DistributionPlanned(
+            version=state.version,
+            planner=state.distribution.name,
+            hosts=hosts,
+            n_bytes=state.n_bytes,
+            n_messages=plan.n_messages(),
+            digest=plan.digest(),
+        )
+    )
+    out.extend(commands(plan, hosts, state.version))
+
+
+def go_on(state: RoundState, out: Out) -> None:
+    """Wake whom nothing keeps any more, or one collector for the evaluation that is due."""
+    if "evaluation" in state.closing or state.judging:
+        evaluate(state, out)
+    else:
+        wake(state, out)
+
+
+def wake(state: RoundState, out: Out) -> None:
+    """Wake the collectors whose hosts hold the round's version, unless something keeps all of them."""
+    if state.gathering or state.closing or state.resting or state.judging or not state.n_bytes:
+        return
+    woken = state.crew.wake(state.version, state.arrived)
+    if not woken:
+        return
+    _begin_round(state)
+    members = [state.crew.members[i] for i in woken]
+    view = BatchView(
+        round=state.version,
+        n_steps=state.config["n_steps"],
+        collectors=woken,
+        n_envs=tuple(len(member.env_indices) for member in members),
+        nodes=tuple(member.node or "" for member in members),
+        sample_s=(None,) * len(woken),
+    )
+    n_steps = BATCHING.ask(state.batching, view).n_steps
+    out.append(
+        batching.BatchPlanned(round=state.version, planner=state.batching.name, collectors=woken, n_steps=n_steps)
+    )
+    out.extend(
+        warmup.WakeCollector(collector=i, node=node, round=state.version, version=state.version, n_steps=steps)
+        for i, node, steps in zip(woken, view.nodes, n_steps, strict=True)
+    )
+    if not state.arrived:
+        enter(state, "collecting", out)
+
+
+def _begin_round(state: RoundState) -> None:
+    """Put in force what the user changed: the round's first collectors are woken now."""
+    if state.begun == state.version:
+        return
+    state.begun = state.version
+    state.in_force = dict(sorted(state.settings.items()))
+    if state.next_hold:
+        state.hold.planner, state.next_hold = state.next_hold, None
+
+
+def evaluate(state: RoundState, out: Out) -> None:
+    """Have one collector play the evaluation that is due, once its host holds the version."""
+    if state.evaluator is not None or (state.judging and (state.resting or state.gathering)):
+        return
+    final = "evaluation" in state.closing
+    for i, member in state.crew.members.items():
+        if member.status in {"ready", "sent"} and state.crew.hosts.get(member.node or "") == state.version:
+            state.evaluator = i
+            enter(state, "evaluating", out)
+            out.append(
+                words.Evaluate(
+                    collector=i,
+                    node=member.node or "",
+                    version=state.version,
+                    n_episodes=state.config["n_eval_episodes" if final else "eval_episodes"],
+                    deterministic=final or state.config["eval_deterministic"],
+                )
+            )
+            return
