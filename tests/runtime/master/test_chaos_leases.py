@@ -282,10 +282,9 @@ def test_a_superseded_master_ends_without_a_word():
             return {"stale": True}
 
         done = asyncio.get_running_loop().create_future()
-        machine = SimpleNamespace(progress=SimpleNamespace(n_timesteps=0))
         master = Master.__new__(Master)
         master.__dict__.update(run="r", task="a", attempt=1, done=done, _rows=[{"s": "s"}], _ended=False)
-        master.__dict__.update(agent=SimpleNamespace(ask_broker=ask_broker), host=SimpleNamespace(machine=machine))
+        master.__dict__.update(agent=SimpleNamespace(ask_broker=ask_broker), n_timesteps=0)
         await master._flush()
         assert await asyncio.wait_for(done, 1.0) == "aborted: another attempt has begun"
         assert await master.is_superseded()
