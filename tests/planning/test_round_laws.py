@@ -383,6 +383,7 @@ LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "
 
 
 @settings(max_examples=120)
+@example(77932, 66, "last", 2)  # a start is measured once its node is gone
 @example(187681, 45, "yield", 2)  # a collector moves to another node while others of its round are being started
 @given(*LIVES)
 def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n_collectors):
