@@ -64,11 +64,16 @@ _HOMES = {
     "resume": "drlnb.fleet.resume",
 }
 
+#: Names whose runs give back trained models: the classes that these models can learn on with are loaded with them.
+_WITH_MODELS = frozenset({"Fleet", "play", "resume"})
+
 register_environments()
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
+    if name in _WITH_MODELS:
+        import_module(_HOMES["PPO"])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":

@@ -37,19 +37,20 @@ def run(args: argparse.Namespace) -> int:
     """Show the tasks as they stood, then the summary."""
     from drlnb.cli.progress import Live, leases_line, table
     from drlnb.fleet.playback import play
+    from drlnb.fleet.run import summary_of
 
     recording = play(args.dir, args.speed)
-    print(f"recording of run {recording.run_id}, {recording.duration_s:.0f} s; nothing is trained", flush=True)
+    print(f"recording of run {recording.id}, {recording.duration_s:.0f} s; nothing is trained", flush=True)
     live = Live(sys.stdout)
     try:
-        while not recording.settle(_LOOK_S):
+        while not recording.watch.settle(_LOOK_S):
             live.show(recording.tasks)
     finally:
         recording.close()
     live.show(recording.tasks)
     for notice in recording.notices:
         live.say(f"drlnb: {notice}")
-    summary = recording.summary()
+    summary = summary_of(recording)
     for line in ("", *table(summary, recording.tasks), leases_line(summary["leases"])):
         live.say(line)
     live.say(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")

@@ -23,21 +23,14 @@ def run(args: argparse.Namespace) -> int:
     """Go on."""
     if args.client and args.workers:
         raise UsageError("--workers is for the local cluster, not for the one at --client")
-    from drlnb.fleet.cluster.existing import check
     from drlnb.fleet.fleet import Fleet
-    from drlnb.runtime.files.run_directory import RunDir
+    from drlnb.fleet.resume import as_before
 
-    spec = RunDir(args.dir).read_spec()
-    check(args.dir, spec, "resume")  # before a cluster is started
-    pool = {} if args.client else spec.get("pool", {})
+    asked = {"n_workers": args.workers, "slots": args.gpus, "seats": args.seats, "isolation": args.isolation}
+    wanted = as_before(args.dir, args.client, asked)  # before a cluster is started
 
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
-        slots = args.gpus or pool.get("slots") or pool.get("n_slots", "auto")
-        workers = args.workers or pool.get("n_workers")
-        seats = args.seats or pool.get("seats", 1)
-        isolation = args.isolation or pool.get("isolation", "shared")
-        wanted = {"n_workers": workers, "slots": slots, "seats": seats, "isolation": isolation}
         fleet = session.open(lambda: Fleet(args.client, **wanted))
         return session.follow(fleet.go_on(args.dir))

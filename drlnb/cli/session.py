@@ -15,6 +15,7 @@ from typing import Any, Self, TextIO
 
 from drlnb.cli.progress import Live, leases_line, table
 from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.run import summary_of
 from drlnb.fleet.training import Training
 from drlnb.records.errors import JournalError, PeerError
 
@@ -102,7 +103,7 @@ class Session:
     def _watch(self, training: Training, live: Live) -> None:
         asked = False
         told: set[str] = set()
-        while not training.settle(_LOOK_S):
+        while not training.watch.settle(_LOOK_S):
             live.show(training.tasks)
             for notice in training.notices:
                 if notice not in told:
@@ -118,7 +119,7 @@ class Session:
     def _report(self, training: Training) -> int:
         tasks = training.tasks
         try:
-            summary = training.summary()
+            summary = summary_of(training)
         except JournalError as error:
             print(f"drlnb: no summary: {error}", file=sys.stderr)
             summary = None

@@ -165,8 +165,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--workers is for the local cluster, not for the one at --client")
     from drlnb.cli.progress import settings_lines
     from drlnb.fleet.cluster.existing import check
-    from drlnb.fleet.fleet import Fleet, default_out, run_spec
+    from drlnb.fleet.fleet import Fleet
     from drlnb.fleet.tasks.planners import planner_names
+    from drlnb.fleet.tasks.run_spec import default_out, run_spec
     from drlnb.fleet.tasks.task import task_specs
     from drlnb.rl.algorithms.registry import settings_class
     from drlnb.rl.algorithms.resolve import parse_text

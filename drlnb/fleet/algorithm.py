@@ -1,4 +1,4 @@
-"""What can a person do with an algorithm who knows Stable-Baselines3?  Build, learn, predict, save, load.
+"""Build, train, use, save and load models in the manner of Stable-Baselines3.
 
 Constructor arguments have Stable-Baselines3's names, order and defaults (:class:`drlnb.Task` takes tuned ones instead).
 ``learn`` trains on the fleet's cluster and waits, or with ``local=True`` in this process; both give the same bits.
@@ -13,14 +13,13 @@ from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.progress import ProgressLine
 from drlnb.fleet.callbacks.sessions import LocalSession, RunSession
 from drlnb.fleet.callbacks.tensorboard_log import TensorBoardLog, budget_folder
-from drlnb.fleet.current import begin, current_fleet
-from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.launch import default_out, run_spec
+from drlnb.fleet.fleet import Fleet, current_fleet
 from drlnb.fleet.listening import start_listening
 from drlnb.fleet.policies.files import load_model, newest
-from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
@@ -50,6 +49,7 @@ class Algorithm(Model):
 
     def __init_subclass__(cls) -> None:
         cls.__signature__ = signature(cls.ALGO, cls.ORDER)
+        KINDS[cls.ALGO] = cls
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
@@ -209,9 +209,9 @@ class Algorithm(Model):
         callbacks.init_callback(self)
         settings = callbacks.settings(spec.n_envs)
         self._fleet = self._fleet if self._fleet is not None and not self._fleet.closed else current_fleet()
-        plain = {**run_spec([spec], planner_names(None)), "settings": settings}
-        where = Path(out) if out is not None else default_out()
-        self._run = begin(self._fleet, plain, where, on_existing, {} if start is None else {spec.name: start})
+        whole = replace(run_spec([spec], planner_names(None)), settings=settings)
+        begun = {} if start is None else {spec.name: start}
+        self._run = self._fleet.begin(whole, out or default_out(), on_existing, begun)
         self._spec = spec
         if start is not None:
             self._take(start)
@@ -223,7 +223,7 @@ class Algorithm(Model):
             raise ConfigError(f"total_timesteps must be a whole number >= 1, got {total!r}")
         self._adopt()
         if self._run is not None:
-            raise ConfigError(f"run {self._run.run_id} is training this model: wait for it, or stop it")
+            raise ConfigError(f"run {self._run.id} is training this model: wait for it, or stop it")
         trained = self._trained
         if trained is None or trained.n_rounds == 0:
             return replace(self._spec, total_timesteps=total), None
@@ -296,11 +296,10 @@ class Algorithm(Model):
         """
         spec, trained = load_model(path, trust=trust)
         if spec.algo != cls.ALGO:
-            from drlnb.fleet.algorithms import MODELS
-
-            right = MODELS[spec.algo].__name__
+            right = KINDS[spec.algo].__name__
             raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")
-        model = cls.of(spec, trained)
+        model = cls.__new__(cls)
+        Model.__init__(model, spec, trained)
         model._fleet = fleet
         if env is not None:
             model._spec = moved(spec, env)

@@ -1,11 +1,10 @@
-"""Which algorithms does a person type by name?  PPO, DQN and GPF, with Stable-Baselines3's constructors."""
+"""Define PPO, DQN and GPF, with Stable-Baselines3's constructors."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from drlnb.fleet.algorithm import Algorithm
 
-__all__ = ["DQN", "GPF", "MODELS", "PPO"]
+__all__ = ["DQN", "GPF", "PPO"]
 
 #: Stable-Baselines3's last arguments, the same for each of its algorithms.
 _LAST = ("stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "seed", "device", "_init_setup_model")
@@ -108,7 +107,3 @@ vf_coef, pg_coef, reward_scale, max_grad_norm, policy_kwargs
     ORDER: ClassVar[tuple[str, ...]] = (
         "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "policy_kwargs", "verbose", "seed",
     )  # fmt: skip
-
-
-#: Algorithm -> class of its models.
-MODELS: Mapping[str, type[Algorithm]] = {kind.ALGO: kind for kind in (PPO, DQN, GPF)}

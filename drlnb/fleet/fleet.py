@@ -1,37 +1,43 @@
-"""How does a person get a pool of slots and put tasks onto it?  The one place where everything is put together."""
+"""Put tasks onto a pool of slots: the one place where everything is put together."""
 
 import atexit
 import contextlib
-import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from drlnb.fleet.cluster.cluster import check_pool, close_at_exit, current_client, start_cluster, sweep
-from drlnb.fleet.cluster.link import connect
-from drlnb.fleet.cluster.pool_facts import Pooled
-from drlnb.fleet.cluster.user_lease import Lending
+from drlnb.fleet.cluster.cluster import Client, check_pool, close_at_exit
+from drlnb.fleet.cluster.pool import Pool
+from drlnb.fleet.cluster.user_lease import Lease, Leases
 from drlnb.fleet.faces import faces
 from drlnb.fleet.faces.say import note, say
-from drlnb.fleet.launch import attach, default_out, launch, run_spec, same_work
-from drlnb.fleet.tasks.live_settings import plain
+from drlnb.fleet.follower import Follower
+from drlnb.fleet.launch import known_run, launch
+from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
-from drlnb.fleet.training import Training
-from drlnb.planning.settings import owner, unknown_setting
+from drlnb.fleet.training import Training, change_all, going_on, hang_up, stop_all
+from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, PeerError
-from drlnb.rl.algorithms.live_settings import PREFIX
-from drlnb.rl.tracking.sinks import sinks_of
+from drlnb.records.journal import Journal
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.tracking.sinks import Sink, sinks_of
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.entries import decoded, journal_of
 
-__all__ = ["Fleet", "default_out", "launch", "run_spec"]
+if TYPE_CHECKING:
+    from drlnb.runtime.client.install import SlotRow
+
+__all__ = ["Fleet", "current_fleet"]
 
 #: Longest wait for the checkpoints of an own cluster's runs when it is closed, in seconds.
 _STOP_S = 60.0
 
 
-class Fleet(Pooled, Lending):
+class Fleet:
     """A pool of slots on a Dask cluster, and the runs that share it.
 
     Parameters
@@ -47,7 +53,7 @@ class Fleet(Pooled, Lending):
         virtual ones, ``["cpu:0", "cpu:1"]``; ``"n0/gpu1"`` is that of one node.
     seats
         Slots of each device: so many leases at once, each with an executor of its own; at most 4, on virtual devices
-        never more than there are CPU cores.  ``"auto"``: as many as pay, found out while tasks train.
+        never more than there are CPU cores.  ``"auto"``: as many as pay, measured while tasks train.
     isolation
         ``"shared"``: one executor process per slot serves all tasks, so that changing hands costs next to nothing; when
         it dies, all of them load their models anew.  ``"process"``: each task has a process of its own on each slot
@@ -58,10 +64,20 @@ class Fleet(Pooled, Lending):
     Raises
     ------
     ConfigError
-        If a number is wrong, more slots are asked for than there are, or a name means no device: the message lists
-        what there is.
+        If a number is wrong, there are fewer slots, or a name means no device: the message lists what there is.
     SchedulerUnreachable
         If no scheduler answers within 15 s.
+
+    Attributes
+    ----------
+    pool
+        Its devices, slots and facts.
+    leases
+        The leases of loops of the user's own.
+    trainings
+        The runs that were started or attached here, oldest first.
+    closed
+        Whether it has hung up.
 
     Notes
     -----
@@ -70,9 +86,16 @@ class Fleet(Pooled, Lending):
     of a run that goes on gives that run: a cell may be run twice.
     """
 
+    name: str
+    pool: Pool
+    leases: Leases
+    trainings: list[Training]
+    closed: bool
+    _at_exit: Callable[[], None]
+
     def __new__(
         cls,
-        client: Any = None,
+        client: Client = None,
         *,
         n_workers: int | None = None,
         slots: int | str | Sequence[str] = "auto",
@@ -81,63 +104,29 @@ class Fleet(Pooled, Lending):
         name: str | None = None,
     ) -> Self:
         """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
-        del name
         check_pool(n_workers, slots, seats, isolation)  # before a fleet that is idle is closed for the sake of another
-        found = _own.get("fleet") if client is None and faces.notebook() else None
-        if not isinstance(found, cls) or found._closed or not found._serves(n_workers, slots, seats, isolation):
-            return super().__new__(cls)
-        say(f"using the fleet that is up already ({len(found.slots)} slots at {found.address})")
-        return found
-
-    def __init__(
-        self,
-        client: Any = None,
-        *,
-        n_workers: int | None = None,
-        slots: int | str | Sequence[str] = "auto",
-        seats: int | str = 1,
-        isolation: str = "shared",
-        name: str | None = None,
-    ) -> None:
-        if "pool" in self.__dict__:
-            return  # it was there already
-        n_slots, names = check_pool(n_workers, slots, seats, isolation)
-        if client is None:
-            client = current_client()
-        if client is not None and n_workers is not None:
-            raise ConfigError("n_workers is for a cluster of our own, not for one that is there already")
-        self.name = name or "fleet"
-        self._trainings: list[Training] = []
-        self._closed = False
-        self._handle: Any = None
-        self._root: Path | None = None
-        if client is None:
-            self._handle, self._root = start_cluster(n_workers or 1)
-            self._n_workers = n_workers or 1
-        self._finalizer = weakref.finalize(self, sweep, self._handle, self._root)
-        try:
-            if self._handle is None:
-                self._link = connect(client)
-            else:
-                self._link = connect(self._handle.address, pid=self._handle.pid)
-            own_workers = (n_workers or 1) if self._handle is not None else None
-            self.pool = self._link.open_pool(
-                n_slots, seats=seats, names=names, isolation=isolation, own_workers=own_workers
-            )
-        except BaseException:
-            if (link := getattr(self, "_link", None)) is not None:
-                link.close()  # its client, if it is ours, would go on
-            self._finalizer()
-            raise
-        self._at_exit = close_at_exit(self)
-        if self._handle is not None:
-            _own["fleet"] = self
-        for notice in self.notices:
+        up = _own.get("fleet") if client is None and faces.notebook() else None
+        if isinstance(up, cls) and not up.closed:
+            if up.pool.serves(n_workers, slots, seats, isolation):
+                say(f"using the fleet that is up already ({len(up.slots)} slots at {up.address})")
+                return up
+            _close_idle(up)
+        made = super().__new__(cls)
+        made.name = name or "fleet"
+        made.pool = Pool(client, n_workers=n_workers, slots=slots, seats=seats, isolation=isolation)
+        made.leases = Leases(made.pool.link.client)
+        made.trainings = []
+        made.closed = False
+        made._at_exit = close_at_exit(made)
+        if made.pool.handle is not None:
+            _own["fleet"] = made
+        for notice in made.notices:
             note(notice)
+        return made
 
     def __repr__(self) -> str:
-        kind = "own cluster" if self._handle is not None else "cluster"
-        state = "closed" if self._closed else f"{len(self.pool.slots)} slots on {len(self.pool.nodes)} nodes"
+        kind = "own cluster" if self.pool.handle is not None else "cluster"
+        state = "closed" if self.closed else f"{len(self.slots)} slots on {len(self.pool.nodes)} nodes"
         return f"<Fleet {self.name!r}: {state}, {kind} at {self.address}>"
 
     def __enter__(self) -> Self:
@@ -146,45 +135,30 @@ class Fleet(Pooled, Lending):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Row:
         """Show the launcher in a notebook, ``repr`` elsewhere; never raises."""
-        del include, exclude
         return faces.mimebundle("launcher", self)
 
-    def panel(self, **settings: Any) -> Any:
-        """Return the launcher: a form, and the tasks of the newest run.
-
-        Raises
-        ------
-        MissingFace
-            If no panels are installed.
-        """
+    def panel(self, **settings: object) -> Any:
+        """Return the launcher: a form, and the tasks of the newest run."""
         return faces.face("launcher")(self, **settings)
 
-    def _serves(
-        self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str, isolation: str
-    ) -> bool:
-        """Whether this fleet is what was asked for; an idle one that is not is closed."""
-        same = self._has(slots) and seats in (1, self.pool.seats) and isolation in ("shared", self.pool.isolation)
-        if same and n_workers in (None, self._n_workers):
-            return True
-        if any(not training.ended for training in self._trainings):
-            raise ConfigError(
-                f"a fleet with {len(self.slots)} slots is training in this notebook; close it first: fleet.close()"
-            )
-        self.close()
-        return False
+    @property
+    def address(self) -> str:
+        """Address of the scheduler."""
+        return self.pool.address
 
     @property
-    def closed(self) -> bool:
-        """Whether it has hung up."""
-        return self._closed
+    def slots(self) -> "tuple[SlotRow, ...]":
+        """The slots that the pool has had since this fleet opened it."""
+        return self.pool.slots
 
     @property
-    def trainings(self) -> tuple[Training, ...]:
-        """The runs that were started or attached here, oldest first."""
-        return tuple(self._trainings)
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know of the pool, such as that it has no CUDA device."""
+        return self.pool.notices
 
+    # ------------------------------------------------------------------ runs
     def train(
         self,
         tasks: str | Task | Iterable[str | Task],
@@ -192,9 +166,9 @@ class Fleet(Pooled, Lending):
         out: str | Path | None = None,
         on_existing: str = "error",
         planners: Mapping[str, str] | str | None = None,
-        track: Any = None,
+        track: str | Sink | Sequence[str | Sink] | None = None,
         env_timeout_s: float | None = 60.0,
-        settings: Mapping[str, Any] | None = None,
+        settings: Plain | None = None,
     ) -> Training:
         """Start training; return as soon as every environment has been tried and the run is registered.
 
@@ -232,16 +206,14 @@ class Fleet(Pooled, Lending):
             If another run would be resumed.
         """
         specs, names = task_specs(tasks), planner_names(planners)
-        sinks = sinks_of(track)  # wrong ones are told before anything starts
-        if faces.notebook():
-            for training in self._trainings:
-                if _goes_on(training, out) and same_work(training, specs, names):
-                    say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
-                    if sinks and not training.tracked:
-                        training.track(sinks)
-                    return training
-        spec = {**run_spec(specs, names, env_timeout_s=env_timeout_s, settings=settings), "pool": self.shape}
-        training = self._started(launch(self._link, spec, Path(out or default_out()), on_existing, fleet=self))
+        sinks = sinks_of(track)  # wrong ones are refused before anything starts
+        training = going_on(self.trainings, specs, names, out) if faces.notebook() else None
+        if training is None:
+            spec = run_spec(specs, names, env_timeout_s=env_timeout_s, settings=settings)
+            training = self.begin(spec, out or default_out(), on_existing)
+        else:
+            say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
+            sinks = [] if training.watch.tracking.active else sinks
         if sinks:
             training.track(sinks)
         return training
@@ -256,21 +228,46 @@ class Fleet(Pooled, Lending):
         RunLocked
             If it is going on already.
         """
-        return self._started(launch(self._link, RunDir(out).read_spec(), Path(out), "resume", fleet=self))
+        return self.begin(RunSpec.read(RunDir(out)), out, "resume")
 
-    def _started(self, training: Training) -> Training:
-        self._trainings.append(training)
+    def begin(
+        self, spec: RunSpec, out: str | Path, on_existing: str, start: Mapping[str, Trained] | None = None
+    ) -> Training:
+        """Start the run of a complete spec, if it is new from a state of each task; else as of :meth:`train`."""
+        whole = replace(spec, pool=self.pool.shape)
+        return self._watched(*launch(self.pool.link, whole, Path(out), on_existing, start=start))
+
+    def runs(self) -> list[Row]:
+        """Return the runs that the cluster knows: id, directory, state, tasks."""
+        return self.pool.link.runs()
+
+    def probe(self, env: str) -> Plain:
+        """Return an environment's spaces, or raise EnvError as :meth:`train` would; slow the first time."""
+        return self.pool.link.probe_env(env)
+
+    def attach(self, run_id: str) -> Training:
+        """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such run, or its directory cannot be read from here.
+        """
+        known = (run for run in reversed(self.trainings) if run.id == run_id and not run.watch.closed)
+        training = next(known, None)
+        if training is None:
+            return self._watched(*known_run(self.pool.link, run_id), guest=True)
+        if training.ended:  # a task may have been started again elsewhere
+            training.watch.go_on(next((row["tasks"] for row in self.runs() if row["run"] == run_id), {}))
         return training
 
-    def runs(self) -> list[dict[str, Any]]:
-        """Return the runs that the cluster knows: id, directory, state, tasks."""
-        return self._link.runs()
+    def _watched(self, folder: RunDir, spec: RunSpec, *, guest: bool = False) -> Training:
+        watch = Follower(self.pool.link, spec.run, spec.tasks, folder, guest=guest)
+        self.trainings.append(Training(watch, planners=spec.planners, fleet=self))
+        return self.trainings[-1]
 
-    def probe(self, env: str) -> Mapping[str, Any]:
-        """Return an environment's spaces, or raise EnvError as :meth:`train` would; takes seconds the first time."""
-        return self._link.probe_env(env)
-
-    def set(self, key: str, value: Any, task: str | None = None) -> None:
+    # ------------------------------------------------------------------ the pool
+    def set(self, key: str, value: object, task: str | None = None) -> None:
         """Change a setting of the pool, or of all tasks that train on it.
 
         Parameters
@@ -291,35 +288,59 @@ class Fleet(Pooled, Lending):
         if owner(key) == "pool":
             if task is not None:
                 raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
-            self._link.set_pool(key, plain(key, value))
+            self.pool.set(key, value)
             return
-        if not owner(key) and not key.startswith(PREFIX):
-            raise ConfigError(unknown_setting(key))
-        meant = [one for one in self.trainings if not one.ended and (task is None or task in one.specs)]
-        if not meant:
-            whose = "task trains" if task is None else f"task {task!r} trains"
-            raise ConfigError(f"{key} cannot be changed: no {whose} on this fleet")
-        for training in meant:
-            training.check(key, value, task=task)
-        for training in meant:
-            training.set(key, value, task=task)
+        change_all(self.trainings, key, value, task)
 
-    def attach(self, run_id: str) -> Training:
-        """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
+    def lease(
+        self,
+        n_slots: int = 1,
+        name: str = "loop",
+        *,
+        priority: int = 0,
+        wait_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Return a lease for a loop of your own: ``with fleet.lease(name="mine") as lease: lease.run(fn, ...)``.
+
+        It waits in the pool's queue like any task, and the tasks wait while it is held.
+
+        Parameters
+        ----------
+        n_slots
+            Slots wanted, all at once or none; functions then run on each of them.
+        name
+            Shown in journals and pictures; leases of one name follow one another.
+        priority
+            As of a task.
+        wait_s
+            Longest wait for the slots, in seconds; None: as long as it takes.
+        timeout_s
+            Seconds that a function may compute without a sign of life; None: the pool's ``leasing.compute_timeout_s``.
 
         Raises
         ------
         ConfigError
-            If there is no such run, or its directory cannot be read from here.
+            If something of that is wrong, or the fleet is closed.
         """
-        known = (run for run in reversed(self._trainings) if run.run_id == run_id and not run.closed)
-        found = next(known, None)
-        if found is None:
-            return self._started(attach(self._link, run_id, fleet=self))
-        if found.ended:  # a task may have been started again elsewhere
-            found.go_on(next((row["tasks"] for row in self.runs() if row["run"] == run_id), {}))
-        return found
+        if self.closed:
+            raise ConfigError("this fleet is closed: make a new one with drlnb.Fleet(...)")
+        return self.leases.make(name, n_slots=n_slots, priority=priority, wait_s=wait_s, timeout_s=timeout_s)
 
+    def journal(self) -> Journal:
+        """Return the pool's newest records: who asked for slots, held them, waited, in runs or in loops of their own.
+
+        It begins with the first lease of a loop (or the first call of this), and only the newest 10,000 to 20,000
+        records are kept, in the scheduler's memory.  ``drlnb.views.leasing.gantt.gantt(fleet.journal())`` draws it.
+
+        Raises
+        ------
+        PeerError
+            If the scheduler does not answer.
+        """
+        return journal_of(decoded(self.pool.link.pool_rows()))
+
+    # ------------------------------------------------------------------ the end
     def close(self, timeout_s: float = _STOP_S) -> None:
         """Hang up; an own cluster's runs are stopped first, with a checkpoint, and then the cluster.
 
@@ -328,57 +349,49 @@ class Fleet(Pooled, Lending):
         timeout_s
             Longest wait for the checkpoints.
         """
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         atexit.unregister(self._at_exit)
         try:
-            if self._handle is not None:
-                self._stop_runs(timeout_s)
+            if self.pool.handle is not None:
+                stop_all(self.trainings, timeout_s)
         finally:
-            self._hang_up()
-            self._finalizer()
+            hang_up(self.trainings, self.leases, self.pool.link)
+            self.pool.close()
 
     def kill(self) -> None:
         """End our runs now, without checkpoints, and an own cluster with them."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         atexit.unregister(self._at_exit)
-        if self._handle is None:
-            for training in self._trainings:
+        if self.pool.handle is None:
+            for training in self.trainings:
                 with contextlib.suppress(PeerError):
-                    training.kill()
+                    training.stop(now=True)
         try:
-            self._hang_up()  # first, or Dask's client complains at length that its scheduler is gone
+            hang_up(
+                self.trainings, self.leases, self.pool.link
+            )  # first, or Dask's client complains at length that its scheduler is gone
         finally:
-            if self._handle is not None:
-                self._handle.kill()
-            self._finalizer()
-
-    def _stop_runs(self, timeout_s: float) -> None:
-        running = [training for training in self._trainings if not training.ended]
-        for training in running:
-            with contextlib.suppress(PeerError):
-                training.stop()
-        deadline = time.monotonic() + timeout_s
-        for training in running:
-            training.settle(max(0.0, deadline - time.monotonic()))
-
-    def _hang_up(self) -> None:
-        self._give_back()
-        for training in self._trainings:
-            training.close(timeout_s=0.0)
-        with contextlib.suppress(OSError, TimeoutError):
-            self._link.close()
-        for training in self._trainings:
-            training.close()
+            self.pool.kill()
 
 
 #: The fleet of this process whose cluster is its own, if its object still lives.
 _own: "weakref.WeakValueDictionary[str, Fleet]" = weakref.WeakValueDictionary()
 
 
-def _goes_on(training: Training, out: str | Path | None) -> bool:
-    same = out is None or Path(out).expanduser().absolute() == training.out
-    return same and not training.ended and not training.closed
+def current_fleet() -> Fleet:
+    """Return the fleet of this process whose own cluster is up, else a new one (on Dask's current client, if any)."""
+    up = _own.get("fleet")
+    return up if up is not None and not up.closed else Fleet()
+
+
+def _close_idle(fleet: Fleet) -> None:
+    """Close a fleet that is not what is asked for now; refuse to if it trains."""
+    if any(not training.ended for training in fleet.trainings):
+        raise ConfigError(
+            f"a fleet with {len(fleet.slots)} slots is training in this notebook; close it first: fleet.close()"
+        )
+    fleet.close()

@@ -84,6 +84,6 @@ def start_listening(
             if at_end is not None:
                 at_end()
 
-    thread = threading.Thread(target=follow, name=f"drlnb callbacks of {run.run_id}", daemon=True)
+    thread = threading.Thread(target=follow, name=f"drlnb callbacks of {run.id}", daemon=True)
     thread.start()
     return thread

@@ -1,4 +1,4 @@
-"""How is a run watched again?  Its journal is released row by row, on a clock of its own: no process, no cluster."""
+"""Play a run back: its journal is released row by row, on a clock of its own, without a cluster or any process."""
 
 import bisect
 import json
@@ -7,59 +7,57 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from drlnb.fleet.rows.tables import from_second
 from drlnb.fleet.rows.task_status import Board
 from drlnb.fleet.run import Run
+from drlnb.fleet.tasks.run_spec import RunSpec
+from drlnb.fleet.watch import Watch
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal, Stream, read_stream, stream_of
-from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, entries_of, journal_of
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["Recording", "play", "readable"]
+__all__ = ["Player", "Recording", "play", "readable"]
 
 #: Seconds between two looks at the clock: pictures move at 4 Hz.
 _TICK_S = 0.1
 
 
-class Recording(Run):
-    """A run that is played back; made by :func:`drlnb.play`.
-
-    It is asked like a :class:`~drlnb.fleet.training.Training`, and answers as of the second :attr:`t_s` of the run.
+class Player(Watch):
+    """What is known of a recorded run at one second of it.
 
     Parameters
     ----------
     folder
         The run's directory.
+    spec
+        What its ``run.json`` holds.
     speed
         Seconds of the run per second; infinite: all of it at once.
     """
 
-    def __init__(self, folder: RunDir, speed: float) -> None:
-        spec = folder.read_spec()
-        specs = [TaskSpec.from_plain(task) for task in spec["tasks"]]
+    def __init__(self, folder: RunDir, spec: RunSpec, speed: float) -> None:
+        super().__init__(spec.run, spec.tasks, folder)
         journal, defects = readable(folder.path)
-        self._times, self._all = _timed(journal)
-        super().__init__(str(spec["run"]), specs, folder, planners=spec.get("planners"))
+        times, rows = _timed(journal)
+        self._rows: list[Entry] = [("", Defect(text=text)) for text in defects] + rows
+        self._times = [0.0] * len(defects) + times
+        self._n_shown = 0
         self.speed = speed
-        self.fleet = None
-        lost: list[Entry] = [("", Defect(text=text)) for text in defects]
-        self._all = [*lost, *self._all]
-        self._times = [0.0] * len(defects) + self._times
+        self.duration_s = self._times[-1] if self._times else 0.0
         self._clock_t, self._from_s = time.monotonic(), self.duration_s if math.isinf(speed) else 0.0
         self._thread: threading.Thread | None = None
         self._release()
         self._start()
 
     @property
-    def duration_s(self) -> float:
-        """How long the run took, in its own seconds."""
-        return self._times[-1] if self._times else 0.0
+    def refusal(self) -> str:
+        """Why nothing can be steered: it is over since long."""
+        return "this is a recording"
 
     @property
     def t_s(self) -> float:
@@ -68,10 +66,75 @@ class Recording(Run):
             return self._from_s
         return min(self.duration_s, self._from_s + (time.monotonic() - self._clock_t) * self.speed)
 
+    def seek(self, t_s: float) -> None:
+        """Go on from another second of the run, later or earlier."""
+        with self._lock:
+            self._from_s, self._clock_t = float(t_s), time.monotonic()
+            self._ended.clear()
+        self._release()
+        self._start()
+
+    def journal(self) -> Journal:
+        """Return the part of the journal that has been played."""
+        with self._lock:
+            return journal_of(self._rows[: self._n_shown])
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Play no further."""
+        self._closing.set()
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        self._ended.set()
+        self._wake_waiters()
+
+    def _start(self) -> None:
+        """Start a thread that looks at the clock, unless one does or nothing will come."""
+        if self.ended or self.closed or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._play, name=f"drlnb-play-{self.run_id}", daemon=True)
+        self._thread.start()
+
+    def _play(self) -> None:
+        while not self._closing.wait(_TICK_S) and not self.ended:
+            self._release()
+
+    def _release(self) -> None:
+        """Show what has happened by now; after a rewind, everything from the beginning."""
+        with self._lock:
+            now, before = bisect.bisect_right(self._times, self.t_s), self._n_shown
+            if now < before:
+                self._board, self._defects = Board(list(self.specs.values())), []
+            new = self._rows[0 if now < before else before : now]
+            self._n_shown = now
+            self._count(new)
+            self.feed.add(new, anew=now < before)
+            over = now == len(self._rows) or math.isinf(self.speed)
+            if now == len(self._rows):
+                for name in self.specs:
+                    self._board.end(name, "stopped", "the recording ends here")
+            if over:
+                self._ended.set()
+        if over:
+            self._wake_waiters()
+
+
+class Recording(Run):
+    """A run that is played back; made by :func:`drlnb.play`.
+
+    It is asked like a :class:`~drlnb.fleet.training.Training`, and answers as of the second :attr:`t_s` of the run.
+    """
+
+    watch: Player
+
     @property
-    def refusal(self) -> str:
-        """Why nothing can be steered: it is over since long."""
-        return "this is a recording"
+    def t_s(self) -> float:
+        """Which second of the run is shown now."""
+        return self.watch.t_s
+
+    @property
+    def duration_s(self) -> float:
+        """How long the run took, in its own seconds."""
+        return self.watch.duration_s
 
     def seek(self, t_s: float) -> "Recording":
         """Go on playing from another second of the run, later or earlier; at infinite speed, stand still there.
@@ -90,72 +153,15 @@ class Recording(Run):
             raise ConfigError(
                 f"t_s must be from 0 to {self.duration_s:.1f} s, the length of this recording, got {t_s!r}"
             )
-        with self._lock:
-            self._from_s, self._clock_t = float(t_s), time.monotonic()
-            self._ended.clear()
-        self._release()
-        self._start()
+        self.watch.seek(t_s)
         return self
 
-    def journal(self, since: float = 0.0) -> Journal:
-        """Return the part of the journal that has been played.
-
-        Parameters
-        ----------
-        since
-            As of :meth:`~drlnb.fleet.run.Run.journal`.
-        """
-        with self._lock:
-            journal = journal_of(self._rows)
-        return from_second(journal, since)
-
-    def close(self) -> None:
-        """Play no further."""
-        self._closing.set()
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._ended.set()
-        self._wake_waiters()
-
-    # ------------------------------------------------------------------ steering is refused
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ConfigError: a recording cannot be steered."""
         del args, kwargs
-        raise ConfigError(f"this is a recording of run {self.run_id}: nothing can be changed in it")
+        raise ConfigError(f"this is a recording of run {self.id}: nothing can be changed in it")
 
-    stop = kill = pause = resume = checkpoint = restart = set = _refuse
-
-    # ------------------------------------------------------------------ the clock
-    def _start(self) -> None:
-        """Have a thread look at the clock, unless one does or nothing will come."""
-        if self.ended or self.closed or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._play, name=f"drlnb-play-{self.run_id}", daemon=True)
-        self._thread.start()
-
-    def _play(self) -> None:
-        while not self._closing.wait(_TICK_S) and not self.ended:
-            self._release()
-
-    def _release(self) -> None:
-        """Show what has happened by now; after a rewind, everything from the beginning."""
-        with self._lock:
-            now = bisect.bisect_right(self._times, self.t_s)
-            before = len(self._rows)
-            new = self._all[before:now]
-            if now < before:
-                self._board, self._defects, self._rows, new = Board(list(self.specs.values())), [], [], self._all[:now]
-            self._rows.extend(new)
-            self._heard(new)
-            self._live.add(new, anew=now < before)
-            over = now == len(self._all) or math.isinf(self.speed)
-            if now == len(self._all):
-                for name in self.specs:
-                    self._board.end(name, "stopped", "the recording ends here")
-            if over:
-                self._ended.set()
-        if over:
-            self._wake_waiters()
+    stop = pause = resume = checkpoint = restart = set = _refuse
 
 
 def readable(folder: Path) -> tuple[Journal, list[str]]:
@@ -235,4 +241,6 @@ def play(out: str | Path, speed: float | None = 4.0) -> Recording:
         speed = math.inf
     if not isinstance(speed, int | float) or isinstance(speed, bool) or not speed > 0:
         raise ConfigError(f"speed must be a number > 0, or None for all at once, got {speed!r}")
-    return Recording(RunDir(out), float(speed))
+    folder = RunDir(out)
+    spec = RunSpec.read(folder)
+    return Recording(Player(folder, spec, float(speed)), planners=spec.planners)

@@ -1,23 +1,25 @@
-"""How does a run go on that was stopped or interrupted?  On a fleet of the kind that it had."""
+"""Go on with a run that was stopped or interrupted, on a fleet of the kind that it had."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drlnb.fleet.cluster.cluster import Client
 from drlnb.fleet.cluster.existing import check
 from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.fleet.training import Training
 from drlnb.runtime.files.run_directory import RunDir
 
-__all__ = ["resume"]
+__all__ = ["as_before", "resume"]
 
 
 def resume(
     out: str | Path,
-    client: Any = None,
+    client: Client = None,
     *,
     n_workers: int | None = None,
-    slots: int | str | Sequence[str] = "auto",
+    slots: int | str | Sequence[str] | None = None,
     seats: int | str | None = None,
     isolation: str | None = None,
 ) -> Training:
@@ -28,7 +30,7 @@ def resume(
     out
         Its directory.
     client, n_workers, slots, seats, isolation
-        As of :class:`Fleet`; a local cluster has by default what the run had.
+        As of :class:`Fleet`; None: of a local cluster what the run had.
 
     Returns
     -------
@@ -42,14 +44,29 @@ def resume(
     RunLocked
         If it is going on already.
     """
-    spec = RunDir(out).read_spec()
+    asked = {"n_workers": n_workers, "slots": slots, "seats": seats, "isolation": isolation}
+    return Fleet(client, **as_before(out, client, asked)).go_on(out)
+
+
+def as_before(out: str | Path, client: Client, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the fleet that shall go on with a run: what was not asked for is as the run had it.
+
+    Parameters
+    ----------
+    out
+        The run's directory; what forbids to go on is raised before any cluster is started.
+    client
+        As of :class:`Fleet`; a cluster that is there has what it has.
+    asked
+        ``n_workers``, ``slots``, ``seats`` and ``isolation``.
+    """
+    spec = RunSpec.read(RunDir(out))
     check(out, spec, "resume")
-    pool = {} if client is not None else spec.get("pool", {})
-    if slots == "auto":
-        slots = pool.get("slots") or pool.get("n_slots", "auto")
-    if seats is None:
-        seats = pool.get("seats", 1)
-    if isolation is None:
-        isolation = pool.get("isolation", "shared")
-    workers = n_workers or pool.get("n_workers")
-    return Fleet(client, n_workers=workers, slots=slots, seats=seats, isolation=isolation).go_on(out)
+    had = {} if client is not None else spec.pool
+    before = {
+        "n_workers": had.get("n_workers"),
+        "slots": had.get("slots") or had.get("n_slots", "auto"),
+        "seats": had.get("seats", 1),
+        "isolation": had.get("isolation", "shared"),
+    }
+    return {key: value if asked[key] is None else asked[key] for key, value in before.items()}

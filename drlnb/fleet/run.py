@@ -1,111 +1,82 @@
-"""What can be asked of a run, whether it trains or is played back?  How it stands, its journal, its policies."""
+"""Ask a run, live or recorded, how it stands and for its journal, its policies and its pictures."""
 
 import asyncio
 import contextlib
-import datetime
-import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from drlnb.fleet.faces import faces
-from drlnb.fleet.faces.faces import RunFaces
 from drlnb.fleet.faces.say import say
+from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.policy import Model, load_model
-from drlnb.fleet.rows.row_feed import Rows, Tap
 from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
-from drlnb.fleet.rows.task_status import Board, TaskStatus
+from drlnb.fleet.rows.task_status import TaskStatus
+from drlnb.fleet.watch import Watch, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
-from drlnb.records.common import Defect, JournalFailed
-from drlnb.records.errors import ConfigError, JournalError, TrainingFailed
+from drlnb.records.errors import JournalError, TrainingFailed
 from drlnb.records.journal import Journal
-from drlnb.records.round import EpisodesLost
-from drlnb.records.spec import TaskSpec
-from drlnb.runtime.files.run_directory import RunDir
-from drlnb.views.folds.entries import Entry, journal_of
 
-__all__ = ["Run"]
+__all__ = ["Run", "summary_of"]
 
 #: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
 _SETTLE_S = 3.0
 
 
-class Run(RunFaces):
+class Run:
     """A run of one or more tasks, as far as its rows have come.
 
     Parameters
     ----------
-    run_id
-        Of the run.
-    specs
-        Its tasks.
-    out
-        Its directory.
+    watch
+        What is known of it, and what brings its rows.
     planners
         Decision -> name, as the run began.
+    fleet
+        The fleet that it trains on, kept alive as long as the run.
+
+    Attributes
+    ----------
+    id
+        Of the run.
+    specs
+        Its tasks, by name.
+    out
+        Its directory.
     """
 
-    def __init__(
-        self, run_id: str, specs: Sequence[TaskSpec], out: RunDir, *, planners: Mapping[str, str] | None = None
-    ) -> None:
-        self.run_id = run_id
-        self.specs = {spec.name: spec for spec in specs}
-        self.out = out.path
+    def __init__(self, watch: Watch, *, planners: Mapping[str, str] | None = None, fleet: Any = None) -> None:
+        self.watch = watch
+        self.id, self.specs, self.out = watch.run_id, watch.specs, watch.folder.path
         self.planners = dict(planners or {})
-        self._dir = out
-        self._board = Board(specs)
-        self._rows: list[Entry] = []
-        self._live = Rows(self.journal)
-        self._defects: list[str] = []
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._ended = threading.Event()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.fleet = fleet
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{t.name} {t.n_timesteps:,}/{t.total_timesteps:,}" for t in self.tasks.values())
-        return f"<{type(self).__name__} {self.run_id} {self.status}: {rows}>"
+        return f"<{type(self).__name__} {self.id} {self.status}: {rows}>"
 
     # ------------------------------------------------------------------ watch
     @property
-    def closed(self) -> bool:
-        """Whether this handle has stopped watching."""
-        return self._closing.is_set()
-
-    @property
     def tasks(self) -> dict[str, TaskStatus]:
         """Each task's status now, by name."""
-        with self._lock:
-            return self._board.statuses()
+        return self.watch.tasks
 
     @property
     def status(self) -> str:
         """``running`` (or ``paused``) while any task is; then ``failed``, ``stopped`` or ``done``, the worst end."""
-        states = {task.state for task in self.tasks.values()}
-        return next(state for state in ("running", "paused", "failed", "stopped", "done") if state in states)
+        return status_of(self.tasks)
 
     @property
     def ended(self) -> bool:
-        """Whether every task has ended, or nobody listens any more."""
-        return self._ended.is_set()
+        """Whether every task has ended, or nobody watches any more."""
+        return self.watch.ended
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What went wrong beside the training, in words."""
-        return tuple(self._defects)
-
-    @property
-    def refusal(self) -> str:
-        """Why nothing can be steered now, in words; empty while something can."""
-        return f"run {self.run_id} {self._end_words()}" if self.ended else ""
-
-    def _end_words(self) -> str:
-        """Say how the run ended, and when by the wall clock if its directory tells."""
-        with contextlib.suppress(OSError):
-            at = datetime.datetime.fromtimestamp((self.out / "status.json").stat().st_mtime).astimezone()
-            return f"ended at {at:%H:%M} ({self.status})"
-        return f"is {self.status} already"
+        return self.watch.notices
 
     def wait(self, timeout_s: float | None = None) -> dict[str, TaskStatus]:
         """Wait until every task has ended.
@@ -127,46 +98,27 @@ class Run(RunFaces):
         TimeoutError
             If the time is up first; the training goes on.
         """
-        with self._interruptible():
-            ended = self._ended.wait(timeout_s)
+        with _interruptible(self):
+            ended = self.watch.settle(timeout_s)
         if not ended:
-            raise TimeoutError(f"run {self.run_id} is still {self.status} after {timeout_s:g} s")
-        return self._outcome()
-
-    def _outcome(self) -> dict[str, TaskStatus]:
-        tasks = self.tasks
-        failed = [task for task in tasks.values() if task.state == "failed"]
-        if failed:
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
-        return tasks
+            raise TimeoutError(f"run {self.id} is still {self.status} after {timeout_s:g} s")
+        return _outcome(self.tasks)
 
     def __await__(self) -> Generator[Any, None, dict[str, TaskStatus]]:
         """Wait without blocking the loop: panels stay alive meanwhile."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        with self._lock:
-            self._waiters.append((loop, future))
-        if self._ended.is_set():
-            self._wake_waiters()
-        with self._interruptible():
-            yield from future.__await__()
-        return self._outcome()
+        with _interruptible(self):
+            yield from self.watch.end().__await__()
+        return _outcome(self.tasks)
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Say in a notebook that an interrupted cell has ended its waiting, and nothing else."""
-        try:
-            yield
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            if faces.notebook() and not self.ended:
-                say(f"interrupted: this cell waits no more, run {self.run_id} goes on (run.stop() ends it)")
-            raise
+    def close(self, timeout_s: float = 7.0) -> None:
+        """Stop watching (or playing); a run goes on if its cluster does.
 
-    def _known(self, task: str) -> TaskSpec:
-        if task not in self.specs:
-            raise ConfigError(f"this run has no task {task!r}; it has {', '.join(self.specs)}")
-        return self.specs[task]
+        Parameters
+        ----------
+        timeout_s
+            Longest wait for the watching thread to end.
+        """
+        self.watch.close(timeout_s)
 
     # ------------------------------------------------------------------ results
     def load(self, task: str | None = None) -> Model:
@@ -185,10 +137,10 @@ class Run(RunFaces):
             If it has no checkpoint yet.
         """
         name = next(iter(self.specs)) if task is None and len(self.specs) == 1 else str(task)
-        return load_model(self._known(name), self._dir.checkpoints / name)
+        return load_model(self.watch.known(name), self.watch.folder.checkpoints / name)
 
     def journal(self, since: float = 0.0) -> Journal:
-        """Return the run's journal as it is now.
+        """Return the run's journal as it is now; of a recording, the part that has been played.
 
         Parameters
         ----------
@@ -200,31 +152,25 @@ class Run(RunFaces):
         JournalError
             If there is none yet.
         """
-        if any(self._dir.journal.glob("*.jsonl")):
-            journal = Journal.read(self.out)
-        else:
-            with self._lock:
-                journal = journal_of(self._rows)
-        return from_second(journal, since)
+        return from_second(self.watch.journal(), since)
 
-    def summary(self) -> dict[str, Any]:
-        """Return what came out, as plain data (the object of ``drlnb train --json``)."""
-        deadline = time.monotonic() + (_SETTLE_S if self.ended else 0.0)
-        while True:
-            try:
-                summary = summarise(self.run_id, tuple(self.specs.values()), self.journal())
-            except JournalError:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                shown = {row["name"]: row["timesteps"] for row in summary["tasks"]}
-                behind = any(shown[name] < task.n_timesteps for name, task in self.tasks.items())
-                if not behind or time.monotonic() >= deadline:
-                    return summary
-            time.sleep(0.2)
+    def rows(self, table: str = "metrics") -> list[Row]:
+        """Return the rows of a table as plain data.
+
+        Parameters
+        ----------
+        table
+            ``metrics``, ``rounds``, ``leases``, ``pool`` or ``episodes``: docs/reference/tracking.md has their columns.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such table.
+        """
+        return table_rows(self.journal(), table)
 
     def frame(self, table: str = "metrics") -> Any:
-        """Return ``metrics``, ``rounds``, ``leases``, ``pool`` or ``episodes`` as a ``pandas.DataFrame``.
+        """Return the rows of a table as a ``pandas.DataFrame``; as of :meth:`rows`.
 
         Raises
         ------
@@ -233,10 +179,10 @@ class Run(RunFaces):
         MissingExtra
             If pandas is not installed.
         """
-        return frame_of(table_rows(self.journal(), table))
+        return frame_of(self.rows(table))
 
-    def preview(self, key: str, value: Any, task: str | None = None) -> Preview:
-        """Say what would come of a change, without making it; it starts from the settings that are in force now.
+    def preview(self, key: str, value: object, task: str | None = None) -> Preview:
+        """Compute what would come of a change, without making it, from the settings that are in force now.
 
         For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
         For warm-up, its events are decided again: what would have been planned in each round, and what those starts
@@ -255,10 +201,9 @@ class Run(RunFaces):
         -------
         Preview
             A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
-            telling of
-            things as they are misses what was recorded: for leasing rounds and waits of each task (``speedup``,
-            ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``, ``idle_s``,
-            ``calibration_s``).
+            simulation of things as they are misses what was recorded: for leasing rounds and waits of each task
+            (``speedup``, ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``,
+            ``idle_s``, ``calibration_s``).
 
         Raises
         ------
@@ -267,30 +212,87 @@ class Run(RunFaces):
             the kind that is asked for, or the setting cannot matter where nothing fails.
         """
         training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
-        return preview(self.journal(), key, value, task, tasks=training, run=self.run_id)
+        return preview(self.journal(), key, value, task, tasks=training, run=self.id)
 
-    def tap(self) -> Tap:
-        """Return a queue of this run's journal rows, from the beginning on; for panels."""
-        return self._live.tap()
+    # ------------------------------------------------------------------ pictures
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Row:
+        """Show tasks and leases in a notebook, ``repr`` elsewhere; never raises."""
+        del include, exclude
+        return faces.mimebundle("desk", self)
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until every task has ended, however; return whether that is so."""
-        return self._ended.wait(timeout_s)
+    def panel(self, name: str | None = None, **settings: object) -> Any:
+        """Return a live panel: ``fleet`` (the tasks), ``leasing``, or None for both.
 
-    # ------------------------------------------------------------------ for who brings the rows
-    def _heard(self, entries: Sequence[Entry]) -> None:
-        """Take in entries; the lock is held."""
-        self._board.feed(entries)
-        self._defects += [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost)]
+        Parameters
+        ----------
+        name
+            Which one; asked for twice, it is the same panel.
+        **settings
+            As its :meth:`code` writes them.
 
-    def _wake_waiters(self) -> None:
-        with self._lock:
-            waiters, self._waiters = self._waiters, []
-        for loop, future in waiters:
-            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
-                loop.call_soon_threadsafe(_set, future)
+        Raises
+        ------
+        MissingFace
+            If no panels are installed.
+        """
+        return faces.face("panel")(self, name, **settings)
+
+    def report(self, path: str | Path, **options: object) -> Any:
+        """Write the run as it is now as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            The file.
+        **options
+            ``notes`` (text, or section -> text), ``theme``.
+
+        Raises
+        ------
+        MissingFace
+            If no reports are installed.
+        """
+        here = any(self.watch.folder.journal.glob("*.jsonl"))
+        return faces.face("report")(self.out if here else self.journal(), path, **options)
 
 
-def _set(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+@contextlib.contextmanager
+def _interruptible(run: Run) -> Iterator[None]:
+    """Write in a notebook that an interrupted cell has ended its waiting, and nothing else."""
+    try:
+        yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if faces.notebook() and not run.ended:
+            say(f"interrupted: this cell waits no more, run {run.id} goes on (run.stop() ends it)")
+        raise
+
+
+def _outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
+    failed = [task for task in tasks.values() if task.state == "failed"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
+    return tasks
+
+
+def summary_of(run: Run) -> Row:
+    """Return what came of a run, as plain data (the object of ``drlnb train --json``).
+
+    Raises
+    ------
+    JournalError
+        If there is no journal yet.
+    """
+    deadline = time.monotonic() + (_SETTLE_S if run.ended else 0.0)
+    while True:
+        try:
+            summary = summarise(run.id, tuple(run.specs.values()), run.journal())
+        except JournalError:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            shown = {row["name"]: row["timesteps"] for row in summary["tasks"]}
+            behind = any(shown[name] < task.n_timesteps for name, task in run.tasks.items())
+            if not behind or time.monotonic() >= deadline:
+                return summary
+        time.sleep(0.2)

@@ -42,14 +42,14 @@ def panel(training: Run, name: str | None = None, **settings: Any) -> Any:
         return desk(training, **settings)
     if name not in PANELS:
         raise WrongSetting(f"there is no panel {name!r}{nearest(name, PANELS)}")
-    key = _key(training, training.run_id, name, settings)
+    key = _key(training, training.id, name, settings)
     return live.registry.get(key, lambda: PANELS[name](training, **settings))
 
 
 def desk(training: Run, **settings: Any) -> Desk:
     """Return tasks and leases of a run, one above the other."""
     return live.registry.get(
-        _key(training, training.run_id, "desk", settings),
+        _key(training, training.id, "desk", settings),
         lambda: Desk(panel(training, "fleet"), panel(training, "leasing", **settings)),
     )
 

@@ -69,7 +69,7 @@ def test_a_cell_that_is_run_again_attaches(notebook, tmp_path):
     notebook.screenshot(tmp_path / "attached.png")
     assert len(said) == 1
     assert len(said[0].strip().splitlines()) == 1
-    assert notebook.kernel_eval("run.run_id") in said[0]
+    assert notebook.kernel_eval("run.id") in said[0]
     assert notebook.kernel_eval(COUNTS) == before
     assert set(held_digests(notebook)) == known
     again = notebook.add_cell(TRAIN.format(steps=200_000))

@@ -112,7 +112,7 @@ def test_second_notebook(notebook, open_notebook, tmp_path, record_property):
     notebook.run_all()
     desk = Desk(notebook, 1)
     desk.wait_bars(6)
-    known = notebook.kernel_eval("{'address': fleet.address, 'run': run.run_id}")
+    known = notebook.kernel_eval("{'address': fleet.address, 'run': run.id}")
     with open_notebook() as second:
         second.open([ATTACH.format(**known)])
         second.run_all()

@@ -3,6 +3,7 @@ import signal
 
 import pytest
 
+from drlnb.cli import session as module
 from drlnb.cli.session import Session
 from drlnb.records.errors import JournalError
 from tests.cli.test_progress import status
@@ -30,6 +31,7 @@ class FakeTraining:
         self.state, self.n_looks, self.on_look = state, n_looks, on_look
         self.stopped = False
         self.failure = "it broke" if state == "failed" else ""
+        self.watch = self
 
     def settle(self, timeout_s):
         self.n_looks -= 1
@@ -55,7 +57,8 @@ class FakeTraining:
 
 
 @pytest.fixture
-def fleet():
+def fleet(monkeypatch):
+    monkeypatch.setattr(module, "summary_of", FakeTraining.summary)
     return FakeFleet()
 
 

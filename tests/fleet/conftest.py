@@ -27,6 +27,7 @@ class FakeLink:
     """A cluster that says what a test tells it to say."""
 
     address = "tcp://nowhere:1"
+    client = None
 
     def __init__(self):
         self.pages = queue.Queue()

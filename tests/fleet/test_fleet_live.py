@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import drlnb
+from drlnb.fleet.run import summary_of
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
 from drlnb.records.journal import Journal
 from drlnb.records.round import EvaluationFinished
@@ -38,7 +39,7 @@ def test_a_script_trains_waits_loads_and_predicts(fleet, tmp_path):
     assert int(action) in (0, 1)
     assert state is None
     rewards = [record.mean_reward for record in run.journal().of(EvaluationFinished)]
-    shown = [task["eval_mean_reward"] for task in run.summary()["tasks"]]
+    shown = [task["eval_mean_reward"] for task in summary_of(run)["tasks"]]
     assert sorted(rewards) == sorted(shown)
     assert (tmp_path / "r" / "metrics" / "CartPole-v1-s0.csv").read_text().count("\n") == 1 + 32 + 1
     check_laws(tmp_path / "r")

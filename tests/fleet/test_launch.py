@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from drlnb.fleet.cluster.link import connect
-from drlnb.fleet.fleet import Fleet, launch, run_spec
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.launch import launch
 from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.run_spec import RunSpec, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
 from drlnb.runtime.files.run_directory import RunDir
@@ -15,27 +19,19 @@ def spec():
 
 @pytest.fixture
 def start(link, spec, tmp_path):
-    made = []
-
-    def start(on_existing="error"):
-        made.append(launch(link, spec, tmp_path / "run", on_existing))
-        return made[-1]
-
-    yield start
-    for training in made:
-        training.close()
+    return lambda on_existing="error": launch(link, spec, tmp_path / "run", on_existing)
 
 
 def test_a_launch_tries_each_environment_once_and_starts_every_task(link, start, tmp_path):
     """The spaces are in run.json, the run is registered with its planners, the lock is there, the masters start."""
-    training = start()
+    run, begun = start()
     assert [wish for wish in link.asked if wish[0] == "probe"] == [("probe", "CartPole-v1"), ("probe", "Acrobot-v1")]
-    run = RunDir(tmp_path / "run")
+    assert run.path == tmp_path / "run"
     assert [task["action_space"]["n"] for task in run.read_spec()["tasks"]] == [2, 2, 2]
     created = link.created[0]
     assert (created["resume"], created["out"], created["planners"]["hold"]) == (False, str(run.path), "last")
-    assert link.started == [(training.run_id, ["CartPole-v1", "Acrobot-v1", "CartPole-v1-2"])]
-    assert run.read_lock().run == training.run_id
+    assert link.started == [(begun.run, ["CartPole-v1", "Acrobot-v1", "CartPole-v1-2"])]
+    assert run.read_lock().run == begun.run
 
 
 def test_an_environment_that_cannot_be_built_leaves_no_directory(link, spec, tmp_path, monkeypatch):
@@ -71,14 +67,13 @@ def test_a_run_that_the_cluster_refuses_leaves_no_directory(link, spec, tmp_path
 
 def test_a_run_that_goes_on_keeps_its_id_and_counts_its_attempts(link, start, tmp_path):
     """The cluster hears how many attempts there were, and nothing is tried again that is known."""
-    first = start()
-    first.close()
+    _, first = start()
     RunDir(tmp_path / "run").remove_lock(1)
     for attempt in (1, 2):
         (tmp_path / "run" / "journal" / f"task-Acrobot-v1-a{attempt}.jsonl").write_text("")
     link.asked.clear()
-    second = start("resume")
-    assert second.run_id == first.run_id
+    _, second = start("resume")
+    assert second.run == first.run
     created = link.created[1]
     assert created["resume"]
     assert created["attempts"] == {"CartPole-v1": 0, "Acrobot-v1": 2, "CartPole-v1-2": 0}
@@ -138,7 +133,7 @@ def test_settings_that_fit_together_are_taken_together():
     """None of them would be good beside the defaults of the others."""
     settings = {"warmup.min_rounds": 40, "warmup.filter_window": 40}
     spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
-    assert spec["settings"]["warmup"] == {"min_rounds": 40, "filter_window": 40}
+    assert spec.settings["warmup"] == {"min_rounds": 40, "filter_window": 40}
 
 
 def test_settings_reach_the_masters(link, tmp_path):
@@ -146,7 +141,7 @@ def test_settings_reach_the_masters(link, tmp_path):
     link.spaces = {**link.spaces, "can_snapshot": True}
     given = {"warmup.collector_mode": "respawn", "warmup.rho": 2, "leasing.switch_limit_frac": 0.5}
     spec = run_spec(task_specs(["CartPole-v1"]), planner_names("seed"), settings=given)
-    launch(link, spec, tmp_path / "run").close()
+    launch(link, spec, tmp_path / "run")
     assert link.created[0]["planners"]["hold"] == "round"
     assert link.created[0]["planners"]["warmup"] == "seed"
     assert link.created[0]["settings"] == {
@@ -167,29 +162,29 @@ def test_collectors_of_environments_without_snapshots_are_never_ended(link, tmp_
 def test_what_was_changed_while_it_ran_is_there_again(link, start, tmp_path):
     """A resumed run begins with it, but for what is asked for anew; a new one knows nothing of it."""
     spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings={"warmup.rho": 2.0})
-    launch(link, spec, tmp_path / "run").close()
+    launch(link, spec, tmp_path / "run")
     assert link.created[0]["scheduling"] == {}
     run = RunDir(tmp_path / "run")
     changes = {"warmup.rho": 7.0, "leasing.hold": "last", "task.priority": 3}
     run.write_status({"tasks": {"CartPole-v1": {"state": "stopped", "scheduling": changes}}})
     run.remove_lock(link.lock("r").epoch)
-    launch(link, run.read_spec(), tmp_path / "run", "resume").close()
+    launch(link, RunSpec.read(run), tmp_path / "run", "resume")
     assert link.created[1]["scheduling"] == {"CartPole-v1": changes}
     run.remove_lock(link.lock("r").epoch)
-    asked = {**spec, "settings": {"warmup": {"rho": 5.0}}}
-    launch(link, asked, tmp_path / "run", "resume").close()
+    asked = replace(spec, settings={"warmup": {"rho": 5.0}})
+    launch(link, asked, tmp_path / "run", "resume")
     assert link.created[2]["scheduling"] == {"CartPole-v1": {"leasing.hold": "last", "task.priority": 3}}
 
 
 def test_a_run_does_not_go_on_with_settings_that_do_not_fit_together(link, tmp_path):
     """What was changed while it trained is beside what is asked for anew; the way out is told, and it works."""
     spec = run_spec(task_specs(["CartPole-v1"]), planner_names())
-    launch(link, spec, tmp_path / "run").close()
+    launch(link, spec, tmp_path / "run")
     run = RunDir(tmp_path / "run")
     changes = {"warmup.min_rounds": 20, "warmup.rho": 2.0}
     run.write_status({"tasks": {"CartPole-v1": {"state": "stopped", "scheduling": changes}}})
     run.remove_lock(link.lock("r").epoch)
-    asked = {**spec, "settings": {"warmup": {"window": 16}}}
+    asked = replace(spec, settings={"warmup": {"window": 16}})
     with pytest.raises(ConfigError) as error:
         launch(link, asked, tmp_path / "run", "resume")
     (problem,) = error.value.problems
@@ -198,6 +193,6 @@ def test_a_run_does_not_go_on_with_settings_that_do_not_fit_together(link, tmp_p
     )
     assert problem.endswith("(changed while it trained; give warmup.min_rounds again in settings)")
     assert len(link.created) == 1
-    asked = {**spec, "settings": {"warmup": {"window": 16, "min_rounds": 9}}}
-    launch(link, asked, tmp_path / "run", "resume").close()
+    asked = replace(spec, settings={"warmup": {"window": 16, "min_rounds": 9}})
+    launch(link, asked, tmp_path / "run", "resume")
     assert link.created[1]["scheduling"] == {"CartPole-v1": {"warmup.rho": 2.0}}

@@ -371,7 +371,7 @@ def test_a_loop_that_has_ended_is_not_expected_any_more(quick):
     fleet = quick()
     turns(3)
     assert stops() == []
-    fleet._link.client.run_on_scheduler(soon)
+    fleet.pool.link.client.run_on_scheduler(soon)
     turns(1)
     wait_until(lambda: stops()[:1] == [1], "the loop counts as ended")
     turns(2)
@@ -413,7 +413,7 @@ def _relayed(fleet):
     """Reach a node through the scheduler, as where a gateway is between, with some megabytes."""
     import numpy as np
 
-    client = fleet._link.client
+    client = fleet.pool.link.client
     loop = client.loop.asyncio_loop
     lease = LoopLease(client, task="own-test/relay", round=1, relay=True)
 

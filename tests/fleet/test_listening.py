@@ -3,9 +3,10 @@
 import pytest
 
 import drlnb
+from drlnb.fleet import follower as module
 from drlnb.fleet import run as run_module
-from drlnb.fleet import training as module
 from drlnb.fleet.callbacks import sessions
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.listening import listen
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
@@ -20,7 +21,7 @@ def training(link, specs, tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "_LOOK_S", 0.001)
     run = RunDir(tmp_path / "run")
     run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
-    made = Training("r1", specs, run, link)
+    made = Training(Follower(link, "r1", specs, run))
     yield made
     made.close()
 

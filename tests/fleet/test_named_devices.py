@@ -8,7 +8,7 @@ import pytest
 import drlnb
 from drlnb.cli.main import main
 from drlnb.cli.parser import device_choice
-from drlnb.fleet import fleet as module
+from drlnb.fleet.cluster import pool as module
 from drlnb.fleet.cluster.cluster import check_pool
 from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
@@ -62,8 +62,8 @@ def test_named_virtual_devices_carry_the_slots_and_a_run_goes_on_with_them(tmp_p
     n = len(os.sched_getaffinity(0))
     with drlnb.Fleet(slots=["cpu:1"]) as fleet:
         assert [(slot.slot, slot.device) for slot in fleet.slots] == [("0/cpu1", "cpu")]
-        assert (fleet.n_devices, fleet.notices) == (1, ())
-        assert fleet.shape == {"n_slots": 1, "n_workers": 1, "slots": ["cpu:1"]}
+        assert (fleet.pool.n_devices, fleet.notices) == (1, ())
+        assert fleet.pool.shape == {"n_slots": 1, "n_workers": 1, "slots": ["cpu:1"]}
         run = fleet.train(task, out=tmp_path / "r")
         for slots, line in (
             ([f"cpu:{n}"], f"no device cpu:{n}: this cluster has cpu:0"),

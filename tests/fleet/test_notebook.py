@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.fleet import fleet as module
+from drlnb.fleet import fleet as fleets
+from drlnb.fleet.cluster import pool as module
 from drlnb.fleet.faces import faces
 from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.rows.tables import table_rows
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.fleet.tasks.planners import CHOICES, planner_names
@@ -84,7 +86,7 @@ def own(link, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "current_client", lambda: None)
     monkeypatch.setattr(faces, "kernel", lambda: "k")
     yield started
-    for fleet in list(module._own.values()):
+    for fleet in list(fleets._own.values()):
         link.pages.put(([ended(name) for t in fleet.trainings for name in t.specs], False))
         fleet.close(timeout_s=1.0)
 
@@ -122,19 +124,19 @@ def test_a_fleet_of_named_devices_is_used_again(own):
     fleet = Fleet(slots=["cpu:0", "cpu:1"])
     assert Fleet(slots=["cpu:1", "cpu:0"]) is fleet
     assert Fleet() is fleet
-    assert fleet.shape["slots"] == ["cpu:0", "cpu:1"]
+    assert fleet.pool.shape["slots"] == ["cpu:0", "cpu:1"]
     other = Fleet(slots=["cpu:1"])
-    assert (fleet.closed, other.n_devices) == (True, 1)
+    assert (fleet.closed, other.pool.n_devices) == (True, 1)
 
 
 def test_a_fleet_of_isolated_tasks_is_used_again(own):
     """Who names no isolation takes it as it is; another one is another fleet; a run remembers it."""
     fleet = Fleet(slots=1, isolation="process")
     assert (Fleet(slots=1), Fleet(isolation="process")) == (fleet, fleet)
-    assert (fleet.isolation, fleet.shape["isolation"]) == ("process", "process")
+    assert (fleet.pool.isolation, fleet.pool.shape["isolation"]) == ("process", "process")
     fleet.close()
     plain = Fleet(slots=1)
-    assert "isolation" not in plain.shape
+    assert "isolation" not in plain.pool.shape
     assert Fleet(isolation="process") is not plain
 
 
@@ -168,7 +170,7 @@ def test_a_cell_that_trains_may_be_run_twice(own, capsys):
     run = fleet.train([task(0), task(1)])
     assert fleet.train([task(0), task(1)]) is run
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said.startswith(f"drlnb: <Training {run.run_id} running: ")
+    assert said.startswith(f"drlnb: <Training {run.id} running: ")
     assert said.endswith("goes on at tcp://nowhere:1: attached (run.stop() ends it)")
     assert fleet.train([task(2)]) is not run
     assert fleet.train([task(0), task(1)], planners={"hold": "last"}) is not run
@@ -226,7 +228,7 @@ def test_an_interrupted_cell_ends_its_waiting_and_not_the_run(run, monkeypatch, 
     """One line says that the run goes on and what stops it, for `wait` and for `await`."""
     monkeypatch.setattr(faces, "kernel", lambda: "k")
     line = "drlnb: interrupted: this cell waits no more, run r1 goes on (run.stop() ends it)\n"
-    monkeypatch.setattr(run._ended, "wait", lambda timeout: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(run.watch._ended, "wait", lambda timeout: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run.wait()
     assert capsys.readouterr().out == line
@@ -247,9 +249,9 @@ def test_a_guest_leaves_the_metrics_to_the_owner(link, specs, tmp_path):
 
     folder = RunDir(tmp_path / "run")
     folder.create({"run": "r1", "tasks": []})
-    guest = Training("r1", specs, folder, link, guest=True)
+    guest = Training(Follower(link, "r1", specs, folder, guest=True))
     link.say(opened("a"), finished("a", 1), ended("a"), ended("b"), gap=True)
-    assert guest.settle(5)
+    assert guest.watch.settle(5)
     assert list(folder.metrics.iterdir()) == []
     guest.close()
 
@@ -259,7 +261,7 @@ def run(link, specs, tmp_path):
     folder = RunDir(tmp_path / "run")
     folder.create({"run": "r1", "tasks": []})
     link.known = [{"run": "r1", "state": "running", "tasks": {}}]
-    made = Training("r1", specs, folder, link)
+    made = Training(Follower(link, "r1", specs, folder))
     yield made
     made.close()
 
@@ -311,7 +313,7 @@ def test_a_fleet_asks_for_all_its_runs_before_one_is_told(own, link, specs, tmp_
     for name in ("r1", "r2"):
         folder = RunDir(tmp_path / name)
         folder.create({"run": name, "tasks": []})
-        fleet._started(Training(name, specs, folder, link))
+        fleet.trainings.append(Training(Follower(link, name, specs, folder)))
     link.known = [{"run": name, "state": "running", "tasks": {}} for name in ("r1", "r2")]
     link.asked.clear()
     link.refuses = {("warmup.rho", "r2")}
@@ -343,7 +345,7 @@ def test_a_fleet_without_tasks_knows_a_wrong_key(own):
 def test_nothing_can_be_changed_in_a_run_that_has_ended(run, link):
     """The sentence says how it ended."""
     link.say(ended("a"), ended("b"))
-    run.settle(5)
+    run.watch.settle(5)
     with pytest.raises(ConfigError, match="run r1 is done: nothing is left to change"):
         run.set("leasing.hold", "last")
 
@@ -362,7 +364,7 @@ def test_a_wish_for_tasks_of_which_one_cannot_is_refused_whole(link, specs, tmp_
     """Its algorithm and what it can change are named; the other task hears nothing."""
     folder = RunDir(tmp_path / "mixed")
     folder.create({"run": "r1", "tasks": []})
-    run = Training("r1", (specs[0], dataclasses.replace(specs[1], algo="dqn")), folder, link)
+    run = Training(Follower(link, "r1", (specs[0], dataclasses.replace(specs[1], algo="dqn")), folder))
     try:
         with pytest.raises(ConfigError, match=r"'rl.ent_coef'.*while dqn trains these can change: rl.learning_rate, r"):
             run.set("rl.ent_coef", 0.5)

@@ -7,6 +7,7 @@ import pytest
 
 import drlnb
 from drlnb.fleet.playback import readable
+from drlnb.fleet.run import summary_of
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.round import EndTask, MetricsRecorded, PauseAsked, TaskOpened
@@ -50,7 +51,7 @@ def test_all_at_once_is_the_run_as_it_ended(out):
         assert steps(run) == {"a": ("done", 300), "b": ("done", 500)}
         assert run.planners == {"hold": "last"}
         assert len(run.journal().of(MetricsRecorded)) == 8
-        assert [row["timesteps"] for row in run.summary()["tasks"]] == [300, 500]
+        assert [row["timesteps"] for row in summary_of(run)["tasks"]] == [300, 500]
         assert run.wait(0.0).keys() == {"a", "b"}
         assert repr(run) == "<Recording r1 done: a 300/1,000, b 500/1,000>"
 
@@ -58,7 +59,7 @@ def test_all_at_once_is_the_run_as_it_ended(out):
 def test_a_second_of_the_run_is_shown_as_it_was(out):
     """Seeking forth and back: tasks, journal and a watcher's rows are those of that second."""
     run = drlnb.play(out, speed=None)
-    tap = run.tap()
+    tap = run.watch.feed.tap()
     assert len(tap.drain()[1]) == 22
     run.seek(2.5)
     assert steps(run) == {"a": ("running", 200), "b": ("running", 200)}
@@ -92,11 +93,11 @@ def test_a_recording_that_is_closed_plays_no_further(out):
     """What was played stays; waiting ends."""
     run = drlnb.play(out, speed=0.001)
     run.close()
-    assert (run.closed, run.ended, run.status) == (True, True, "running")
+    assert (run.watch.closed, run.ended, run.status) == (True, True, "running")
     assert run.wait(0.0)["a"].n_timesteps == 0
 
 
-@pytest.mark.parametrize("wish", ["stop", "kill", "pause", "resume", "checkpoint", "restart"])
+@pytest.mark.parametrize("wish", ["stop", "pause", "resume", "checkpoint", "restart"])
 def test_it_cannot_be_steered(out, wish):
     """Every wish is answered in words, for one task or all."""
     run = drlnb.play(out, speed=None)
@@ -105,7 +106,7 @@ def test_it_cannot_be_steered(out, wish):
             getattr(run, wish)(*arguments)
     with pytest.raises(ConfigError, match="this is a recording"):
         run.set("leasing.hold", "last")
-    assert run.refusal == "this is a recording"
+    assert run.watch.refusal == "this is a recording"
 
 
 def test_an_interrupted_run_ends_where_its_journal_ends(out):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from drlnb.fleet import follower as module
 from drlnb.fleet import run as run_module
-from drlnb.fleet import training as module
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
 from drlnb.runtime.files.run_directory import Lock, RunDir
@@ -22,7 +23,7 @@ def out(tmp_path, specs):
 def run(link, specs, out, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
     monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
-    made = Training("r1", specs, out, link)
+    made = Training(Follower(link, "r1", specs, out))
     yield made
     made.close()
 
@@ -78,7 +79,7 @@ def test_what_is_not_over_is_not_started_again(run, link):
 def test_a_cluster_that_is_gone_is_told_with_the_way_out(run, link, out):
     """`drlnb.resume` finds another one; the task stays as it is."""
     link.say(ended("a", "failed", "it broke"), ended("b"))
-    assert run.settle(5)
+    assert run.watch.settle(5)
     link.failure = PeerError("scheduler", "no connection")
     with pytest.raises(PeerError) as error:
         run.restart("a")
@@ -89,7 +90,7 @@ def test_a_cluster_that_is_gone_is_told_with_the_way_out(run, link, out):
 def test_a_run_that_goes_on_elsewhere_is_not_started_twice(run, link, out, monkeypatch):
     """Another cluster holds the directory."""
     link.say(ended("a", "failed", "it broke"), ended("b"))
-    assert run.settle(5)
+    assert run.watch.settle(5)
     monkeypatch.setattr(RunDir, "live_lock", lambda self: Lock(run="r1", epoch=7, address="tcp://there:1"))
     with pytest.raises(RunLocked, match="run r1 goes on at tcp://there:1"):
         run.restart("a")
@@ -102,10 +103,10 @@ def test_a_run_that_goes_on_elsewhere_is_not_started_twice(run, link, out, monke
 def test_a_task_that_was_started_again_elsewhere_is_watched_again(run, link):
     """`attach` gives the handle that is there, and it hears of the new attempt."""
     link.say(opened("a"), ended("a", "failed", "it broke"), ended("b"))
-    assert run.settle(5)
-    run.go_on({"a": {"state": "failed", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
+    assert run.watch.settle(5)
+    run.watch.go_on({"a": {"state": "failed", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
     assert run.ended
-    run.go_on({"a": {"state": "starting", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
+    run.watch.go_on({"a": {"state": "starting", "attempt": 1}, "b": {"state": "done", "attempt": 1}})
     assert (run.ended, run.tasks["a"].state) == (False, "running")
     link.say(opened("a", 2), ended("a", attempt=2))
     assert run.wait(5)["a"].state == "done"

@@ -5,7 +5,7 @@ import pytest
 import drlnb
 from drlnb.cli.main import main
 from drlnb.cli.parser import seat_count
-from drlnb.fleet import fleet as module
+from drlnb.fleet.cluster import pool as module
 from drlnb.fleet.cluster.cluster import check_pool
 from drlnb.records.errors import ConfigError
 

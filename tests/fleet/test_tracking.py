@@ -2,8 +2,9 @@
 
 import pytest
 
+from drlnb.fleet import follower as module
 from drlnb.fleet import run as run_module
-from drlnb.fleet import training as module
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.rows.tracking import Tracking
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
@@ -19,7 +20,7 @@ def training(link, specs, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     run = RunDir(tmp_path / "run")
     run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
-    made = Training("r1", specs, run, link)
+    made = Training(Follower(link, "r1", specs, run))
     yield made
     made.close()
 
@@ -55,7 +56,7 @@ def test_who_comes_late_hears_it_all(training, link):
     training.track(sink)
     assert [call[1] for call in sink.calls[1:-1]] == [100, 200, 300, 400, 500]
     assert sink.calls[-1] == "close"
-    assert not training.tracked
+    assert not training.watch.tracking.active
 
 
 def test_a_broken_sink_is_one_notice_and_training_ends_well(training, link):
@@ -99,7 +100,7 @@ def test_own_scalars_need_a_sink(training, link):
         training.record("x", 1.0)
     training.track(Kept())
     training.record("x", 1.0)
-    training.record_mean("x", 1.0)
+    training.record("x", 1.0, mean=True)
     with pytest.raises(ConfigError, match="no task 'c'"):
         training.record("x", 1.0, task="c")
     link.say(*ENDS)
@@ -111,4 +112,4 @@ def test_wrong_sinks_are_refused(training, track):
     """Nothing, an unknown name and an object without the methods are told at once."""
     with pytest.raises(ConfigError, match="track"):
         training.track(track)
-    assert not training.tracked
+    assert not training.watch.tracking.active

@@ -2,8 +2,10 @@ import asyncio
 
 import pytest
 
+from drlnb.fleet import follower as module
 from drlnb.fleet import run as run_module
-from drlnb.fleet import training as module
+from drlnb.fleet.follower import Follower
+from drlnb.fleet.run import summary_of
 from drlnb.fleet.training import Training
 from drlnb.records.columns.leasing import LeaseReturned
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
@@ -24,7 +26,7 @@ def out(tmp_path, specs):
 def training(link, specs, out, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
     monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
-    made = Training("r1", specs, out, link)
+    made = Training(Follower(link, "r1", specs, out))
     yield made
     made.close()
 
@@ -89,7 +91,7 @@ def test_wishes_go_to_the_cluster(training, link):
     training.pause("a")
     training.resume("a")
     training.checkpoint()
-    training.kill("b")
+    training.stop("b", now=True)
     wishes = [("stop", None), ("pause", "a"), ("resume", "a"), ("checkpoint", None), ("kill", "b")]
     assert [wish for wish in link.asked if wish[0] != "probe"] == wishes
     with pytest.raises(ConfigError, match="this run has no task 'c'; it has a, b"):
@@ -108,7 +110,7 @@ def test_without_the_journals_files_the_rows_that_were_seen_are_the_journal(trai
     link.say(header("a"), opened("a"), finished("a", 3), ended("a"), ended("b"))
     training.wait(5)
     assert list(training.journal().streams) == ["task-a-a1"]
-    assert training.summary()["tasks"][0]["timesteps"] == 300
+    assert summary_of(training)["tasks"][0]["timesteps"] == 300
 
 
 def test_a_journal_can_begin_later(training, link):

@@ -6,6 +6,7 @@ import comm.base_comm
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
@@ -71,7 +72,7 @@ def specs():
 def run(link, specs, tmp_path):
     folder = RunDir(tmp_path / "run")
     folder.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
-    made = Training("r1", specs, folder, link, planners={"hold": "round"})
+    made = Training(Follower(link, "r1", specs, folder), planners={"hold": "round"})
     yield made
     made.close()
 

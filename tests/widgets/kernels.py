@@ -10,6 +10,7 @@ __all__ = ["KERNEL", "Kernel", "kernel"]
 
 KERNEL = """
 import threading, time
+from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
@@ -25,7 +26,8 @@ link = Link()
 link.known = [{"run": "r1", "state": "running", "tasks": {}}]
 folder = RunDir(FOLDER)
 folder.create({"run": "r1", "tasks": []})
-run = Training("r1", (TaskSpec(name="a", env="E-v0", total_timesteps=10**9, n_envs=1),), folder, link)
+specs = (TaskSpec(name="a", env="E-v0", total_timesteps=10**9, n_envs=1),)
+run = Training(Follower(link, "r1", specs, folder))
 """
 
 

@@ -20,7 +20,7 @@ class FakeFleet:
 
     def __init__(self):
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
-        self.n_devices = 1
+        self.pool = SimpleNamespace(n_devices=1)
         self.closed = False
         self.notices = ()
         self.trainings = ()
@@ -207,7 +207,7 @@ def test_it_follows_a_run_that_was_started_in_code(fleet, run):
     """The newest is shown by itself; an older one can be chosen again."""
     panel = launcher(fleet)
     assert (panel.training, panel.sentence()) == (None, "no tasks yet")
-    older = SimpleNamespace(run_id="r0", specs={"x": None})
+    older = SimpleNamespace(id="r0", specs={"x": None})
     fleet.trainings = (run,)
     panel.refresh()
     assert panel.training is run

@@ -40,7 +40,7 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
         refreshed(leases, lambda: leases.view().header["marks"])
         assert [mark["label"] for mark in leases.view().header["marks"]] == ["B hold: last"]
         with drlnb.Fleet(fleet.address) as other:
-            guest = other.attach(run.run_id)
+            guest = other.attach(run.id)
             assert guest is not run
             same = guest.panel("leasing")
             refreshed(same, lambda: len(same.view().columns["bars"]["start"]) > 3)
@@ -48,8 +48,8 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
             assert first[0] == pytest.approx(first[1], abs=0.5)
             assert same.view().header["series"] == leases.view().header["series"]
             clicked(guest.panel("fleet").shell.widget, "stop")
-            assert run.settle(60)
-            assert guest.settle(60)
+            assert run.watch.settle(60)
+            assert guest.watch.settle(60)
         refreshed(table, lambda: table.sentence() == "2 tasks: 2 stopped")
         assert [list(panel.messages) for panel in (table, leases, same)] == [[], [], []]
 

@@ -10,7 +10,7 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
-from drlnb.fleet import training
+from drlnb.fleet import follower
 from drlnb.fleet.faces import faces
 from drlnb.records.errors import PeerError
 from drlnb.widgets.panels.frame import Panel
@@ -224,7 +224,7 @@ def test_a_hidden_panel_neither_folds_nor_sends(run, link, kernel):
     assert table.comm.custom == []
     assert panel._fold.n_rows == 0
     link.say(ended("a"), ended("b"))
-    run.settle(5)
+    run.watch.settle(5)
     until(lambda: panel.pictures[0]._traits is not None)
     kernel.turn()
     assert json.loads(table._header)["sentence"] == "2 tasks: 2 done"
@@ -279,7 +279,7 @@ def test_buttons_for_all_tasks_follow_their_state_and_say_why_they_are_off(run, 
     assert reasons(panel) == {"pause": idle, "resume": "", "checkpoint": idle, "stop": ""}
     assert [one["confirm"] for one in panel.facts()["buttons"] if one["name"] == "stop"] == ["Stop 1 task?"]
     link.say(ended("a"))
-    run.settle(5)
+    run.watch.settle(5)
     over = "run r1 is done already"
     assert reasons(panel) == dict.fromkeys(("pause", "resume", "checkpoint", "stop"), over)
     clicked(panel.shell.widget, "stop")
@@ -293,7 +293,7 @@ def test_the_end_of_a_run_is_told_with_its_time(run, link, monkeypatch):
     at = time.mktime((2026, 11, 21, 12, 31, 5, 0, 0, -1))
     os.utime(path, (at, at))
     link.say(ended("a"), ended("b"))
-    run.settle(5)
+    run.watch.settle(5)
     assert reasons(run.panel("leasing")) == {"apply": "run r1 ended at 12:31 (done)"}
 
 
@@ -308,7 +308,7 @@ def test_a_failed_task_is_started_again_by_a_click(run, link):
     assert panel.pictures[0].widget.comm.custom[-1]["text"] == "starts again from its newest checkpoint"
     assert (link.asked, run.tasks["a"].state) == ([("restart", "a")], "running")
     link.say(opened("a", 2), ended("a", "failed", "again", attempt=2), ended("b"))
-    assert run.settle(5)
+    assert run.watch.settle(5)
     clicked(panel.shell.widget, "restart", ident="c2", task="b")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
     said = "task b is done: only one that failed or was stopped can be started again"
@@ -346,12 +346,12 @@ def test_a_link_that_is_lost_is_told_in_the_panel(run, link):
 
 def test_a_cluster_that_is_gone_is_told_and_the_panel_lives_on(run, link, monkeypatch):
     """One message with the way out; buttons are off with the reason; a click on Restart is answered."""
-    monkeypatch.setattr(training, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(follower, "_PAUSE_S", 0.0)
     panel = run.panel("fleet")
     link.say(header("a"), opened("a"))
     until(lambda: link.pages.empty())
     link.failure = PeerError("scheduler", "no connection")
-    assert run.settle(5)
+    assert run.watch.settle(5)
     gone = "the cluster at tcp://nowhere:1 is gone (scheduler: no connection); go on with: drlnb resume "
     refreshed(panel, lambda: len(panel.messages))
     (message,) = panel.messages
@@ -404,7 +404,7 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
     """The button says why, and a late click is refused."""
     panel = run.panel("leasing")
     link.say(ended("a"), ended("b"))
-    run.settle(5)
+    run.watch.settle(5)
     (button,) = panel.facts()["buttons"]
     assert (button["enabled"], button["reason"]) == (False, "run r1 is done already")
     clicked(panel.shell.widget, "apply", hold="round")

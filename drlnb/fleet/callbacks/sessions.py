@@ -141,7 +141,7 @@ class RunSession:
 
     def follow(self) -> None:
         """Tell the callbacks what happens until the run has ended; stop it if one says False, or raises."""
-        tap = self.run.tap()
+        tap = self.run.watch.feed.tap()
         try:
             self.callback.on_training_start()
             while True:
@@ -152,12 +152,12 @@ class RunSession:
                 if ended and not entries:
                     break
                 if not ended:
-                    self.run.settle(_LOOK_S)
+                    self.run.watch.settle(_LOOK_S)
             self.callback.on_training_end()
         except BaseException:  # the callback's own error, or Ctrl-C: nobody listens any more, so nothing shall go on
             self.run.stop(self.task)
             if len(self.run.specs) == 1:  # other tasks go on
-                self.run.settle(_STOP_S)
+                self.run.watch.settle(_STOP_S)
             raise
         finally:
             tap.close()

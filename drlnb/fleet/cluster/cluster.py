@@ -1,4 +1,4 @@
-"""Where does a fleet's cluster come from, if nobody names one?  The one that is there, or one of our own."""
+"""Start a cluster on this machine, or use the current Dask client, where a fleet was given none."""
 
 import atexit
 import contextlib
@@ -6,15 +6,29 @@ import shutil
 import sys
 import tempfile
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError
 
-__all__ = ["check_pool", "close_at_exit", "current_client", "start_cluster", "sweep"]
+if TYPE_CHECKING:
+    from drlnb.runtime.client.local_cluster import LocalHandle
+
+__all__ = ["Client", "check_pool", "close_at_exit", "current_client", "start_cluster", "sweep"]
+
+#: A Dask client or cluster, an address, or a scheduler file; None: none was named.  Dask's own types say nothing.
+Client = Any
+
+
+class Closable(Protocol):
+    """Anything that holds what must be given back before the process ends."""
+
+    def close(self) -> None:
+        """Give it back."""
 
 
 def check_pool(
@@ -49,7 +63,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def current_client() -> Any:
+def current_client() -> Client:
     """Return the Dask client of this process, None if there is none (or Dask is not even imported)."""
     if "distributed" not in sys.modules:
         return None
@@ -60,7 +74,7 @@ def current_client() -> Any:
     return None
 
 
-def start_cluster(n_workers: int) -> tuple[Any, Path]:
+def start_cluster(n_workers: int) -> "tuple[LocalHandle, Path]":
     """Start a cluster of our own; return its handle and its scratch folder.
 
     A thread starts it, so that Ctrl-C meanwhile cannot lose the handle of a process that is there already.
@@ -78,7 +92,7 @@ def start_cluster(n_workers: int) -> tuple[Any, Path]:
             raise
 
 
-def sweep(handle: Any, root: Path | None) -> None:
+def sweep(handle: "LocalHandle | None", root: Path | None) -> None:
     """Stop an own cluster, if there is one, and remove its scratch folder."""
     if handle is not None:
         handle.stop()
@@ -86,12 +100,12 @@ def sweep(handle: Any, root: Path | None) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def close_at_exit(fleet: Any) -> Any:
+def close_at_exit(fleet: Closable) -> Callable[[], None]:
     """Close a fleet that the script forgot, while Dask's threads still live (Dask's own exit hooks run later)."""
-    found = weakref.ref(fleet)
+    watched = weakref.ref(fleet)
 
     def close() -> None:
-        alive = found()
+        alive = watched()
         if alive is not None:
             with contextlib.suppress(Exception):
                 alive.close()

@@ -1,11 +1,13 @@
-"""May a run go into this directory, and what becomes of the one that is there?"""
+"""Decide what becomes of a run that is already in the directory of a new one."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
+from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import Hello, RunDir, say_hello
 
 __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
@@ -45,53 +47,48 @@ def _refuse_read_only(path: Path) -> None:
         raise ConfigError(f"{path} cannot be written: no permission in {above}")
 
 
-def _by_name(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(task["name"]): task for task in spec["tasks"]}
-
-
-def _settings(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task's settings; those that a version before did not know have their defaults."""
-    from drlnb.rl.algorithms.registry import settings_class
-
-    return {**settings_class(task.get("algo", "ppo"))().to_plain(), **(task.get("hyperparameters") or {})}
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def differences(old: RunSpec, new: RunSpec) -> list[str]:
     """Return in words what forbids that `new` goes on with what `old` began."""
-    before, after = _by_name(old), _by_name(new)
-    found = [f"task {name} is missing" for name in before if name not in after]
-    found += [f"task {name} is new" for name in after if name not in before]
+    before, after = old.by_name(), new.by_name()
+    reasons = [f"task {name} is missing" for name in before if name not in after]
+    reasons += [f"task {name} is new" for name in after if name not in before]
     for name in before.keys() & after.keys():
-        a, b = before[name], after[name]
-        for field in sorted((a.keys() | b.keys()) - _MAY_DIFFER - {"hyperparameters"}):
-            if a.get(field) != b.get(field):
-                found.append(f"{name}: {field} is {a.get(field)!r} there, {b.get(field)!r} was asked for")
-        ours, theirs = _settings(a), _settings(b)
-        for key in sorted(ours.keys() | theirs.keys()):
-            if ours.get(key) != theirs.get(key):
-                found.append(f"{name}: {key} is {ours.get(key)!r} there, {theirs.get(key)!r} was asked for")
-    for key, name in (old.get("planners") or {}).items():
-        if (new.get("planners") or {}).get(key, name) != name:
-            found.append(f"planner {key} is {name!r} there, {new['planners'][key]!r} was asked for")
-    return found
+        a, b = _compared(before[name]), _compared(after[name])
+        reasons += [
+            f"{name}: {field} is {a.get(field)!r} there, {b.get(field)!r} was asked for"
+            for field in {**a, **b}
+            if a.get(field) != b.get(field)
+        ]
+    for key, name in old.planners.items():
+        if new.planners.get(key, name) != name:
+            reasons.append(f"planner {key} is {name!r} there, {new.planners[key]!r} was asked for")
+    return reasons
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(task: TaskSpec) -> dict[str, object]:
+    """Return the fields and settings of a task that may not differ."""
+    plain = task.to_plain()
+    settings = plain.pop("hyperparameters")
+    return {key: value for key, value in {**plain, **settings}.items() if key not in _MAY_DIFFER}
+
+
+def _merged(old: RunSpec, new: RunSpec) -> RunSpec:
     """Return the old spec with what may differ taken from the new one."""
-    after = _by_name(new)
-    tasks = []
-    for task in old["tasks"]:
-        asked = after[str(task["name"])]
-        new_ones = ("total_timesteps", "n_collectors", "env_factory")
-        tasks.append({**task, **{key: asked[key] for key in new_ones if key in asked}})
-    return {**old, "tasks": tasks}
+    after = new.by_name()
+    fields = ("total_timesteps", "n_collectors", "env_factory")
+    return replace(
+        old,
+        tasks=tuple(
+            replace(task, **{field: getattr(after[task.name], field) for field in fields}) for task in old.tasks
+        ),
+    )
 
 
-def _finished(run: RunDir, old: Mapping[str, Any], new: Mapping[str, Any] | None) -> bool:
+def _finished(run: RunDir, old: RunSpec, new: RunSpec | None) -> bool:
     if set(run.states().values()) != {"done"}:
         return False
-    wanted = {} if new is None else _by_name(new)
-    return not any(wanted.get(n, t)["total_timesteps"] > t["total_timesteps"] for n, t in _by_name(old).items())
+    wanted = {} if new is None else new.by_name()
+    return not any(wanted.get(task.name, task).total_timesteps > task.total_timesteps for task in old.tasks)
 
 
 def _next_free(path: Path) -> Path:
@@ -103,19 +100,19 @@ def _next_free(path: Path) -> Path:
 
 def check(
     out: str | Path,
-    spec: Mapping[str, Any] | None,
+    spec: RunSpec | None,
     on_existing: str = "error",
     *,
     hello: Callable[[str], Hello | None] = say_hello,
 ) -> str:
-    """Say what :func:`prepare` would do, without doing it.
+    """Return what :func:`prepare` would do, without doing it.
 
     Parameters
     ----------
     out
         The run directory.
     spec
-        Plain data with ``run``, ``tasks`` and ``planners``; None: whatever is there goes on.
+        What shall run; None: whatever is there goes on.
     on_existing
         One of :data:`ON_EXISTING`.
     hello
@@ -146,14 +143,12 @@ def check(
         raise RunLocked(f"{run.path} is in use: its run {lock.run} goes on at {lock.address}")
     if on_existing in {"restart", "overwrite"}:
         return on_existing
-    old = run.read_spec()
+    old = RunSpec.read(run)
     finished = _finished(run, old, spec)
     if on_existing == "error" or finished:
         raise ConfigError(_taken(run.path, finished=finished, resume=on_existing == "resume"))
-    if spec is not None:
-        found = differences(old, spec)
-        if found:
-            raise SpecMismatch(f"{run.path} holds another run: {'; '.join(found)}")
+    if spec is not None and (reasons := differences(old, spec)):
+        raise SpecMismatch(f"{run.path} holds another run: {'; '.join(reasons)}")
     return "resume"
 
 
@@ -172,7 +167,7 @@ def _taken(path: Path, *, finished: bool, resume: bool) -> str:
 
 def prepare(
     out: str | Path,
-    spec: Mapping[str, Any],
+    spec: RunSpec,
     on_existing: str = "error",
     *,
     hello: Callable[[str], Hello | None] = say_hello,
@@ -191,9 +186,9 @@ def prepare(
     run = RunDir(out)
     try:
         if plan == "resume":
-            old = run.read_spec()
+            old = RunSpec.read(run)
             if (merged := _merged(old, spec)) != old:
-                run.write_spec(merged)
+                run.write_spec(merged.to_plain())
             run.resumed = True
             return run
         if plan == "restart":
@@ -202,5 +197,5 @@ def prepare(
             run.remove()
     except OSError as error:
         raise ConfigError(f"{run.path} cannot be written: {error.strerror}") from None
-    run.create(spec)
+    run.create(spec.to_plain())
     return run

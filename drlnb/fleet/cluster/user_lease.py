@@ -1,24 +1,27 @@
-"""How does anyone's own loop share the pool?  By a lease of slots, asked for like any task's, and functions on them."""
+"""Lease slots of the pool to a loop of the user's own, and run its functions there."""
 
 import asyncio
 import contextlib
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from drlnb.fleet.cluster.link import ClientLink
+from drlnb.fleet.cluster.cluster import Client
 from drlnb.fleet.faces.say import say
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
-from drlnb.records.journal import Journal
 from drlnb.runtime.protocol import OWN
-from drlnb.views.folds.entries import decoded, journal_of
 
 if TYPE_CHECKING:
     from drlnb.runtime.client.user_lease import LoopLease
 
-__all__ = ["Lease", "Leases", "Lending"]
+__all__ = ["Lease", "Leases"]
+
+T = TypeVar("T")
+
+#: What a slot answered, as :meth:`LoopLease.run` returns it.
+Answer = Mapping[str, Any]
 
 #: Longest wait for a lease to be given back or given up, in seconds: above the pool's patience with a silent function.
 _END_S = 30.0
@@ -37,17 +40,19 @@ class Lease:
     """
 
     def __init__(self, leases: "Leases", name: str, make: "Callable[[], LoopLease]", wait_s: float | None) -> None:
-        self._leases, self._name, self._make, self._wait_s = leases, name, make, wait_s
+        self._leases, self._make, self._wait_s = leases, make, wait_s
+        #: Its name, as journals and pictures show it.
+        self.name = name
         self._held: LoopLease | None = None
         self._used = False
 
     def __repr__(self) -> str:
         if self._held is None:
-            return f"<Lease {self._name!r}: {'over' if self._used else 'not taken yet'}>"
+            return f"<Lease {self.name!r}: {'over' if self._used else 'not taken yet'}>"
         state = f"lost, {self._held.lost}" if self._held.lost else "held"
-        return f"<Lease {self._name!r} {self.fence}: {', '.join(self.slots)}, {state}>"
+        return f"<Lease {self.name!r} {self.fence}: {', '.join(self.slots)}, {state}>"
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
         from drlnb.runtime.children.user_functions import here
 
         return here, ()
@@ -95,8 +100,8 @@ class Lease:
     def _asking(self) -> "Iterator[LoopLease]":
         """Have the name while the slots are asked for, and keep it if they are granted."""
         if self._used:
-            raise ConfigError(f"lease {self._name!r} was used before: ask for a new one with fleet.lease(...)")
-        self._leases.enter(self._name, self)
+            raise ConfigError(f"lease {self.name!r} was used before: ask for a new one with fleet.lease(...)")
+        self._leases.enter(self.name, self)
         self._used = True
         held = self._make()
         try:
@@ -105,24 +110,19 @@ class Lease:
         except TimeoutError:
             if self._wait_s is None:
                 raise
-            raise TimeoutError(f"lease {self._name!r} was not granted within wait_s = {self._wait_s:g} s") from None
+            raise TimeoutError(f"lease {self.name!r} was not granted within wait_s = {self._wait_s:g} s") from None
         finally:
             if self._held is None:
-                self._leases.leave(self._name)
+                self._leases.leave(self.name)
                 self._leases.soon(held.abandon())
 
     def _end(self) -> "LoopLease | None":
         held, self._held = self._held, None
         if held is not None:
-            self._leases.leave(self._name)
+            self._leases.leave(self.name)
         return held
 
     # ------------------------------------------------------------------ what it is
-    @property
-    def name(self) -> str:
-        """Its name, as journals and pictures show it."""
-        return self._name
-
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of its slots."""
@@ -152,7 +152,7 @@ class Lease:
         return self._taken().asked
 
     @property
-    def state(self) -> dict[Any, Any]:
+    def state(self) -> dict[object, Any]:
         """A dict that lives on the slot, for functions that the lease runs.
 
         Raises
@@ -174,7 +174,7 @@ class Lease:
         raise self._only_there("rank")
 
     def progress(self) -> None:
-        """Say from within a long function that it is still at work.
+        """Report from within a long function that it is still at work.
 
         Raises
         ------
@@ -189,11 +189,11 @@ class Lease:
     def _taken(self) -> "LoopLease":
         if self._held is None:
             why = "is over" if self._used else "is not taken yet"
-            raise ConfigError(f"lease {self._name!r} {why}: use it inside `with fleet.lease(...) as lease:`")
+            raise ConfigError(f"lease {self.name!r} {why}: use it inside `with fleet.lease(...) as lease:`")
         return self._held
 
     # ------------------------------------------------------------------ using it
-    def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
         """Run a function on the slot and return what it returns.
 
         Parameters
@@ -222,20 +222,20 @@ class Lease:
         held = self._taken()
         return self._results(held, self._leases.sync(self._started(held, fn, args, kwargs)))
 
-    async def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
         """Do as :meth:`run` without blocking: ``await lease.submit(fn, ...)``; a cancelled function is interrupted."""
         held = self._taken()
         return self._results(held, await self._leases.wait(self._started(held, fn, args, kwargs)))
 
     def _started(
-        self, held: "LoopLease", fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, list[Mapping[str, Any]]]:
+        self, held: "LoopLease", fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Coroutine[object, object, list[Answer]]:
         from drlnb.runtime.ipc.pickling import pack_call
 
         held.check()
-        return held.run(self._name, pack_call(fn, args, kwargs))
+        return held.run(self.name, pack_call(fn, args, kwargs))
 
-    def _results(self, held: "LoopLease", answers: list[Mapping[str, Any]]) -> Any:
+    def _results(self, held: "LoopLease", answers: list[Answer]) -> Any:
         for answer in answers:
             sys.stdout.write(answer["said"])
         results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
@@ -251,7 +251,7 @@ class Leases:
         The fleet's Dask client.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         #: Two notebooks may use the same name.
         self._id = f"{OWN}{uuid.uuid4().hex[:8]}"
@@ -278,7 +278,7 @@ class Leases:
         return Lease(self, name, make, wait_s)
 
     def enter(self, name: str, lease: Lease) -> None:
-        """Note that a lease is asked for.
+        """Keep the name of a lease that is asked for.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Leases:
         self._open[name] = lease
 
     def leave(self, name: str) -> None:
-        """Note that a lease has ended."""
+        """Free the name of a lease that has ended."""
         self._open.pop(name, None)
 
     def close(self) -> None:
@@ -298,102 +298,38 @@ class Leases:
         for lease in list(self._open.values()):
             lease.close()
 
-    def sync(self, work: Coroutine[Any, Any, Any], *, timeout_s: float | None = None) -> Any:
-        """Let the client's thread do something and wait for it; Ctrl-C cancels it."""
+    def sync(self, work: Coroutine[object, object, T], *, timeout_s: float | None = None) -> T:
+        """Run a coroutine in the client's thread and wait for it; Ctrl-C cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
         try:
             return future.result(timeout_s)
         finally:
             future.cancel()
 
-    def soon(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let the client's thread do something; nobody waits for it."""
+    def soon(self, work: Coroutine[object, object, object]) -> None:
+        """Run a coroutine in the client's thread; nobody waits for it."""
         asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
 
-    async def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Let the client's thread do something and await it."""
+    async def wait(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine in the client's thread and await it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop))
 
 
-class Lending:
-    """What a fleet lends to anyone's own loop."""
-
-    _closed: bool
-    _link: ClientLink
-    _leases: Leases | None = None
-
-    def lease(
-        self,
-        n_slots: int = 1,
-        name: str = "loop",
-        *,
-        priority: int = 0,
-        wait_s: float | None = None,
-        timeout_s: float | None = None,
-    ) -> Lease:
-        """Return a lease for a loop of your own: ``with fleet.lease(name="mine") as lease: lease.run(fn, ...)``.
-
-        It waits in the pool's queue like any task, and the tasks wait while it is held.
-
-        Parameters
-        ----------
-        n_slots
-            Slots wanted, all at once or none; functions then run on each of them.
-        name
-            Shown in journals and pictures; leases of one name follow one another.
-        priority
-            As of a task.
-        wait_s
-            Longest wait for the slots, in seconds; None: as long as it takes.
-        timeout_s
-            Seconds that a function may compute without a sign of life; None: the pool's ``leasing.compute_timeout_s``.
-
-        Raises
-        ------
-        ConfigError
-            If something of that is wrong, or the fleet is closed.
-        """
-        if self._closed:
-            raise ConfigError("this fleet is closed: make a new one with drlnb.Fleet(...)")
-        if self._leases is None:
-            self._leases = Leases(self._link.client)
-        return self._leases.make(name, n_slots=n_slots, priority=priority, wait_s=wait_s, timeout_s=timeout_s)
-
-    def journal(self) -> Journal:
-        """Return the pool's newest records: who asked for slots, held them, waited, in runs or in loops of their own.
-
-        It begins with the first lease of a loop (or the first call of this), and only the newest 10,000 to 20,000
-        records are kept, in the scheduler's memory.  ``drlnb.views.leasing.gantt.gantt(fleet.journal())`` draws it.
-
-        Raises
-        ------
-        PeerError
-            If the scheduler does not answer.
-        """
-        return journal_of(decoded(self._link.pool_rows()))
-
-    def _give_back(self) -> None:
-        """Give back whatever is held, before the connection ends; what cannot be given back expires."""
-        if self._leases is not None:
-            with contextlib.suppress(Exception):
-                self._leases.close()
-
-
-def _check(name: Any, n_slots: Any, priority: Any, wait_s: Any, timeout_s: Any) -> None:
+def _check(name: object, n_slots: object, priority: object, wait_s: object, timeout_s: object) -> None:
     problems = []
     if not isinstance(name, str) or not name.strip() or "/" in name:
         problems.append(f"name must be a text without '/', got {name!r}")
-    if not _whole(n_slots) or n_slots < 1:
+    if not isinstance(n_slots, int) or not _whole(n_slots) or n_slots < 1:
         problems.append(f"n_slots must be a whole number >= 1, got {n_slots!r}")
     if not _whole(priority):
         problems.append(f"priority must be a whole number, got {priority!r}")
     for key, value in (("wait_s", wait_s), ("timeout_s", timeout_s)):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < float("inf")):
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+        if value is not None and not good:
             problems.append(f"{key} must be None or a finite number > 0 s, got {value!r}")
     if problems:
         raise ConfigError(problems)
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)

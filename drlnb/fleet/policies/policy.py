@@ -1,8 +1,8 @@
-"""How does a person use what was trained?"""
+"""Use a trained policy: predict, save."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from drlnb.rl.local.one_thread import one_thread
 if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
 
-__all__ = ["Model", "load_model"]
+__all__ = ["KINDS", "Model", "load_model"]
 
 
 class Model:
@@ -149,15 +149,17 @@ class Model:
         """
         return save_model(path, self.spec, self._state())
 
-    @classmethod
-    def of(cls, spec: TaskSpec, trained: Trained) -> Self:
+    @staticmethod
+    def of(spec: TaskSpec, trained: Trained) -> "Model":
         """Return a model of a state, of the class that fits its algorithm."""
-        from drlnb.fleet.algorithms import MODELS
-
-        kind: Any = MODELS.get(spec.algo, Model)
-        made: Self = kind.__new__(kind)
+        kind = KINDS.get(spec.algo, Model)
+        made = kind.__new__(kind)
         Model.__init__(made, spec, trained)
         return made
+
+
+#: Algorithm -> class of its models; :mod:`drlnb.fleet.algorithms` puts its own in, which can learn on.
+KINDS: dict[str, type[Model]] = {}
 
 
 def load_model(spec: TaskSpec, folder: Path) -> Model:

@@ -65,7 +65,7 @@ class TasksPanel(Panel):
     @property
     def _can_act(self) -> bool:
         """Whether there is a cluster that can still be asked: not of a recording, nor of a handle that was closed."""
-        return isinstance(self.training, Training) and not self.training.closed
+        return isinstance(self.training, Training) and not self.training.watch.closed
 
     def make_controls(self) -> list[ipywidgets.Widget]:
         """No values; only what the buttons do."""
@@ -85,7 +85,7 @@ class TasksPanel(Panel):
 
     def _off(self) -> str:
         """Say why nothing can be asked of the run; empty while something can."""
-        return "nothing has been started yet" if self.training is None else self.training.refusal
+        return "nothing has been started yet" if self.training is None else self.training.watch.refusal
 
     def _steering(self) -> list[dict[str, Any]]:
         states, off = self._states(), self._off()

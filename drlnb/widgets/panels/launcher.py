@@ -69,7 +69,7 @@ class LauncherPanel(TasksPanel):
             "algo": ipywidgets.Dropdown(description="algorithm", options=ALGORITHMS),
             "seeds": ipywidgets.Text(description="seeds", placeholder="0, or 0-4"),
             "total_timesteps": ipywidgets.Text(description="steps", placeholder="tuned budget"),
-            "slots": ipywidgets.Text(description="slots", placeholder=str(self.fleet.n_devices)),
+            "slots": ipywidgets.Text(description="slots", placeholder=str(self.fleet.pool.n_devices)),
         }
         for name, field in self._fields.items():
             field.value = getattr(first, name)
@@ -99,7 +99,7 @@ class LauncherPanel(TasksPanel):
     def _look(self) -> None:
         """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
         form = self.form()
-        found = form.problems(self.fleet.n_devices)
+        found = form.problems(self.fleet.pool.n_devices)
         fits = "env" not in found and "algo" not in found
         self._trial.typed(form if fits else None)
         if fits and self._trial.problem(form):
@@ -160,7 +160,7 @@ class LauncherPanel(TasksPanel):
             self.touch()
         what = "these tasks train already" if training in known else "started"
         self._shown(training)
-        return f'{what}; in Python: run = fleet.attach("{training.run_id}")'
+        return f'{what}; in Python: run = fleet.attach("{training.id}")'
 
     def _clone(self, args: Args) -> str:
         """Fill the form with what a task was started with."""
@@ -207,10 +207,10 @@ class LauncherPanel(TasksPanel):
 
     def _offer_runs(self) -> None:
         """Have the pump write the choice of runs, newest first: this kernel's, then those that others started."""
-        ours = {run.run_id: len(run.specs) for run in reversed(self.fleet.trainings)}
+        ours = {run.id: len(run.specs) for run in reversed(self.fleet.trainings)}
         runs = {**ours, **self._known_runs}
         offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
-        chosen = self.training.run_id if self.training is not None else ""
+        chosen = self.training.id if self.training is not None else ""
         if offered != self._offered:
             self._offered = offered
             self.later(self._runs, "options", offered)
@@ -220,7 +220,7 @@ class LauncherPanel(TasksPanel):
     def _run_chosen(self, change: Mapping[str, Any]) -> None:
         with self.messages.guard("choose a run"):
             run_id = str(change["new"] or "")
-            if run_id and not self.writing and (self.training is None or run_id != self.training.run_id):
+            if run_id and not self.writing and (self.training is None or run_id != self.training.id):
                 content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
                 self.commands.receive(content, lambda reply: None)
 

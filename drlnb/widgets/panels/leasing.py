@@ -88,7 +88,7 @@ class LeasingPanel(Panel):
 
     def _off(self) -> str:
         """Say why nothing can be changed; empty while something can."""
-        return "there is no run yet" if self.training is None else self.training.refusal
+        return "there is no run yet" if self.training is None else self.training.watch.refusal
 
     # ------------------------------------------------------------------ window
     def _span(self) -> float | None:

@@ -31,7 +31,7 @@ class Story:
         self.fold = Fold(details=False)
         #: Grows with every row.
         self.version = 0
-        self._tap = None if run is None else run.tap()
+        self._tap = None if run is None else run.watch.feed.tap()
         self._n_readers = 0
 
     @classmethod

@@ -30,7 +30,7 @@ def _tasks(n=2):
 def _executors(fleet):
     """Return task -> its executor process."""
     found = {}
-    for process in titled("drlnb executor 0/cpu0 CartPole", fleet._handle.pid):
+    for process in titled("drlnb executor 0/cpu0 CartPole", fleet.pool.handle.pid):
         with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, too
             found[" ".join(process.cmdline()).split()[3]] = process
     return found

@@ -82,7 +82,7 @@ def test_a_failed_task_is_started_again_from_its_checkpoint_while_another_trains
     first = [row.round for row in _journal(tmp_path / "r", MetricsRecorded, "task-glass-a2")]
     assert first == list(range(again.n_rounds + 1, 26))
     (asked,) = Journal.read(tmp_path / "r").of(TaskRestarted)
-    assert (asked.task, asked.attempt) == (f"{run.run_id}/glass", 2)
+    assert (asked.task, asked.attempt) == (f"{run.id}/glass", 2)
 
 
 def test_a_run_that_has_ended_goes_on_for_the_failed_task_alone(fragile, tmp_path):
@@ -90,10 +90,10 @@ def test_a_run_that_has_ended_goes_on_for_the_failed_task_alone(fragile, tmp_pat
     fragile.touch()
     with drlnb.Fleet(slots=1) as fleet:
         run = fleet.train([_task(128), drlnb.Task("CartPole-v1", total_timesteps=1024)], out=tmp_path / "r")
-        assert run.settle(90)
+        assert run.watch.settle(90)
         assert {name: task.state for name, task in run.tasks.items()} == {"glass": "failed", "CartPole-v1": "done"}
         run.restart()
-        assert run.settle(90)
+        assert run.watch.settle(90)
         assert run.tasks["glass"].state == "failed"
         fragile.unlink()
         run.restart("glass")

@@ -40,7 +40,7 @@ def test_two_seats_of_one_device_are_two_slots_with_an_executor_each(tmp_path):
     """`Fleet(slots=1, seats=2)`: 0/cpu0/0 and 0/cpu0/1 on one virtual device; both are used, each has its lane."""
     with drlnb.Fleet(slots=1, seats=2) as fleet:
         assert [(slot.slot, slot.device) for slot in fleet.slots] == [("0/cpu0/0", "cpu:0"), ("0/cpu0/1", "cpu:0")]
-        assert fleet.shape == {"n_slots": 1, "n_workers": 1, "seats": 2}
+        assert fleet.pool.shape == {"n_slots": 1, "n_workers": 1, "seats": 2}
         run = fleet.train(_tasks(3), out=tmp_path / "r")
         run.wait(timeout_s=90)
         assert {task.state for task in run.tasks.values()} == {"done"}

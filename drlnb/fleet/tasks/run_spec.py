@@ -1,0 +1,136 @@
+"""Describe a whole run: its tasks, planners and settings, as ``run.json`` keeps them."""
+
+import datetime
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from drlnb.fleet.plain import Plain
+from drlnb.planning.settings import SETTINGS, as_config, owner, settings_problems
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.settings.checks import POSITIVE
+from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.files.versions import versions
+
+__all__ = ["RunSpec", "default_out", "run_spec"]
+
+#: Version of run.json.
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """A run as it begins."""
+
+    #: Its id.
+    run: str
+    #: When it was made, by the wall clock.
+    created: str
+    tasks: tuple[TaskSpec, ...]
+    #: Decision -> planner's name.
+    planners: Mapping[str, str]
+    #: The round machine's configuration, as far as it is not the default.
+    settings: Plain
+    versions: Mapping[str, str]
+    #: What it had of its pool, see :attr:`drlnb.fleet.cluster.pool.Pool.shape`.
+    pool: Plain = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, object]:
+        """Return what ``run.json`` holds."""
+        return {
+            "format": _FORMAT,
+            "run": self.run,
+            "created": self.created,
+            "tasks": [task.to_plain() for task in self.tasks],
+            "planners": dict(self.planners),
+            "settings": self.settings,
+            "versions": self.versions,
+            "pool": self.pool,
+        }
+
+    @classmethod
+    def read(cls, folder: RunDir) -> Self:
+        """Return what the ``run.json`` of a directory holds.
+
+        Raises
+        ------
+        ConfigError
+            If there is no run, or the file is not what drlnb wrote.
+        """
+        plain = folder.read_spec()
+        return cls(
+            run=plain["run"],
+            created=plain.get("created", ""),
+            tasks=tuple(TaskSpec.from_plain(task) for task in plain["tasks"]),
+            planners=plain.get("planners", {}),
+            settings=plain.get("settings", {}),
+            versions=plain.get("versions", {}),
+            pool=plain.get("pool", {}),
+        )
+
+    def by_name(self) -> dict[str, TaskSpec]:
+        """Return the tasks by their names."""
+        return {task.name: task for task in self.tasks}
+
+
+def default_out() -> Path:
+    """Return a run directory named by the time, that is free."""
+    now = datetime.datetime.now().astimezone()
+    first = Path("runs") / now.strftime("%Y%m%d-%H%M%S")
+    path, n = first, 1
+    while path.exists():
+        n += 1
+        path = first.with_name(f"{first.name}-{n}")
+    return path
+
+
+def run_spec(
+    specs: Sequence[TaskSpec],
+    planners: Mapping[str, str],
+    *,
+    env_timeout_s: float | None = 60.0,
+    settings: Plain | None = None,
+) -> RunSpec:
+    """Return a new run of some tasks, with an id of its own.
+
+    Raises
+    ------
+    ConfigError
+        If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong beside the
+        others that are given.
+    """
+    if env_timeout_s is not None and (problem := POSITIVE(env_timeout_s)):
+        raise ConfigError(f"env_timeout_s {problem} or None, got {env_timeout_s!r}")
+    now = datetime.datetime.now().astimezone()
+    return RunSpec(
+        run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
+        created=now.isoformat(timespec="seconds"),
+        tasks=tuple(specs),
+        planners=planners,
+        settings={"env_timeout_s": env_timeout_s, **_scheduling(settings or {})},
+        versions=versions(),
+    )
+
+
+def _scheduling(settings: Plain) -> dict[str, object]:
+    """Return dotted keys of scheduling as the round machine's configuration."""
+    misplaced = {key: text for key, value in settings.items() if (text := _not_at_first(key, value))}
+    ours = {key: value for key, value in settings.items() if key not in misplaced}
+    # Each task's environment is asked whether it can be snapshot once it has been tried.
+    if problems := [*misplaced.values(), *settings_problems(ours, can_snapshot=True)]:
+        raise ConfigError(problems)
+    return as_config(settings)["settings"]
+
+
+def _not_at_first(key: str, value: object) -> str:
+    """Return why a setting cannot be given to a new run; empty if it can."""
+    if key in SETTINGS and SETTINGS[key].decision:
+        return f"{key} is a planner: planners={{{SETTINGS[key].decision!r}: {value!r}}}"
+    if key == "task.priority":
+        return f"task.priority is a task's own: Task(..., priority={value!r})"
+    if owner(key) == "pool":
+        return f"{key} belongs to the pool: fleet.set({key!r}, {value!r})"
+    return ""

@@ -1,0 +1,138 @@
+"""Keep what is known of a run: how its tasks stand, what went wrong, and who waits for its end."""
+
+import asyncio
+import contextlib
+import datetime
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from drlnb.fleet.rows.row_feed import Rows
+from drlnb.fleet.rows.task_status import Board, TaskStatus
+from drlnb.records.common import Defect, JournalFailed
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal
+from drlnb.records.round import EpisodesLost
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.files.run_directory import RunDir
+from drlnb.views.folds.entries import Entry
+
+__all__ = ["Watch", "status_of"]
+
+#: States of tasks, the one that is shown for the whole run first.
+_STATES = ("running", "paused", "failed", "stopped", "done")
+
+
+class Watch(ABC):
+    """A run as far as its rows have come; a subclass brings the rows, from a cluster or from a directory.
+
+    Parameters
+    ----------
+    run_id
+        Of the run.
+    specs
+        Its tasks.
+    folder
+        Its directory.
+    """
+
+    def __init__(self, run_id: str, specs: Sequence[TaskSpec], folder: RunDir) -> None:
+        self.run_id, self.folder = run_id, folder
+        self.specs = {spec.name: spec for spec in specs}
+        #: Where panels, sinks and callbacks get the rows from, each at its own pace.
+        self.feed = Rows(self.journal)
+        self._board = Board(specs)
+        self._defects: list[str] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._ended = threading.Event()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    @abstractmethod
+    def journal(self) -> Journal:
+        """Return the run's journal as it is now."""
+
+    @abstractmethod
+    def close(self, timeout_s: float = 7.0) -> None:
+        """Watch no longer; `timeout_s`: longest wait for the thread that brings the rows."""
+
+    @property
+    def tasks(self) -> dict[str, TaskStatus]:
+        """Each task's status now, by name."""
+        with self._lock:
+            return self._board.statuses()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every task has ended, or the watching."""
+        return self._ended.is_set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the watching was ended by :meth:`close`."""
+        return self._closing.is_set()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What went wrong beside the training, in words."""
+        return tuple(self._defects)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be steered now, in words; empty while something can."""
+        if not self.ended:
+            return ""
+        status = status_of(self.tasks)
+        with contextlib.suppress(OSError):
+            at = datetime.datetime.fromtimestamp((self.folder.path / "status.json").stat().st_mtime).astimezone()
+            return f"run {self.run_id} ended at {at:%H:%M} ({status})"
+        return f"run {self.run_id} is {status} already"
+
+    def known(self, task: str) -> TaskSpec:
+        """Return the spec of a task.
+
+        Raises
+        ------
+        ConfigError
+            If the run has no such task.
+        """
+        if task not in self.specs:
+            raise ConfigError(f"this run has no task {task!r}; it has {', '.join(self.specs)}")
+        return self.specs[task]
+
+    def settle(self, timeout_s: float | None) -> bool:
+        """Wait until every task has ended, however; return whether that is so."""
+        return self._ended.wait(timeout_s)
+
+    def end(self) -> "asyncio.Future[None]":
+        """Return a future of the running loop that is done when every task has ended."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        with self._lock:
+            self._waiters.append((loop, future))
+        if self.ended:
+            self._wake_waiters()
+        return future
+
+    def _count(self, entries: Sequence[Entry]) -> None:
+        """Bring tasks and defects up to date; the lock is held."""
+        self._board.feed(entries)
+        self._defects += [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost)]
+
+    def _wake_waiters(self) -> None:
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+        for loop, future in waiters:
+            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
+                loop.call_soon_threadsafe(_set, future)
+
+
+def status_of(tasks: Mapping[str, TaskStatus]) -> str:
+    """Return ``running`` (or ``paused``) while any task is; then ``failed``, ``stopped`` or ``done``, the worst end."""
+    states = {task.state for task in tasks.values()}
+    return next(state for state in _STATES if state in states)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
