@@ -6,7 +6,7 @@ from drlnb.cli.main import main
 from drlnb.records.journal import line_of
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
-from tests.fleet.test_recording import rounds
+from tests.fleet.test_playback import rounds
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import drlnb
 from drlnb.records.journal import line_of
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.widgets import faces
-from tests.fleet.test_recording import rounds
+from tests.fleet.test_playback import rounds
 from tests.widgets.conftest import clicked
 
 

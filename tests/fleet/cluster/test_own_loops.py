@@ -13,7 +13,7 @@ from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "own-loops.md"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from drlnb.cli.main import main
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError
 
-ZOO = Path(__file__).parents[1] / "rl" / "zoo"
+ZOO = Path(__file__).parents[2] / "rl" / "zoo"
 PPO, DQN = ZOO / "ppo.yml", ZOO / "dqn.yml"
 
 
