@@ -11,6 +11,7 @@ from typing import Any, Self
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT, PlacementView
+from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
 from drlnb.records.columns.leasing import RequestRefused, SlotRequested
@@ -52,19 +53,16 @@ class PoolMachine:
         Times and limits of leasing.
     epoch
         First half of every fence, see :class:`~drlnb.planning.leasing.machine.LeaseTable`.
-    placement
-        Name of the placement planner.
-
-    Raises
-    ------
-    ValueError
-        If there is no such placement planner.
+    planners_of
+        Returns the planners of a task: runs may have placement planners of their own.
     """
 
-    def __init__(self, settings: LeasingSettings, epoch: int, placement: str = "first") -> None:
-        self._config: dict[str, Any] = {"settings": asdict(settings), "epoch": epoch, "placement": placement}
+    def __init__(
+        self, settings: LeasingSettings, epoch: int, planners_of: Callable[[str], Planners] = lambda task: Planners()
+    ) -> None:
+        self._config: dict[str, Any] = {"settings": asdict(settings), "epoch": epoch}
         self._table = LeaseTable(settings, epoch)
-        self._planner = PLACEMENT.build(placement)
+        self._planners_of = planners_of
         self._t = 0.0
         #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
         self._nodes: dict[str, int] = {}
@@ -76,22 +74,22 @@ class PoolMachine:
         self._asked: dict[str, PlacementAsked] = {}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the machine that a journal's header describes by :attr:`config`.
+    def from_config(cls, config: Mapping[str, Any], planners: Planners | None = None) -> Self:
+        """Build the machine that a journal's header describes by :attr:`config`, with the planners of all tasks.
 
         Raises
         ------
         ConfigError
             If a key is missing or unknown, or a setting is wrong.
-        ValueError
-            If there is no such placement planner.
         """
-        wanted = {"settings", "epoch", "placement"}
+        wanted = {"settings", "epoch"}
         problems = [f"pool lacks {key!r}" for key in sorted(wanted - config.keys())]
         problems += [f"pool has unknown key {key!r}" for key in sorted(config.keys() - wanted)]
         if problems:
             raise ConfigError(problems)
-        return cls(LeasingSettings.from_mapping(config["settings"]), config["epoch"], config["placement"])
+        return cls(
+            LeasingSettings.from_mapping(config["settings"]), config["epoch"], lambda task: planners or Planners()
+        )
 
     @property
     def config(self) -> dict[str, Any]:
@@ -272,15 +270,18 @@ class PoolMachine:
             for node in placed.collector_nodes:
                 if node in free:
                     free[node] -= 1
-        plan = self._planner.plan(
-            PlacementView(
-                homes=homes,
-                free_collectors=free,
-                node=asked.node,
-                n_collectors=asked.n_collectors,
-                before=former.collector_nodes if former is not None and former.attempt == asked.attempt else (),
-            )
+        view = PlacementView(
+            homes=homes,
+            free_collectors=free,
+            node=asked.node,
+            n_collectors=asked.n_collectors,
+            before=former.collector_nodes if former is not None and former.attempt == asked.attempt else (),
         )
+        try:
+            planner = self._planners_of(asked.task).make(PLACEMENT, asked.planner or PLACEMENT.default)
+            plan = PLACEMENT.ask(planner, view)
+        except (PlannerFailed, ValueError) as error:  # this task fails, the others go on
+            return (SendPlacement(task=asked.task, attempt=asked.attempt, collector_nodes=(), refusal=str(error)),)
         self._placed[asked.task] = _Placed(
             attempt=asked.attempt,
             node=asked.node,
@@ -292,7 +293,7 @@ class PoolMachine:
             PlacementPlanned(
                 task=asked.task,
                 attempt=asked.attempt,
-                planner=self._planner.name,
+                planner=planner.name,
                 home=plan.home,
                 allowed=plan.allowed,
                 collector_nodes=plan.collector_nodes,

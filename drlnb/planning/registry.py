@@ -7,12 +7,22 @@ must be, and how it is read back from a journal.  Machines are given planners; t
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record
 from drlnb.records.round import EndTask
 
-__all__ = ["Answer", "Named", "Planner", "PlannerFailed", "PlannerKind", "Recorded", "nearest"]
+__all__ = [
+    "Answer",
+    "Named",
+    "Planner",
+    "PlannerFailed",
+    "PlannerKind",
+    "Planners",
+    "Recorded",
+    "RecordedPlanners",
+    "nearest",
+]
 
 View = TypeVar("View")
 Plan = TypeVar("Plan")
@@ -238,6 +248,43 @@ class Recorded(Generic[View, Plan]):
             ended = answer.next(EndTask)
             raise PlannerFailed(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
         return plan
+
+
+class Planners:
+    """The planners that a machine may ask: those of the registry, and a user's own.
+
+    Parameters
+    ----------
+    own
+        Decision -> a planner that is in no registry.
+    """
+
+    def __init__(self, own: Mapping[str, Planner[Any, Any]] | None = None) -> None:  # of any views and plans
+        self._own = dict(own or {})
+
+    def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
+        """Return the planner of a name.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        own = self._own.get(kind.decision)
+        return own if own is not None and own.name == name else kind.build(name)
+
+
+class RecordedPlanners(Planners):
+    """The planners of a replay: what is in no registry gives back the plans of the journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The journal's answer to the present event.
+        self.answer = Answer()
+
+    def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
+        """Return the planner of a name, or what stands for it."""
+        return kind.build(name) if name.partition(":")[0] in kind.names else Recorded(kind, name, lambda: self.answer)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

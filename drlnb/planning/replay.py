@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Answer, Planners, RecordedPlanners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Event, Record
@@ -41,8 +42,8 @@ class ReplayResult:
     difference: str | None = None
 
 
-def fresh_machine(header: StreamOpened) -> Machine:
-    """Build the machine that a stream's header describes.
+def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Machine:
+    """Build the machine that a stream's header describes, with its planners.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def fresh_machine(header: StreamOpened) -> Machine:
         if header.machine == "round":
             machine: Machine = RoundMachine(header.config)
         elif header.machine == "pool":
-            machine = PoolMachine.from_config(header.config)
+            machine = PoolMachine.from_config(header.config, planners)
         elif header.machine == "seats":
             machine = SeatsMachine.from_config(header.config)
         else:
@@ -72,13 +73,15 @@ def replay(stream: Stream) -> ReplayResult:
 
     A torn stream may lack the answer's tail of its last event; what is there must agree.
     """
-    machine = fresh_machine(stream.header)
+    planners = RecordedPlanners()
+    machine = fresh_machine(stream.header, planners)
     counts: Counter[str] = Counter()
     n_events = 0
     difference: str | None = None
     answers = list(stream.answers())
     for n_events, (event, journalled) in enumerate(answers, 1):
         counts.update(type(record).__name__ for record in (event, *journalled))
+        planners.answer = Answer(journalled)
         difference = _difference(machine, event, journalled, may_be_short=stream.torn and n_events == len(answers))
         if difference:
             difference = f"{stream.source}: event {n_events} ({type(event).__name__}, t={event.t:.6f}): {difference}"

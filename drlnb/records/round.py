@@ -281,6 +281,8 @@ class AskPlacement(Command):
     """A node is gone: ask the pool where the collectors live now."""
 
     n_collectors: int
+    #: Name of the placement planner.
+    planner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from pool_words import (
@@ -18,11 +19,15 @@ from pool_words import (
 )
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement import Placement
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
+from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.journal import Stream, StreamOpened
 
 
 class CheckedPool(PoolMachine):
@@ -216,19 +221,64 @@ def test_the_configuration_rebuilds_the_machine():
     assert config == {
         "settings": {**config["settings"], "ttl_s": 30.0, "hold": "last"},
         "epoch": 7,
-        "placement": "first",
     }
     again = PoolMachine.from_config(config)
     assert (again.config, again.settings, again.snapshot()) == (config, pool.settings, pool.snapshot())
 
 
 def test_a_wrong_configuration_is_refused():
-    """Missing and unknown keys are all named; a planner must exist."""
+    """Missing and unknown keys are all named."""
     with pytest.raises(ConfigError) as caught:
-        PoolMachine.from_config({"epoch": 1, "settings": {}, "colour": "red"})
-    assert caught.value.problems == ("pool lacks 'placement'", "pool has unknown key 'colour'")
-    with pytest.raises(ValueError, match="placement planner must be one of first, pack, got 'best'"):
-        PoolMachine.from_config({"epoch": 1, "settings": {}, "placement": "best"})
+        PoolMachine.from_config({"epoch": 1, "colour": "red"})
+    assert caught.value.problems == ("pool lacks 'settings'", "pool has unknown key 'colour'")
+
+
+def test_each_task_is_placed_by_its_own_planner(pool):
+    """The journal names it; both collectors fit on one node."""
+    out = pool.handle(replace(asked("a", t=1.0, n=2), planner="pack"))
+    assert (only(PlacementPlanned, out).planner, nodes_of(out)) == ("pack", ("n0", "n0"))
+    assert only(PlacementPlanned, pool.handle(asked("b", t=1.0, n=2))).planner == "first"
+
+
+class Own:
+    """Places every collector on a node that it was told."""
+
+    name = "own"
+
+    def __init__(self, node):
+        self._node = node
+
+    def plan(self, view):
+        return Placement(home=None, allowed=tuple(view.homes), collector_nodes=(self._node,) * view.n_collectors)
+
+
+def test_a_task_whose_planner_fails_is_refused_and_the_others_are_placed():
+    """The planner is named and what is wrong; nothing is kept of the task."""
+    own = {"r/a": Own("n1"), "r/b": Own("n7")}
+    pool = CheckedPool(LeasingSettings(), 1, lambda task: Planners({"placement": own[task]} if task in own else {}))
+    for node in ("n0", "n1"):
+        pool.handle(node_added(node, n=2))
+        pool.handle(slot_added(f"{node}/cpu0"))
+    assert nodes_of(pool.handle(replace(asked("r/a", t=1.0, n=2), planner="own"))) == ("n1", "n1")
+    reason = "placement planner own: collector_nodes must be among n0, n1, got 'n7'"
+    assert pool.handle(replace(asked("r/b", t=1.0, n=1), planner="own")) == (
+        SendPlacement(task="r/b", attempt=1, collector_nodes=(), refusal=reason),
+    )
+    unknown = only(SendPlacement, pool.handle(replace(asked("r/c", t=1.0), planner="own"))).refusal
+    assert unknown == "placement planner must be one of first, pack, got 'own'"
+    assert nodes_of(pool.handle(asked("r/d", t=1.0, n=2))) == ("n0", "n0")
+
+
+def test_a_users_plans_are_replayed_from_the_journal():
+    """The planner itself is not at hand then; what had failed fails again."""
+    pool = PoolMachine(LeasingSettings(), 1, lambda task: Planners({"placement": Own(task)}))
+    header = StreamOpened(stream="p", machine="pool", config=pool.config, origin="simulated", version="0")
+    events = [node_added("n0", n=2), slot_added("n0/cpu0")]
+    events += [replace(asked(node, t=1.0, n=1), planner="own") for node in ("n0", "n7")]
+    records = [record for event in events for record in (event, *pool.handle(event))]
+    stream = Stream(header=header, records=tuple(records), torn=False, source="p")
+    assert replay(stream).difference is None
+    assert replay(stream).counts["PlacementPlanned"] == 1
 
 
 def test_a_snapshot_survives_json_and_replay(pool):

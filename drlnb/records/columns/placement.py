@@ -42,6 +42,8 @@ class PlacementAsked(Event):
     #: Node of the master.
     node: str
     n_collectors: int
+    #: Name of the planner that places it; empty: the default.
+    planner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +77,10 @@ class PlacementPlanned(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendPlacement(Command):
-    """Answer the master."""
+    """Answer the master: where its collectors live, or why it cannot be placed."""
 
     task: str
     attempt: int
     collector_nodes: tuple[str, ...]
+    #: Empty if it is placed.
+    refusal: str = ""

@@ -167,13 +167,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         )
         return {"refused": refusals[0].reason} if refusals else {"ok": True}
 
-    async def place(self, task: str, attempt: int, node: str, n_collectors: int) -> dict[str, Any]:
+    async def place(self, task: str, attempt: int, node: str, n_collectors: int, planner: str = "") -> dict[str, Any]:
         """Say where a task's collectors live."""
         if not await self.nodes.any_slot(self.pool.settings.poll_s):
             return {"pending": True}
         key = (task, attempt)
         future = self._placements[key] = asyncio.get_running_loop().create_future()
-        self.host.feed(placement.PlacementAsked, task=task, attempt=attempt, node=node, n_collectors=n_collectors)
+        wish = {"node": node, "n_collectors": n_collectors, "planner": planner}
+        self.host.feed(placement.PlacementAsked, task=task, attempt=attempt, **wish)
         try:
             answer = await asyncio.wait_for(future, self.pool.settings.poll_s)
         except TimeoutError:
@@ -232,7 +233,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         elif isinstance(command, placement.SendPlacement):
             future = self._placements.pop((command.task, command.attempt), None)
             if future is not None and not future.done():
-                future.set_result({"collector_nodes": list(command.collector_nodes)})
+                placed = {"collector_nodes": list(command.collector_nodes)}
+                future.set_result({"refused": command.refusal} if command.refusal else placed)
         elif isinstance(command, leasing.RevokeLease):
             return self._revoke(command)
         elif isinstance(command, leasing.AskYield):

@@ -179,7 +179,10 @@ class Attempt(NodesSide):
 
     def placed(self, command: SendPlacement) -> None:
         """Take the pool's answer to the master."""
-        self.host.feed_after(self._rpc_s, words.PlacementReceived, collector_nodes=command.collector_nodes)
+        if command.refusal:
+            self.host.feed_after(self._rpc_s, words.TaskFailed, reason=command.refusal, detail="")
+        else:
+            self.host.feed_after(self._rpc_s, words.PlacementReceived, collector_nodes=command.collector_nodes)
 
     def lease_lost(self, fence: Fence, reason: str) -> None:
         """Tell the master that a lease has ended."""
@@ -246,6 +249,7 @@ class Attempt(NodesSide):
             attempt=self.attempt,
             node=self._node,
             n_collectors=command.n_collectors,
+            planner=command.planner,
         )
 
     def _return(self, command: words.ReturnLease) -> None:
