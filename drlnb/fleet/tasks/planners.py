@@ -9,7 +9,7 @@ from drlnb.planning.leasing.hold import hold_planner
 from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.round.state import ROUND_DEFAULTS
 from drlnb.planning.swapping import SWAPPING
-from drlnb.planning.warmup import planner_named
+from drlnb.planning.warmup import WARMUP
 from drlnb.records.errors import ConfigError
 
 __all__ = ["CHOICES", "planner_names"]
@@ -23,7 +23,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yie
 #: The six decisions, and what builds a planner for each (raises ValueError naming the known ones).
 _BUILDERS: Mapping[str, Callable[[str], object]] = {
     "hold": hold_planner,
-    "warmup": planner_named,
+    "warmup": WARMUP.build,
     "batching": BATCHING.build,
     "swapping": SWAPPING.build,
     "distribution": DISTRIBUTION.build,

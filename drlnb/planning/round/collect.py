@@ -6,7 +6,7 @@ from drlnb.planning.round.compute import plan_hold
 from drlnb.planning.round.moves import Out, drop, end, warm
 from drlnb.planning.round.off_policy import draw
 from drlnb.planning.round.state import RoundState
-from drlnb.planning.warmup.measuring import PARK
+from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
 from drlnb.records.columns import batching, distribution, placement, warmup
 

@@ -1,4 +1,4 @@
-"""Which collectors of a node may use one of its CPU slots now?  A queue: first come, first served.
+"""Queue the collectors of a node for its CPU slots: first come, first served.
 
 A collector holds a CPU slot from its wake, or from the start of its process for a round, until its experience is sent
 (modes ``park`` and ``respawn``), or on from there (``keep``).  A holder acts, or it is idle in one of two ways:
@@ -107,7 +107,7 @@ class CpuSlots:
         return len(self.places) - self.n_held
 
     def take_lent(self) -> tuple[Place, ...]:
-        """Return who was given a slot since the last call, in order; some may have been taken back meanwhile."""
+        """Return who was given a slot since the last call, in order; some may have lost it meanwhile."""
         lent, self._lent = tuple(self._lent), []
         return lent
 
@@ -149,13 +149,13 @@ class CpuSlots:
         return place
 
     def rest(self, place: Place) -> None:
-        """Let somebody hold its slot ahead: its process is up, its parameters are not here yet."""
+        """Hold a slot ahead: the process is up, its parameters are not here yet."""
         if self._is_there(place) and place.acts:
             place.state, place.can_act = _AHEAD, False
             self._lend()
 
     def sent(self, place: Place, *, keeps: bool = False) -> bool:
-        """Take a slot back from somebody who has sent, or leave it there if it `keeps` it; return whether it does."""
+        """Free the slot of a collector that has sent, unless it `keeps` it; return whether it does."""
         if not self._is_there(place) or not place.acts:
             return False
         self._sent[place.who] = (place.attempt, place.round)
@@ -168,21 +168,21 @@ class CpuSlots:
         return self._is_there(place)
 
     def leave_idle(self, who: Who) -> None:
-        """Take a place or an idle slot from somebody; who acts keeps it."""
+        """Remove a collector's place or idle slot; one that acts keeps it."""
         place = self.places.get(who)
         if place is not None and not place.acts and not (place.state == _WAITS and place.can_act):
             self._remove(place)
             self._lend()
 
     def leave(self, who: Who) -> None:
-        """Take everything from somebody: its process has ended."""
+        """Remove whatever a collector has: its process has ended."""
         self._sent.pop(who, None)
         if (place := self.places.get(who)) is not None:
             self._remove(place)
             self._lend()
 
     def leave_all(self, meant: Callable[[Who, int], bool]) -> tuple[Who, ...]:
-        """Take everything from those for whose (name, attempt) `meant` holds; return them."""
+        """Remove whatever those have for whose (name, attempt) `meant` holds; return them."""
         gone = tuple(who for who, place in self.places.items() if meant(who, place.attempt))
         for who in gone:
             self.leave(who)
@@ -247,7 +247,7 @@ class CpuSlots:
         return True
 
     def _take_back(self, *, keepers: bool) -> bool:
-        """Take the latest idle slot back, of those who keep one only if `keepers`; false if there is none."""
+        """Free the latest idle slot, of those who keep one only if `keepers`; return whether there is one."""
         ahead = [place for place in self.places.values() if place.state == _AHEAD]
         kept = [place for place in self.places.values() if place.state == _KEPT]
         if ahead:

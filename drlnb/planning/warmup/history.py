@@ -1,15 +1,13 @@
-"""What do former rounds say?  Gaps and paces of the present regime, and start durations by how they were made.
+"""Keep former rounds: gaps and paces of the present regime, and start durations by how they were made.
 
 A start takes longer while others start on the same node (4 at once on 2 cores: 3.6 times as long), so its duration is
 kept under (node, start mode, starts at once), and the workers of a node share what they learn: one worker's 32 rounds
 do not show the rare long start that a round of eight waits for.
 """
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from drlnb.planning.warmup.progress import Pace
 from drlnb.planning.warmup.stability import stable_window
@@ -39,7 +37,7 @@ class RoundRow:
     publish_s: float
     lease_s: float
     #: What must not change within a regime: word -> value.
-    key: Mapping[str, Any]
+    key: Mapping[str, object]
     #: Duration of each worker's start for the next round; None: none was measured.
     start_s: list[float | None]
 
@@ -54,31 +52,25 @@ class RoundRow:
         return None not in self.start_s
 
 
+@dataclass(slots=True)
 class StartBook:
     """Start durations in seconds by (node, start mode, starts at once)."""
 
-    def __init__(self) -> None:
-        self._samples: dict[tuple[str, str, int], deque[float]] = {}
+    known: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
 
     def add(self, node: str, mode: str, n_starting: int, start_s: float) -> None:
-        """Note a start."""
-        self._samples.setdefault((node, mode, n_starting), deque(maxlen=_STARTS)).append(start_s)
+        """Add a start."""
+        samples = self.known.setdefault((node, mode, n_starting), [])
+        samples.append(start_s)
+        del samples[:-_STARTS]
 
     def samples(self, node: str, mode: str, n_starting: int) -> tuple[float, ...]:
         """Return the starts of the nearest known number at once, the larger of two: rather early than late."""
-        known = [n for at, of, n in self._samples if (at, of) == (node, mode)]
-        if not known:
+        counts = [n for at, of, n in self.known if (at, of) == (node, mode)]
+        if not counts:
             return ()
-        nearest = min(known, key=lambda n: (abs(n - n_starting), -n))
-        return tuple(self._samples[node, mode, nearest])
-
-    def snapshot(self) -> list[Any]:
-        """Return the samples as plain data."""
-        return [[*key, list(samples)] for key, samples in self._samples.items()]
-
-    def restore(self, rows: Sequence[Any]) -> None:
-        """Take over :meth:`snapshot`."""
-        self._samples = {(node, mode, n): deque(samples, maxlen=_STARTS) for node, mode, n, samples in rows}
+        nearest = min(counts, key=lambda n: (abs(n - n_starting), -n))
+        return tuple(self.known[node, mode, nearest])
 
 
 @dataclass(slots=True)
@@ -93,7 +85,7 @@ class History:
     rows: list[RoundRow] = field(default_factory=list)
 
     def append(self, row: RoundRow) -> str:
-        """Take in a round; return why the regime has ended with it, or nothing."""
+        """Add a round; return why the regime has ended with it, empty if it has not."""
         reason = self._changed(row)
         if reason:
             self.rows = [row]
@@ -112,7 +104,7 @@ class History:
         return f"gaps have moved from {before:.3g} s to {now:.3g} s (spread {verdict.width_s:.2g} s)"
 
     def end(self) -> None:
-        """Forget every round: a person has ended the regime."""
+        """Forget every round: the user has ended the regime."""
         self.rows = []
 
     def starts(self) -> list[list[float]]:
@@ -151,14 +143,6 @@ class History:
             offset_s=tuple(median(row.offset_s[i] for row in rows) for i in range(n)),
         )
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Return the rounds as plain data."""
-        return [asdict(row) for row in self.rows]
-
-    def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take over :meth:`snapshot`."""
-        self.rows = [row_of(row) for row in rows]
-
     def _changed(self, row: RoundRow) -> str:
         if not self.rows:
             return ""
@@ -170,12 +154,5 @@ class History:
         )
 
 
-def row_of(plain: Mapping[str, Any]) -> RoundRow:
-    """Return a row from plain data, lists or tuples."""
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items()}
-    key = {word: tuple(value) if isinstance(value, list) else value for word, value in values["key"].items()}
-    return RoundRow(**(values | {"key": key, "start_s": list(values["start_s"])}))
-
-
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,4 +1,4 @@
-"""How far ahead to start when the parameters' arrival is known: a newsvendor with n newspapers and one customer."""
+"""Compute how far ahead to start when the arrival is known: a newsvendor with n newspapers and one customer."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What does a plan of starts say?"""
+"""Define the plan of a round's starts."""
 
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,7 @@ class WarmupPlan:
     filtered: tuple[tuple[int, float, float], ...] = ()
 
     def repeated(self) -> "WarmupPlan":
-        """Return the plan without what is told once per round."""
+        """Return the plan without what is journalled once per round."""
         return replace(self, candidates=(), candidate_errors=(), saved_s=None, saved_error_s=None, newsvendor=None)
 
     def filter_of(self, worker: int) -> tuple[int, float, float] | None:

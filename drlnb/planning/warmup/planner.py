@@ -1,26 +1,28 @@
-"""When does each collector start, seen from its own sending?  The rules, as pure functions of a view.
+"""Plan when each collector starts, seen from its own sending: the rules, as pure functions of a view.
 
 ``cold`` and ``keep`` are the ends between which the others lie; ``seed`` is claim 8 of seed 000 to the letter, ``mean``
 the same per worker, on gaps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
 
+from drlnb.planning.registry import Answer, PlannerKind
 from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.saa import saa_plan
-from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
 from drlnb.planning.warmup.stability import Stability, stable_window
+from drlnb.records.columns.warmup import WarmupPlanned
 
-__all__ = ["Planner", "WarmupView", "planner_named"]
+__all__ = ["WARMUP", "WarmupView"]
 
 #: The quantiles of ``quantile``: gaps early, starts late.
 _EARLY_Q, _LATE_Q = 0.05, 0.95
-#: Decimals of what is told: microseconds.
+#: Decimals of what is journalled: microseconds.
 _DIGITS = 6
 
 
@@ -28,7 +30,15 @@ _DIGITS = 6
 class WarmupView:
     """What a planner may look at; times in seconds, oldest round first."""
 
-    settings: WarmupSettings
+    #: Cost of one second of a delayed round, and price of one second of starting, relative to one second of all its
+    #: collectors, or of one collector, idle.
+    rho: float = 1.0
+    kappa: float = 1.0
+    #: Latest rounds that the stability filter looks at; rounds without which nothing is planned.
+    filter_window: int = 32
+    min_rounds: int = 8
+    #: Start times that are weighed.
+    n_candidates: int = 25
     #: Gaps of the regime's latest rounds, by round and worker; shape ``(k, n)``.
     gap_s: Sequence[Sequence[float]] = ()
     #: Starts beside them; shape ``(k, n)``, or empty.
@@ -40,15 +50,23 @@ class WarmupView:
 
     def lack(self) -> str:
         """Return what is missing to plan a start, in words; empty if nothing is."""
-        if len(self.gap_s) < self.settings.min_rounds:
-            return f"{len(self.gap_s)} rounds of this regime known, {self.settings.min_rounds} needed"
+        if len(self.gap_s) < self.min_rounds:
+            return f"{len(self.gap_s)} rounds of this regime known, {self.min_rounds} needed"
         if not self.pools_s or not all(self.pools_s):
             return "no start has been measured yet"
         return ""
 
 
-#: View in, plan out.
-Planner = Callable[[WarmupView], WarmupPlan]
+@dataclass(slots=True)
+class _Rule:
+    """A planner that is one function of its view."""
+
+    name: str
+    rule: Callable[[WarmupView], WarmupPlan]
+
+    def plan(self, view: WarmupView) -> WarmupPlan:
+        """Return the rule's plan."""
+        return self.rule(view)
 
 
 def cold(view: WarmupView) -> WarmupPlan:
@@ -65,7 +83,7 @@ def keep(view: WarmupView) -> WarmupPlan:
 
 def seed(view: WarmupView) -> WarmupPlan:
     """Plan one start for all: last start + mean of the filtered round times - mean start (seed 000, claim 8)."""
-    verdict = stable_window(view.round_s, **_filter(view.settings))
+    verdict = _filtered(view, view.round_s)
     if not verdict.stable:
         return replace(_event(f"round times are not stable: {verdict.reason}"), filtered=_seen([verdict]))
     lead_s = fmean(value for pool in view.pools_s for value in pool)
@@ -81,7 +99,7 @@ def seed(view: WarmupView) -> WarmupPlan:
 
 def mean(view: WarmupView) -> WarmupPlan:
     """Plan each worker's start at the mean of its filtered gaps - its mean start (ours, after claim 8)."""
-    verdicts = [stable_window(column, **_filter(view.settings)) for column in _columns(view.gap_s)]
+    verdicts = [_filtered(view, column) for column in _columns(view.gap_s)]
     filtered = _seen(verdicts)
     for i, verdict in enumerate(verdicts):
         if not verdict.stable:
@@ -103,49 +121,15 @@ def saa(view: WarmupView) -> WarmupPlan:
     """Plan the start that would have cost least in the latest rounds, if it pays."""
     if not view.start_s:
         return _event("no round whose starts were all measured")
-    settings = view.settings
-    return saa_plan(view.gap_s, view.start_s, settings.rho, kappa=settings.kappa, n_candidates=settings.n_candidates)
+    return saa_plan(view.gap_s, view.start_s, view.rho, kappa=view.kappa, n_candidates=view.n_candidates)
 
 
-_PLANNERS: Mapping[str, Planner] = {
-    "cold": cold,
-    "keep": keep,
-    "seed": seed,
-    "mean": mean,
-    "quantile": quantile,
-    "saa": saa,
-    "progress": saa,  # until the round's first event; the machine goes on from there
-}
-#: Planners that need no history.
-_BLIND = ("cold", "keep")
-
-
-def planner_named(name: str) -> Planner:
-    """Return a planner that answers ``cold`` while its view lacks something.
-
-    Raises
-    ------
-    ValueError
-        If no planner has this name.
-
-    Examples
-    --------
-    >>> planner_named("saa")(WarmupView(settings=WarmupSettings())).reason
-    '0 rounds of this regime known, 8 needed: start at the arrival of the next parameters'
-    """
-    if name not in _PLANNERS:
-        raise ValueError(f"warmup planner must be one of {', '.join(PLANNER_NAMES)}, got {name!r}")
-
-    def plan(view: WarmupView) -> WarmupPlan:
-        if name in _BLIND:
-            return _PLANNERS[name](view)
-        if lack := view.lack():
-            return _event(lack)
-        made = _PLANNERS[name](view)
-        quantile, lead_s = best_lead(view.pools_s, view.settings.rho)
-        return replace(made, newsvendor=(round(quantile, _DIGITS), round(lead_s, _DIGITS)))
-
-    return plan
+def _informed(rule: Callable[[WarmupView], WarmupPlan], view: WarmupView) -> WarmupPlan:
+    """Plan by a rule that needs history, with the newsvendor's lead beside it; ``cold`` while the view lacks any."""
+    if lack := view.lack():
+        return _event(lack)
+    quantile, lead_s = best_lead(view.pools_s, view.rho)
+    return replace(rule(view), newsvendor=(round(quantile, _DIGITS), round(lead_s, _DIGITS)))
 
 
 def _event(why: str) -> WarmupPlan:
@@ -165,10 +149,9 @@ def _each(times: Sequence[float], lead_s: float, reason: str) -> WarmupPlan:
 
 
 def _seen(verdicts: Sequence[Stability]) -> tuple[tuple[int, float, float], ...]:
-    """Return, for who asks later, how many rounds each verdict looked at, and the range of those that it keeps."""
+    """Return how many rounds each verdict looked at, and the range of those that it keeps."""
     return tuple(
-        (len(one.kept_s) + len(one.dropped_s), min(one.kept_s, default=0.0), max(one.kept_s, default=0.0))
-        for one in verdicts
+        (len(v.kept_s) + len(v.dropped_s), min(v.kept_s, default=0.0), max(v.kept_s, default=0.0)) for v in verdicts
     )
 
 
@@ -176,5 +159,44 @@ def _columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
     return list(zip(*rows, strict=True))
 
 
-def _filter(settings: WarmupSettings) -> dict[str, int]:
-    return {"window": settings.filter_window, "min_rounds": settings.min_rounds}
+def _filtered(view: WarmupView, duration_s: Sequence[float]) -> Stability:
+    return stable_window(duration_s, window=view.filter_window, min_rounds=view.min_rounds)
+
+
+def _problem(view: WarmupView, plan: object) -> str:
+    """Return why a plan does not fit to its view; empty if it does."""
+    if not isinstance(plan, WarmupPlan) or plan.action not in {"cold", "start", "keep"}:
+        return f"a plan must be a WarmupPlan to start cold, start or keep, got {plan!r}"
+    n_workers = len(view.pools_s)
+    if plan.offsets_s and len(plan.offsets_s) != n_workers:
+        return f"offsets_s must be one for each of {n_workers} workers, got {len(plan.offsets_s)}"
+    return ""
+
+
+def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
+    """Return the plan that a journal holds: its first collector's."""
+    del view
+    planned = answer.next(WarmupPlanned)
+    if planned is None:
+        return None
+    return WarmupPlan(
+        action=planned.action,
+        reason=planned.reason,
+        start_after_s=planned.start_after_s,
+        lead_s=planned.lead_s,
+        candidates=planned.candidates,
+        candidate_errors=planned.candidate_errors,
+        saved_s=planned.saved_s,
+        saved_error_s=planned.saved_error_s,
+        newsvendor=planned.newsvendor,
+        filtered=() if planned.filtered is None else (planned.filtered,),
+    )
+
+
+#: The decision when collectors are started.
+WARMUP: PlannerKind[WarmupView, WarmupPlan] = PlannerKind("warmup", "saa", problem=_problem, recorded=_recorded)
+for _name, _rule in (("cold", cold), ("keep", keep)):
+    WARMUP.register(_name, partial(_Rule, _name, _rule))
+# ``progress`` plans as ``saa`` does until the round's first event; the machine goes on from there.
+for _name, _rule in (("seed", seed), ("mean", mean), ("quantile", quantile), ("saa", saa), ("progress", saa)):
+    WARMUP.register(_name, partial(_Rule, _name, partial(_informed, _rule)))

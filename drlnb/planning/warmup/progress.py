@@ -1,4 +1,4 @@
-"""When will the parameters of this round arrive?  Remaining time from what has happened so far: progress beats history.
+"""Estimate when the parameters of this round arrive from what has happened so far: progress beats history.
 
 The task makes its next parameters itself, so it knows how many gradients are done.
 """

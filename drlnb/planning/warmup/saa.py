@@ -1,4 +1,4 @@
-"""Which start time would have cost least in the latest rounds (sample average approximation), and is it worth it?
+"""Choose the start time that would have cost least in the latest rounds, if it pays: sample average approximation.
 
 The fallback (a collector starts at the parameters' arrival at the latest) makes the cost non-convex, so candidates are
 searched.  A minimum over few rounds flatters itself: a plan must save more than one standard error over starting at
@@ -6,7 +6,7 @@ the arrival.
 """
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ __all__ = ["SAA_QUANTILES", "saa_plan", "stopping_pays"]
 
 #: Range of the quantiles of gap minus start that are candidates: later starts than .6 are late more often than not.
 SAA_QUANTILES = (0.0, 0.6)
-#: Decimals of what is told: microseconds.
+#: Decimals of what is journalled: microseconds.
 _DIGITS = 6
 
 _Array = npt.NDArray[np.float64]
@@ -110,33 +110,29 @@ def _choose(gaps: _Array, starts: _Array, rho: float, *, kappa: float, n_candida
     chosen = best if saved > (error if margin else 0.0) else len(times) - 1
     table = _table(times, wait, idle)
     after, wait_s, idle_s = table[chosen]
-    told: dict[str, Any] = {
-        "candidates": table,
-        "candidate_errors": _errors(wait, idle),
-        "expected_wait_s": wait_s,
-        "expected_idle_s": idle_s,
-        "saved_s": round(saved, _DIGITS),
-        "saved_error_s": round(error, _DIGITS),
-    }
     gap, start = float(gaps.mean()), float(starts.mean())
+    plan = WarmupPlan(
+        action="start",
+        reason=f"saves {said_s(saved)} +- {said_s(error, 2)} a round over {len(gaps)} rounds",
+        expected_wait_s=wait_s,
+        expected_idle_s=idle_s,
+        candidates=table,
+        candidate_errors=_errors(wait, idle),
+        saved_s=round(saved, _DIGITS),
+        saved_error_s=round(error, _DIGITS),
+    )
     if not stopping_pays(idle_s, wait_s, start, gap, rho=rho, kappa=kappa):
-        told |= {"expected_wait_s": 0.0, "expected_idle_s": round(gap, _DIGITS)}
-        return WarmupPlan(
-            action="keep", reason=f"stopping costs more than the gap of {said_s(gap)}: not stopped", **told
-        )
+        reason = f"stopping costs more than the gap of {said_s(gap)}: not stopped"
+        return replace(plan, action="keep", reason=reason, expected_wait_s=0.0, expected_idle_s=round(gap, _DIGITS))
     if after is None:
         noise = f"saving {said_s(saved, 2)} +- {said_s(error, 2)} is noise"
         why = noise if saved > 0 else "no planned time saves anything"
-        return WarmupPlan(
-            action="cold", reason=f"{starts.size} starts of {said_s(start)}: {why}, pre-warming off", **told
-        )
-    return WarmupPlan(
-        action="start",
-        reason=f"saves {said_s(saved)} +- {said_s(error, 2)} a round over {len(gaps)} rounds",
+        return replace(plan, action="cold", reason=f"{starts.size} starts of {said_s(start)}: {why}, pre-warming off")
+    return replace(
+        plan,
         start_after_s=after,
         offsets_s=tuple(offsets.tolist()) if offsets.any() else (),
         lead_s=round(float(np.median(gaps - offsets)) - after, _DIGITS),
-        **told,
     )
 
 

@@ -4,16 +4,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drlnb.planning.declared import POSITIVE, Declared, Kind, choice, count, declare
+from drlnb.planning.declared import POSITIVE, Declared, Kind, choice, count, declare, planner
+from drlnb.planning.warmup.planner import WARMUP
 from drlnb.records.effect import NEXT_ROUND
 
-__all__ = ["COLLECTOR_MODES", "PLANNER_NAMES", "START_MODES", "WarmupSettings"]
+__all__ = ["COLLECTOR_MODES", "PARK", "PLANNER_NAMES", "START_MODES", "WarmupSettings"]
 
-#: Planners of this version; ``seed`` is claim 8 of seed 000 to the letter.
-PLANNER_NAMES = ("cold", "keep", "seed", "mean", "quantile", "saa", "progress")
+#: Planners that come with this version; ``seed`` is claim 8 of seed 000 to the letter.
+PLANNER_NAMES = WARMUP.names
 
+#: Mode in which collectors rest, and how a parked one is started: it is given a CPU slot.
+PARK = "park"
 #: What becomes of a collector that has sent: it rests, ends (seed 000, claim 2), or holds its CPU slot.
-COLLECTOR_MODES = ("park", "respawn", "keep")
+COLLECTOR_MODES = (PARK, "respawn", "keep")
 
 #: How a process is started: forked from a warm parent, or as a new interpreter (the seed's cold start).
 START_MODES = ("zygote", "spawn")
@@ -36,10 +39,10 @@ class WarmupSettings(Declared):
 
     ROOM: ClassVar[str] = "warmup"
 
-    #: One of :data:`PLANNER_NAMES`.
-    planner: str = _own("saa", choice(*PLANNER_NAMES), decision="warmup")
+    #: When collectors are started: the name of a planner.
+    planner: str = _own(WARMUP.default, planner(WARMUP), decision="warmup")
     #: One of :data:`COLLECTOR_MODES`.
-    collector_mode: str = _own("park", choice(*COLLECTOR_MODES))
+    collector_mode: str = _own(PARK, choice(*COLLECTOR_MODES))
     #: One of :data:`START_MODES`; where there is no fork, ``spawn``.
     start_mode: str = _own("zygote", choice(*START_MODES))
     #: Cost of one second of a delayed round, relative to one second of all its collectors idle; dimensionless.

@@ -1,4 +1,4 @@
-"""Which of the latest rounds are a guide to the next one?  Seed 000's stability condition, in a form of ours.
+"""Filter the latest rounds that are a guide to the next one: seed 000's stability condition, in a form of ours.
 
 Of the last rounds, m is the median and w = max(1.4826 MAD, 1 % of m, 1 ms): the floors are needed, because on equal
 durations the MAD is 0.  Rounds farther than 3 w from m are dropped.
@@ -28,7 +28,7 @@ _SHARE_FRAC, _WIDTH_FRAC = 0.7, 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
-    """What the filter says of a history."""
+    """The filter's verdict on a history."""
 
     stable: bool
     #: Durations that passed, oldest first, in seconds; shape ``(k,)``.
@@ -40,7 +40,7 @@ class Stability:
     width_s: float
     #: The latest rounds are of another regime.
     shifted: bool
-    #: In words for a person.
+    #: In words.
     reason: str
 
 

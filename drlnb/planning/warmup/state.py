@@ -1,28 +1,20 @@
-"""What does the warm-up machine remember, and how is it saved?"""
+"""Hold what the warm-up machine of one task remembers, and command starts."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.registry import Planner
 from drlnb.planning.warmup.history import History, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
-from drlnb.planning.warmup.planner import WarmupView
+from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.progress import Pace
-from drlnb.planning.warmup.settings import WarmupSettings
+from drlnb.planning.warmup.settings import PARK, WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
 from drlnb.records.columns.warmup import RevokeStart, StartCollector
-from drlnb.records.errors import ConfigError
 
-__all__ = ["WARMUP_DEFAULTS", "Member", "WarmupState"]
-
-#: Configuration of a warm-up machine beside ``task`` and ``env_shares``.
-WARMUP_DEFAULTS: Mapping[str, Any] = {
-    "settings": {}, "can_respawn": False, "queued": False, "hold": "yield",
-}  # fmt: skip
-
-#: Values that a snapshot holds as they are.
-_PLAIN = ("hold", "version", "version_t", "resting", "ended", "last_t", "n_slots", "queued", "last_round")
+__all__ = ["Member", "WarmupState", "end", "revoke", "start"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,51 +37,63 @@ class Member:
     #: How it was started last; empty: not since the mode was changed.
     mode: str = ""
 
+    def goes_up(self) -> None:
+        """Count it as ready to act."""
+        self.status, self.planned_t, self.ended, self.parked = "up", None, False, False
 
+    def is_lost(self) -> None:
+        """Forget its process."""
+        self.status, self.planned_t, self.ended, self.parked, self.due = "absent", None, False, False, False
+
+
+@dataclass(slots=True, kw_only=True)
 class WarmupState:
     """State of one task's warm-up; see :class:`~drlnb.planning.warmup.machine.WarmupMachine`."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = {**WARMUP_DEFAULTS, **config}
-        self.task: str = config["task"]
-        self.settings = WarmupSettings.from_mapping(self.config["settings"])
-        problem = self._mode_problem(self.settings)
-        if problem:
-            raise ConfigError(problem)
-        self.members = [Member(env_indices=tuple(share)) for share in config["env_shares"]]
-        self.history = self._fresh_history()
-        self.starts = StartBook()
-        self.trace: RoundTrace | None = None
-        #: Plan of the present round, made at its first arrival; None: not made yet.
-        self.plan: WarmupPlan | None = None
-        #: Settings that a person changed: they count from the next round's plan on.
-        self.changed: dict[str, Any] = {}
-        self.hold: str = self.config["hold"]
-        #: Live slots of the pool; 0: not told.
-        self.n_slots = 0
-        #: Node -> CPU slots that it lends, collectors that share them.
-        self.cpu: dict[str, tuple[int, int]] = {}
-        #: In the present round a parked collector may have to wait for a CPU slot.
-        self.queued = bool(self.config["queued"])
-        #: The round before the present one, if what its collectors waited for CPU slots is not all known yet.
-        self.former: RoundTrace | None = None
-        #: Round after which nobody rests, because no other follows; 0: not known.
-        self.last_round = 0
-        #: Version that reached a host last, and when.
-        self.version, self.version_t = 0, 0.0
-        #: Node -> event time at which its zygote's first child was ready.
-        self.warm_t: dict[str, float] = {}
-        #: A person has asked for a pause.
-        self.resting = False
-        self.ended = ""
-        self.last_t = 0.0
-        #: What the planner has seen, pace and lead of ``progress``: functions of the rest, kept within a round.
-        self.seen: WarmupView | None = None
-        self.paced: tuple[Pace, float] | None = None
-        self._out: list[Record] = []
+    task: str
+    #: The environments can be snapshot.
+    can_respawn: bool
+    #: A parked collector always waits for a CPU slot; else where more collectors share CPU slots than there are.
+    always_queued: bool
+    settings: WarmupSettings
+    #: The hold planner.
+    hold: str
+    members: list[Member]
+    history: History
+    starts: StartBook = field(default_factory=StartBook)
+    trace: RoundTrace | None = None
+    #: The round before the present one, if what its collectors waited for CPU slots is not all known yet.
+    former: RoundTrace | None = None
+    #: Plan of the present round, made at its first arrival; None: not made yet.
+    plan: WarmupPlan | None = None
+    #: Settings that the user changed: they count from the next round's plan on.
+    changed: dict[str, object] = field(default_factory=dict)
+    #: Live slots of the pool; 0: not known.
+    n_slots: int = 0
+    #: Node -> CPU slots that it lends, collectors that share them.
+    cpu: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: In the present round a parked collector may have to wait for a CPU slot.
+    queued: bool
+    #: Round after which nobody rests, because no other follows; 0: not known.
+    last_round: int = 0
+    #: Version that reached a host last, and when.
+    version: int = 0
+    version_t: float = 0.0
+    #: Node -> event time at which its zygote's first child was ready.
+    warm_t: dict[str, float] = field(default_factory=dict)
+    #: The user has asked for a pause.
+    resting: bool = False
+    #: Why no start is planned any more; empty: starts are.
+    ended: str = ""
+    last_t: float = 0.0
+    #: Makes a planner by its name.
+    build: Callable[[str], Planner[WarmupView, WarmupPlan]] = field(default=WARMUP.build, metadata=TRANSIENT)
+    #: What the planner looks at, pace and lead of ``progress``: functions of the rest, kept within a round.
+    seen: WarmupView | None = field(default=None, metadata=TRANSIENT)
+    paced: tuple[Pace, float] | None = field(default=None, metadata=TRANSIENT)
 
     @property
-    def state(self) -> str:
+    def phase(self) -> str:
         """A word for messages."""
         return "ended" if self.ended else "paused" if self.resting else "running"
 
@@ -97,7 +101,7 @@ class WarmupState:
     def starts_needed(self) -> bool:
         """Whether a collector that rests must be started before it can act."""
         mode = self.settings.collector_mode
-        return mode == "respawn" or (mode == "park" and self.queued)
+        return mode == "respawn" or (mode == PARK and self.queued)
 
     @property
     def keeps_cpu(self) -> bool:
@@ -106,100 +110,62 @@ class WarmupState:
 
     @property
     def plans_starts(self) -> bool:
-        """Whether former rounds have a say: only then is it told that they are no guide any more."""
+        """Whether plans rest on former rounds: only then is it journalled that these are no guide any more."""
         return self.starts_needed and self.settings.planner not in {"cold", "keep"}
 
-    def _mode_problem(self, settings: WarmupSettings) -> str:
-        if settings.collector_mode == "respawn" and not self.config["can_respawn"]:
-            return (
-                "collector_mode 'respawn' needs environments that can be snapshot: a new process would begin new "
-                "episodes each round, so states late in an episode would never be seen; use 'park' or 'keep'"
-            )
-        return ""
+    @property
+    def shares_cpu(self) -> bool:
+        """Whether some node of ours lends fewer CPU slots than collectors share them."""
+        known = (self.cpu.get(member.node, (0, 0)) for member in self.members)
+        return any(n_sharing > n_slots for n_slots, n_sharing in known)
 
-    def _fresh_history(self) -> History:
-        settings = self.settings
-        return History(window=settings.window, filter_window=settings.filter_window, min_rounds=settings.min_rounds)
+    def at(self, collector: int, node: str) -> Member | None:
+        """Return a collector if it lives on a node."""
+        member = self.members[collector] if 0 <= collector < len(self.members) else None
+        return member if member is not None and member.node == node else None
 
-    # ------------------------------------------------------------------ small moves that the parts share
-    def _unsee(self) -> None:
-        """Let the next plan look again: something that it rests on has changed."""
+    def trace_before(self, round_: int) -> RoundTrace | None:
+        """Return the trace of the round after which collectors rested for this one."""
+        return next((t for t in (self.trace, self.former) if t is not None and t.round + 1 == round_), None)
+
+    def unsee(self) -> None:
+        """Make the next plan look again: something that it rests on has changed."""
         self.seen = self.paced = None
 
-    def _start(self, i: int, after_s: float, t: float, *, round_: int | None = None) -> None:
-        """Command a start for the next round, or for `round_`; it replaces one that has not happened."""
-        member = self.members[i]
-        assert self.trace is not None
-        after_s = round(after_s, 6)  # as it is commanded: else it is not due yet when the driver has begun
-        member.planned_t = t + after_s
-        if after_s <= 0.0:
-            member.status = "starting"
-        self._out.append(
-            StartCollector(
-                collector=i,
-                node=member.node,
-                env_indices=member.env_indices,
-                after_s=after_s,
-                round=self.trace.round + 1 if round_ is None else round_,
-                parked=member.parked,
-            )
+
+def start(state: WarmupState, i: int, after_s: float, t: float, round_: int, out: list[Record]) -> None:
+    """Command a start for a round; it replaces one that has not happened."""
+    member = state.members[i]
+    after_s = round(after_s, 6)  # as it is commanded: else it is not due yet when the driver has begun
+    member.planned_t = t + after_s
+    if after_s <= 0.0:
+        member.status = "starting"
+    out.append(
+        StartCollector(
+            collector=i,
+            node=member.node,
+            env_indices=member.env_indices,
+            after_s=after_s,
+            round=round_,
+            parked=member.parked,
         )
+    )
 
-    def _revoke(self, i: int, reason: str) -> None:
-        """Take back a start of the next round that has not been used."""
-        member = self.members[i]
-        if member.planned_t is None or member.status not in {"resting", "starting"} or self.trace is None:
-            return
-        member.planned_t, member.status = None, "resting"
-        round_ = self.trace.round + 1
-        self._out.append(RevokeStart(collector=i, node=member.node, round=round_, reason=reason, parked=member.parked))
 
-    def _end(self, reason: str) -> None:
-        if self.ended:
-            return
-        self.ended = reason
-        for i, member in enumerate(self.members):
-            self._revoke(i, reason)
+def revoke(state: WarmupState, reason: str, out: list[Record], *, begun: bool = True) -> None:
+    """Revoke the starts of the next round that have not been used; `begun`: also those whose time has come."""
+    statuses = {"resting", "starting"} if begun else {"resting"}
+    for i, member in enumerate(state.members):
+        if member.planned_t is not None and member.status in statuses and state.trace is not None:
+            member.planned_t, member.status = None, "resting"
+            round_ = state.trace.round + 1
+            out.append(RevokeStart(collector=i, node=member.node, round=round_, reason=reason, parked=member.parked))
+
+
+def end(state: WarmupState, reason: str, out: list[Record]) -> None:
+    """Plan no start any more, and revoke those that are out."""
+    if not state.ended:
+        state.ended = reason
+        revoke(state, reason, out)
+        for member in state.members:
             member.due = False
-
-    # ------------------------------------------------------------------ snapshots
-    def _snapshot(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _PLAIN} | {
-            "settings": asdict(self.settings),
-            "changed": dict(self.changed),
-            "members": [asdict(member) | {"env_indices": list(member.env_indices)} for member in self.members],
-            "history": self.history.snapshot(),
-            "starts": self.starts.snapshot(),
-            "warm_t": dict(self.warm_t),
-            "trace": None if self.trace is None else self.trace.snapshot(),
-            "former": None if self.former is None else self.former.snapshot(),
-            "cpu": {node: list(pair) for node, pair in self.cpu.items()},
-            "plan": None if self.plan is None else asdict(self.plan),
-        }
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self._unsee()
-        for name in _PLAIN:
-            setattr(self, name, state[name])
-        self.settings = WarmupSettings(**state["settings"])
-        self.changed, self.warm_t = dict(state["changed"]), dict(state["warm_t"])
-        self.members = [
-            Member(**{**member, "env_indices": tuple(member["env_indices"])}) for member in state["members"]
-        ]
-        self.history = self._fresh_history()
-        self.history.restore(state["history"])
-        self.starts.restore(state["starts"])
-        self.trace = None if state["trace"] is None else RoundTrace.restore(state["trace"])
-        self.former = None if state["former"] is None else RoundTrace.restore(state["former"])
-        self.cpu = {node: (pair[0], pair[1]) for node, pair in state["cpu"].items()}
-        self.plan = None if state["plan"] is None else _plan_of(state["plan"])
-
-    # The parts of the machine are one class in the end and call each other through this name.
-    _revise: Callable[[float], None]
-
-
-def _plan_of(plain: Mapping[str, Any]) -> WarmupPlan:
-    def tuples(value: Any) -> Any:
-        return tuple(map(tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-    return WarmupPlan(**{name: tuples(value) for name, value in plain.items()})

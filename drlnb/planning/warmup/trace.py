@@ -1,8 +1,7 @@
-"""What has happened to the collectors of one round between their sending and the next parameters?"""
+"""Record what happens to the collectors of one round between their sending and the next parameters."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from drlnb.planning.warmup.history import RoundRow
 from drlnb.planning.warmup.progress import Pace, remaining_s
@@ -10,7 +9,7 @@ from drlnb.records.columns.warmup import WarmupMeasured
 
 __all__ = ["RoundTrace"]
 
-#: Digits of what is told: microseconds.
+#: Digits of what is journalled: microseconds.
 _DIGITS = 6
 
 
@@ -34,9 +33,9 @@ class RoundTrace:
     n_starting: dict[str, int] = field(default_factory=dict)
     #: Collectors that are not stopped.
     kept: list[int] = field(default_factory=list)
-    #: Collectors that gave their CPU slot back, and those of them that have said since what they waited for one.
+    #: Collectors that gave their CPU slot back, and those of them whose wait for one is known.
     parked: list[int] = field(default_factory=list)
-    told: list[int] = field(default_factory=list)
+    waited: list[int] = field(default_factory=list)
     #: Somebody was lost: its times say nothing about warm-up.
     broken: bool = False
     granted_t: float | None = None
@@ -59,7 +58,7 @@ class RoundTrace:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything has happened that says more than history does."""
+        """Whether anything has happened that is a better guide than history."""
         return self.granted_t is not None or bool(self.gradient_s) or self.made_t is not None
 
     def void(self) -> None:
@@ -84,7 +83,7 @@ class RoundTrace:
         """Whether everybody has sent, and has the next parameters at its node."""
         return len(self.sent_t) == self.n_workers == len(self.arrival_t)
 
-    def row(self, key: Mapping[str, Any]) -> RoundRow | None:
+    def row(self, key: Mapping[str, object]) -> RoundRow | None:
         """Return the round for the history; None if it is not complete, or its start is not known."""
         if not self.complete or self.start_t is None:
             return None
@@ -110,7 +109,7 @@ class RoundTrace:
         workers = range(self.n_workers)
         if self.broken or not self.complete or not (self.kept or self.ready_t):
             return None
-        if len(self.told) < len(self.parked):
+        if len(self.waited) < len(self.parked):
             return None
         if any(i not in self.ready_t and i not in self.kept for i in workers):
             return None
@@ -124,26 +123,6 @@ class RoundTrace:
             early_s=tuple(early),
             late_s=tuple(late),
         )
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data: mappings as pairs, because JSON has no number keys."""
-        plain = asdict(self)
-        return {name: [list(pair) for pair in v.items()] if isinstance(v, dict) else v for name, v in plain.items()}
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "RoundTrace":
-        """Return the trace of :meth:`snapshot`."""
-        values: dict[str, Any] = {}
-        for each in fields(cls):
-            if each.name not in state:
-                continue  # a snapshot from before it was there
-            value = state[each.name]
-            if each.default_factory is dict:
-                value = dict(value)
-            elif each.default_factory is list:
-                value = list(value)
-            values[each.name] = value
-        return cls(**values)
 
 
 def _s(value: float) -> float:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.warmup.measuring import PARK
+from drlnb.planning.warmup.settings import PARK
 from drlnb.records.base import Command
 from drlnb.records.columns import warmup
 from drlnb.runtime.master.checkpoint_effects import envs_for

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from drlnb.planning.warmup.history import StartBook
-from drlnb.planning.warmup.measuring import PARK
+from drlnb.planning.warmup.settings import PARK
 from drlnb.records.base import Event
 from drlnb.records.columns.warmup import CollectorReady, StartCollector
 from drlnb.records.round import ExperienceArrived

@@ -17,7 +17,7 @@ from typing import Any
 from drlnb.planning.replay import fresh_machine
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup import WarmupMachine
-from drlnb.planning.warmup.measuring import PARK
+from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Event, Record
 from drlnb.records.columns.distribution import HostCompleted
@@ -233,7 +233,9 @@ class _Again:
             elif name == "last":
                 self.machine.last(what)
             else:
-                self._take(self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.last_t)
+                self._take(
+                    self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.state.last_t
+                )
             self._forget()
             return
         if isinstance(what, CollectorReady) and what.round:
@@ -246,13 +248,13 @@ class _Again:
             what = self._with_queue(what)
         self._feed(what)
         self._forget()
-        self._trace = self.machine.trace
+        self._trace = self.machine.state.trace
         if isinstance(what, HostCompleted):
             self._wake(what)
 
     def end(self) -> tuple[PlannedRound, ...]:
         """Return what was planned in each round."""
-        self._close(self.machine.last_t)
+        self._close(self.machine.state.last_t)
         return tuple(self._planned(round_) for round_ in sorted(self._plans))
 
     # ------------------------------------------------------------------ the machine and its starts
@@ -270,7 +272,7 @@ class _Again:
         if trace is None or event.version != trace.round + 1:
             return
         for i in trace.parked:
-            member, start = self.machine.members[i], self._starts.get(i)
+            member, start = self.machine.state.members[i], self._starts.get(i)
             if member.node != event.host or (trace.round + 1, i) in self._ready_t:
                 continue
             if start is None or start.event is None:
@@ -282,7 +284,7 @@ class _Again:
 
     def _forget(self) -> None:
         """Forget starts of collectors that were lost: they are started anew, as they were in the run."""
-        members = self.machine.members
+        members = self.machine.state.members
         self._starts = {i: start for i, start in self._starts.items() if members[i].status != "absent"}
 
     def _feed(self, event: Event) -> None:
@@ -314,7 +316,7 @@ class _Again:
         start = self._starts[i]
         mode = PARK if start.command.parked else self.machine.settings.start_mode
         node = start.command.node
-        at_once = sum(member.node == node for member in self.machine.members)
+        at_once = sum(member.node == node for member in self.machine.state.members)
         took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)
         running = 1 + sum(one.event is not None and one.command.node == node for one in self._starts.values())
         start.event = CollectorReady(
@@ -332,7 +334,7 @@ class _Again:
         event = self._starts.pop(i).event
         assert event is not None
         self._ready_t[event.round, i] = event.t
-        at = max(self.machine.last_t, min(t, event.t))
+        at = max(self.machine.state.last_t, min(t, event.t))
         self._feed(replace(event, t=at))
 
     # ------------------------------------------------------------------ a round
@@ -352,7 +354,7 @@ class _Again:
         if trace.broken or not trace.complete:
             return None
         out = [i for i in range(trace.n_workers) if i not in trace.kept and (trace.round + 1, i) not in self._ready_t]
-        if out and self.machine.starts_needed:
+        if out and self.machine.state.starts_needed:
             return None  # taken back, or the task ended
         early, late = [], [0.0]
         for i in range(trace.n_workers):

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from drlnb.planning.codec import from_plain, to_plain
 from drlnb.planning.warmup.history import History, RoundRow, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
-from drlnb.planning.warmup.planner import WarmupView, planner_named
+from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.progress import Pace, remaining_s
-from drlnb.planning.warmup.settings import WarmupSettings
-from drlnb.records.base import from_plain
+from drlnb.records.base import from_plain as header_of
 
 
 def row(round_, gap_s=6.0, start_s=(1.0, 2.0), **key):
@@ -98,10 +98,9 @@ def test_pace_is_of_medians():
 def test_a_history_survives_json():
     """As lists, and as the tuples that a journal's header makes of them."""
     history = history_of(row(1), row(2, start_s=(None, 1.5)))
-    plain = json.loads(json.dumps(history.snapshot()))
-    for rows in (plain, from_plain(plain)):
-        copy = History(window=4, filter_window=8, min_rounds=2)
-        copy.restore(rows)
+    plain = json.loads(json.dumps(to_plain(history)))
+    for rows in (plain["rows"], header_of(plain["rows"])):
+        copy = from_plain(History, plain | {"rows": rows})
         assert copy.rows == history.rows
         copy.rows[-1].start_s[0] = 1.0  # still a list
     history.end()
@@ -133,67 +132,67 @@ def test_what_is_left_of_a_round(what, left_s):
 
 
 # ------------------------------------------------------------------ planners by hand
-def view_of(gaps, starts, planner="saa", rounds=(), pools=None, **settings):
+def view_of(gaps, starts, rounds=(), pools=None):
     return WarmupView(
-        settings=WarmupSettings(planner=planner, **settings), gap_s=gaps, start_s=starts, round_s=rounds,
+        gap_s=gaps, start_s=starts, round_s=rounds,
         pools_s=[(1.0, 3.0)] * len(gaps[0]) if pools is None else pools,
     )  # fmt: skip
 
 
 def test_cold_and_keep_look_at_nothing():
     """Whatever the history."""
-    empty = WarmupView(settings=WarmupSettings())
-    assert planner_named("cold")(empty) == WarmupPlan(
+    empty = WarmupView()
+    assert WARMUP.build("cold").plan(empty) == WarmupPlan(
         action="cold", reason="start at the arrival of the next parameters"
     )
-    assert planner_named("keep")(empty) == WarmupPlan(action="keep", reason="collectors are never stopped")
+    assert WARMUP.build("keep").plan(empty) == WarmupPlan(action="keep", reason="collectors are never stopped")
 
 
 def test_mean_is_per_worker():
     """Gaps 6 and 4 s, mean start 2 s: after 4 and 2 s."""
-    plan = planner_named("mean")(view_of([[6.0, 4.0]] * 8, []))
+    plan = WARMUP.build("mean").plan(view_of([[6.0, 4.0]] * 8, []))
     assert [plan.start_s(i) for i in (0, 1)] == [4.0, 2.0]
     assert plan.lead_s == 2.0
 
 
 def test_mean_waits_for_stability():
     """Worker 1's gaps have no centre: event start, and which worker's they are."""
-    plan = planner_named("mean")(view_of([[6.0, 4.0], [6.0, 8.0]] * 4, []))
+    plan = WARMUP.build("mean").plan(view_of([[6.0, 4.0], [6.0, 8.0]] * 4, []))
     assert plan.action == "cold"
     assert plan.reason.startswith("gaps of worker 1 are not stable: spread")
 
 
 def test_seed_is_one_value_for_all():
     """Rounds of 8 s, mean start 2 s: 6 s after the round's start."""
-    plan = planner_named("seed")(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
+    plan = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
     assert (plan.since, plan.start_s(0), plan.start_s(1), plan.lead_s) == ("round", 6.0, 6.0, 2.0)
-    wild = planner_named("seed")(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
+    wild = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
     assert wild.reason.startswith("round times are not stable: ")
 
 
 def test_quantile_is_early_on_both_sides():
     """Gaps 1..21 s: 5 % at 2; starts 0..1 in twentieths: 95 % at .95; started after 1.05 s."""
     gaps = [[float(g)] for g in range(1, 22)]
-    plan = planner_named("quantile")(view_of(gaps, [], pools=[[i / 20 for i in range(21)]]))
+    plan = WARMUP.build("quantile").plan(view_of(gaps, [], pools=[[i / 20 for i in range(21)]]))
     assert plan.start_s(0) == pytest.approx(1.05)
     assert plan.lead_s == pytest.approx(11.0 - 1.05)
 
 
 def test_saa_needs_starts_beside_gaps():
     """Eight rounds, none of them with all starts: event start."""
-    plan = planner_named("saa")(view_of([[6.0]] * 8, []))
+    plan = WARMUP.build("saa").plan(view_of([[6.0]] * 8, []))
     assert plan.reason == "no round whose starts were all measured: start at the arrival of the next parameters"
-    assert planner_named("saa")(view_of([[6.0]] * 8, [[1.0]] * 8)).start_after_s == 5.0
+    assert WARMUP.build("saa").plan(view_of([[6.0]] * 8, [[1.0]] * 8)).start_after_s == 5.0
 
 
 @pytest.mark.parametrize("name", ["seed", "mean", "quantile", "saa", "progress"])
 def test_no_start_without_a_sample(name):
     """As long as nobody has been started, nobody knows how long that takes."""
-    plan = planner_named(name)(view_of([[6.0]] * 8, [], pools=[()]))
+    plan = WARMUP.build(name).plan(view_of([[6.0]] * 8, [], pools=[()]))
     assert plan.reason == "no start has been measured yet: start at the arrival of the next parameters"
 
 
 def test_an_unknown_planner():
     """The known ones are listed."""
     with pytest.raises(ValueError, match="must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'"):
-        planner_named("x")
+        WARMUP.build("x")

@@ -136,7 +136,7 @@ def test_a_slow_start_counts_for_its_own_round():
     task.arrived(1, t0 + 0.9)
     out = task.ready(0, t0 + 1.0, start_s=0.8, round=10)
     assert [(measured.round, measured.wait_s) for measured in of(WarmupMeasured, out)] == [(10, 0.8)]
-    assert 0 not in task.machine.trace.ready_t
+    assert 0 not in task.machine.state.trace.ready_t
 
 
 # ------------------------------------------------------------------ O5: stops, repeats
@@ -250,10 +250,10 @@ def test_experience_of_a_lost_collector_stays_good():
         WarmupPlanned.match(action="cold", reason="its process was lost and is started anew at once"),
     )
     task.arrived(1)
-    n_rows = len(task.machine.history.rows)
+    n_rows = len(task.machine.state.history.rows)
     task.ready(0)
     task.publish(task.t + 6.0)
-    assert len(task.machine.history.rows) == n_rows
+    assert len(task.machine.state.history.rows) == n_rows
 
 
 def test_a_node_that_is_lost_takes_its_starts_along():
@@ -290,7 +290,7 @@ def test_a_round_with_a_lost_lease_is_no_guide():
     task.computed(0, task.t + 1.0)
     task.lease_lost(task.t + 1.0)
     task.publish(task.t + 9.0)
-    assert [row.round for row in task.machine.history.rows][-1] == 8
+    assert [row.round for row in task.machine.state.history.rows][-1] == 8
     assert task.lease_lost() == ()
 
 
@@ -346,7 +346,11 @@ def test_gaps_that_have_moved_end_the_regime():
     ("key", "value", "reason"),
     [
         ("warmup.rho", -1.0, "rho must be a finite number > 0, got -1.0"),
-        ("warmup.planner", "x", "planner must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'"),
+        (
+            "warmup.planner",
+            "x",
+            "warmup planner must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'",
+        ),
         ("warmup.roh", 1.0, "unknown setting 'warmup.roh'"),
     ],
 )
@@ -354,7 +358,7 @@ def test_a_wrong_setting_is_refused(key, value, reason):
     """One line; nothing changes."""
     task = learned()
     assert task.set(key, value) == (RequestRefused(subject=key, reason=reason),)
-    assert task.machine.changed == {}
+    assert task.machine.state.changed == {}
 
 
 def test_respawn_needs_environments_that_can_be_snapshot():
@@ -376,9 +380,9 @@ def test_messages_name_the_state():
     """Paused, or ended."""
     task = Starts().open()
     task.pause()
-    assert task.machine.state == "paused"
+    assert task.machine.state.phase == "paused"
     task.stop()
-    assert task.machine.state == "ended"
+    assert task.machine.state.phase == "ended"
 
 
 # ------------------------------------------------------------------ hosts and rounds that do not keep step
@@ -394,9 +398,9 @@ def test_a_slow_host_does_not_hold_up_the_others():
     assert late == (StartCollector(collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
     task.ready(1, task.t + 1.0)
     task.arrived(1, at=task.t + 1.0)
-    n_rows = len(task.machine.history.rows)
+    n_rows = len(task.machine.state.history.rows)
     task.publish(task.t + 6.0)
-    assert len(task.machine.history.rows) == n_rows  # its gaps are no guide
+    assert len(task.machine.state.history.rows) == n_rows  # its gaps are no guide
 
 
 def test_a_round_whose_start_was_not_seen_is_measured_but_no_guide():
@@ -407,8 +411,8 @@ def test_a_round_whose_start_was_not_seen_is_measured_but_no_guide():
     task.publish(task.t + 6.0)
     task.ready(0, task.t + 1.0)
     assert only(WarmupMeasured, task.ready(1, task.t, n_starting=2)).round == 11
-    assert task.machine.history.rows[-1].round == 8
-    assert len(task.machine.starts.samples("n0", "spawn", 2)) == 2 + 8 * 2 + 2
+    assert task.machine.state.history.rows[-1].round == 8
+    assert len(task.machine.state.starts.samples("n0", "spawn", 2)) == 2 + 8 * 2 + 2
 
 
 def test_a_node_can_be_dropped_by_the_one_who_places():
@@ -434,22 +438,22 @@ def test_a_loss_elsewhere_is_nobodys():
     task = learned(nodes=["n0", "n1"])
     task.nodes = ("n7", "n7")
     assert task.lost(0) == ()
-    assert task.machine.members[0].status == "up"
+    assert task.machine.state.members[0].status == "up"
 
 
-def test_who_plans_nothing_hears_nothing_of_regimes():
-    """Mode keep: the change is taken over without a word."""
+def test_who_plans_nothing_journals_no_regimes():
+    """Mode keep: the change counts without a record."""
     task = learned()
     task.set("warmup.collector_mode", "keep")
     assert kinds(task.arrived(0, at=task.t + 2.0)) == ["WarmupPlanned"]
-    assert task.machine.history.rows == []
+    assert task.machine.state.history.rows == []
 
 
 def test_a_broken_invariant_is_told():
     """Whatever was put in by hand."""
     task = learned()
-    task.machine.members[0].due = True
-    with pytest.raises(AssertionError, match="collector 0 waits for a person who has not paused"):
+    task.machine.state.members[0].due = True
+    with pytest.raises(AssertionError, match="collector 0 waits for the user in a pause only"):
         task.machine.check()
 
 
@@ -458,7 +462,7 @@ def test_the_seeds_rule_counts_from_the_rounds_start():
     """Claim 8: rounds of 9 s, starts of 1 s: started 8 s after the round began, whoever has sent when."""
     task = learned(planner="seed")
     task.whole_round()  # the first one, of 8 s, does not count: there were no starts before it
-    began = task.machine.version_t
+    began = task.machine.state.version_t
     assert began == task.t - 1.0
     out = task.arrived(0, at=began + 2.0) + task.arrived(1, at=began + 2.5)
     assert [(p.start_after_s, p.lead_s) for p in of(WarmupPlanned, out)] == [(6.0, 1.0), (5.5, 1.0)]
@@ -546,16 +550,16 @@ def test_a_zygotes_first_start_is_no_sample():
     task.ready(0, 5.0, start_s=4.35, mode="zygote")
     task.ready(1, 5.0, start_s=4.36, mode="zygote")
     task.ready(2, 6.0, start_s=0.04, mode="zygote", n_starting=3)
-    assert task.machine.starts.snapshot() == [["n0", "zygote", 3, [0.04]]]
+    assert task.machine.state.starts.known == {("n0", "zygote", 3): [0.04]}
 
 
 def test_a_zygote_that_is_made_in_a_round_spoils_it():
     """Its round's starts are no guide either."""
     task = Starts(1, start_mode="zygote").open()
     task.whole_round(mode="zygote", start_s=4.35)
-    assert task.machine.starts.samples("n0", "zygote", 1) == ()
+    assert task.machine.state.starts.samples("n0", "zygote", 1) == ()
     task.whole_round(mode="zygote", start_s=0.04)
-    assert task.machine.starts.samples("n0", "zygote", 1) == (0.04,)
+    assert task.machine.state.starts.samples("n0", "zygote", 1) == (0.04,)
 
 
 def test_starts_at_once_are_planned_from_starts_at_once():

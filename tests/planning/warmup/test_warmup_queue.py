@@ -110,7 +110,7 @@ def test_waits_are_told_by_the_next_experience():
     assert only(WarmupMeasured, out) == WarmupMeasured(
         round=2, wait_s=0.75, idle_s=0.0, collectors=(0, 1), early_s=(0.0, 0.0), late_s=(0.25, 0.75)
     )
-    assert task.machine.starts.snapshot()[-1] == ["n0", "park", 2, [0.25, 0.75]]
+    assert task.machine.state.starts.known["n0", "park", 2] == [0.25, 0.75]
 
 
 def test_a_slot_ahead_of_the_parameters_is_early():
@@ -127,7 +127,7 @@ def test_a_slot_ahead_of_the_parameters_is_early():
     assert only(WarmupMeasured, out) == WarmupMeasured(
         round=11, wait_s=0.25, idle_s=0.25, collectors=(0, 1), early_s=(0.5, 0.0), late_s=(0.0, 0.25)
     )
-    assert task.machine.history.rows[-1].start_s == [0.5, 1.25]
+    assert task.machine.state.history.rows[-1].start_s == [0.5, 1.25]
 
 
 def test_a_slot_that_was_taken_by_who_could_act_is_late():
@@ -142,7 +142,7 @@ def test_a_slot_that_was_taken_by_who_could_act_is_late():
     task.arrived(0, t0 + 9.0, queued_s=0.75, **CROWDED)
     out = task.arrived(1, t0 + 9.0, **CROWDED)
     assert only(WarmupMeasured, out) == WarmupMeasured.match(wait_s=0.75, early_s=(0.0, 0.5), late_s=(0.75, 0.0))
-    assert task.machine.history.rows[-1].start_s == [1.25, 0.5]
+    assert task.machine.state.history.rows[-1].start_s == [1.25, 0.5]
 
 
 def test_a_slot_that_comes_when_others_have_acted_is_still_of_its_round():
@@ -163,9 +163,9 @@ def test_a_slot_that_comes_when_others_have_acted_is_still_of_its_round():
 def test_a_plan_sees_waits_of_the_round_before():
     """Waits known by the second arrival of a round are in its successor's plan."""
     task = learned(n=1, node={"n_cpu_slots": 1, "n_sharing": 4})
-    assert len(task.machine.starts.samples("n0", "park", 1)) == 8
+    assert len(task.machine.state.starts.samples("n0", "park", 1)) == 8
     task.arrived(0, task.t + 2.0, queued_s=1.0, n_cpu_slots=1, n_sharing=4)
-    assert len(task.machine.starts.samples("n0", "park", 1)) == 9
+    assert len(task.machine.state.starts.samples("n0", "park", 1)) == 9
 
 
 # ------------------------------------------------------------------ pauses, stops, losses
@@ -178,10 +178,10 @@ def test_a_pause_takes_places_in_the_queue_back():
     )
     assert task.publish(task.t + 6.0) == ()
     assert task.resume(task.t + 9.0) == ()
-    n_rows = len(task.machine.history.rows)
+    n_rows = len(task.machine.state.history.rows)
     task.round += 1
     assert not of(WarmupMeasured, task.send(task.t + 3.0, queued_s=0.5, **CROWDED))
-    assert len(task.machine.history.rows) == n_rows
+    assert len(task.machine.state.history.rows) == n_rows
 
 
 def test_a_stop_takes_places_in_the_queue_back():
@@ -213,7 +213,7 @@ def test_a_slow_hosts_parked_collector_is_woken_for_the_round_that_others_act_in
     task.round += 1
     task.arrived(0, task.t + 2.0, **CROWDED)
     assert task.completed("n1", task.t + 1.0, version=3) == ()
-    assert task.machine.members[1].status == "up"
+    assert task.machine.state.members[1].status == "up"
 
 
 # ------------------------------------------------------------------ keep
@@ -269,7 +269,7 @@ def test_a_pool_that_was_not_told_before_ends_nothing():
     task.whole_round(n_slots=2)
     assert not of(WarmupRegimeEnded, task.whole_round(n_slots=2))
     assert not of(WarmupRegimeEnded, task.whole_round())
-    assert [row.key.get("slots") for row in task.machine.history.rows] == [None, 2, 2, 2]
+    assert [row.key.get("slots") for row in task.machine.state.history.rows] == [None, 2, 2, 2]
 
 
 def test_another_number_of_cpu_slots_ends_the_regime():

@@ -159,7 +159,7 @@ class Starts:
         out += self.made(t0 + 0.9 * gap_s)
         out += self.publish(t0 + gap_s)
         for i in range(self.n):
-            if self.machine.members[i].status in {"starting", "resting"}:
+            if self.machine.state.members[i].status in {"starting", "resting"}:
                 out += self.ready(i, max(self.t, t0 + gap_s + start_s), start_s=start_s, n_starting=i + 1, mode=mode)
         self.round += 1
         return out

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from drlnb.planning.warmup.planner import PLANNER_NAMES
+from drlnb.planning.warmup.settings import PLANNER_NAMES
 from drlnb.records.columns import warmup
 from drlnb.records.common import SettingChanged
 from tests.runtime.laws import check_laws

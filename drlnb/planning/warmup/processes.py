@@ -1,0 +1,148 @@
+"""Follow where collectors live and which of them are up, and measure their starts."""
+
+from drlnb.planning.warmup.settings import PARK
+from drlnb.planning.warmup.state import WarmupState
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records.base import Record
+from drlnb.records.columns.distribution import HostUnreachable
+from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import CollectorLost, CollectorReady
+from drlnb.records.round import ExperienceArrived, PlacementReceived
+
+__all__ = [
+    "collector_lost",
+    "collector_ready",
+    "drop_node",
+    "host_unreachable",
+    "measure",
+    "node_lost",
+    "placement_received",
+    "slot_awaited",
+]
+
+
+# -------------------------------------------------------------------- where collectors live
+def placement_received(state: WarmupState, event: PlacementReceived, out: list[Record]) -> None:
+    """Place collectors; those that move are started anew."""
+    del out
+    state.unsee()
+    for i, (member, node) in enumerate(zip(state.members, event.collector_nodes, strict=True)):
+        if member.node != node:
+            _lose(state, i)
+            member.node = node
+
+
+def node_lost(state: WarmupState, event: NodeLost, out: list[Record]) -> None:
+    """Forget the collectors of a node that is gone."""
+    del out
+    drop_node(state, event.node)
+
+
+def host_unreachable(state: WarmupState, event: HostUnreachable, out: list[Record]) -> None:
+    """Forget the collectors of a host that the next parameters do not reach."""
+    del out
+    if state.trace is not None and event.version == state.trace.round + 1 > state.version:
+        drop_node(state, event.host)
+
+
+def drop_node(state: WarmupState, node: str) -> None:
+    """Forget a node's collectors: they are placed and started anew."""
+    state.warm_t.pop(node, None)
+    state.unsee()
+    for i, member in enumerate(state.members):
+        if member.node == node:
+            _lose(state, i)
+            member.node = ""
+
+
+def collector_lost(state: WarmupState, event: CollectorLost, out: list[Record]) -> None:
+    """Forget a process; whoever restarts the lost replaces a planned start, so none has to be revoked."""
+    del out
+    if state.at(event.collector, event.node) is not None:
+        _lose(state, event.collector)
+
+
+def _lose(state: WarmupState, i: int) -> None:
+    member = state.members[i]
+    if member.status != "absent" and state.trace is not None:
+        state.trace.broken = True
+    member.is_lost()
+
+
+# -------------------------------------------------------------------- starts
+def collector_ready(state: WarmupState, event: CollectorReady, out: list[Record]) -> None:
+    """Count a process as up, or a parked one as holding a CPU slot."""
+    member = state.at(event.collector, event.node)
+    if member is None:
+        return
+    if event.start_mode == PARK:
+        _slot_held(state, event)
+        return
+    is_guide = _is_guide(state, event)
+    state.unsee()
+    started = member.planned_t is not None and member.status in {"resting", "starting"}
+    member.goes_up()
+    member.due, member.mode = False, event.start_mode
+    # Where rounds are short, others may have sent the next one.
+    trace = state.trace_before(event.round) if event.round else state.trace
+    if trace is None or not started or event.collector in trace.ready_t:
+        if is_guide:
+            state.starts.add(event.node, event.start_mode, event.n_starting, event.start_s)
+        return
+    trace.ready_t[event.collector], trace.start_s[event.collector] = event.t, event.start_s
+    trace.place[event.collector] = event.node, event.start_mode
+    trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
+    trace.broken |= not is_guide
+    measure(state, trace, out)
+
+
+def _is_guide(state: WarmupState, event: CollectorReady) -> bool:
+    """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""
+    if event.start_mode != "zygote":
+        return True
+    return event.t - event.start_s >= state.warm_t.setdefault(event.node, event.t)
+
+
+def _slot_held(state: WarmupState, event: CollectorReady) -> None:
+    """Count a parked collector as up that has a CPU slot ahead of its parameters."""
+    trace, i = state.trace_before(event.round), event.collector
+    if trace is None or i not in trace.parked or i in trace.ready_t or i in trace.waited:
+        return
+    trace.ready_t[i], trace.start_s[i] = event.t, event.start_s
+    if trace is state.trace and state.members[i].parked:
+        state.members[i].goes_up()
+
+
+def slot_awaited(state: WarmupState, event: ExperienceArrived, out: list[Record]) -> None:
+    """Measure how long a parked collector waited for its CPU slot after its wake, known once it has acted."""
+    trace, i = state.trace_before(event.round), event.collector
+    if trace is None or i not in trace.parked or i not in trace.arrival_t or i in trace.waited:
+        return
+    trace.waited.append(i)
+    if i not in trace.ready_t:
+        trace.ready_t[i], trace.start_s[i] = trace.arrival_t[i] + event.queued_s, event.queued_s
+    elif event.queued_s > 0.0 and trace.ready_t[i] < trace.arrival_t[i]:
+        # It had a slot ahead, and lost it to somebody who could act.
+        trace.ready_t[i] = trace.arrival_t[i] + event.queued_s
+        trace.start_s[i] += event.queued_s
+    measure(state, trace, out)
+
+
+def measure(state: WarmupState, trace: RoundTrace, out: list[Record]) -> None:
+    """Once every start after a round is in, record their outcome and keep them."""
+    outcome = trace.outcome() if trace.closed and not trace.measured else None
+    if outcome is None:
+        return
+    trace.measured = True
+    state.unsee()
+    out.append(outcome)
+    row = state.history.rows[-1] if state.history.rows else None
+    for i, start_s in trace.start_s.items():
+        if i in trace.parked:
+            node = state.members[i].node
+            state.starts.add(node, PARK, sum(state.members[other].node == node for other in trace.parked), start_s)
+        else:
+            node, mode = trace.place[i]
+            state.starts.add(node, mode, trace.n_starting[node], start_s)
+        if row is not None and row.round == trace.round:
+            row.start_s[i] = start_s

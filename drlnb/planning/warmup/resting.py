@@ -1,0 +1,251 @@
+"""Decide what becomes of a collector that has sent, and when it is started again."""
+
+from dataclasses import replace
+
+from drlnb.planning.warmup.newsvendor import best_lead
+from drlnb.planning.warmup.plan import WarmupPlan
+from drlnb.planning.warmup.planner import WARMUP, WarmupView
+from drlnb.planning.warmup.processes import slot_awaited
+from drlnb.planning.warmup.settings import PARK
+from drlnb.planning.warmup.state import WarmupState, start
+from drlnb.planning.warmup.trace import RoundTrace
+from drlnb.records.base import Record
+from drlnb.records.columns.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
+from drlnb.records.round import (
+    ExecutorDied,
+    ExperienceArrived,
+    GradientComputed,
+    LeaseLost,
+    LeaseReceived,
+    ParametersReady,
+)
+
+__all__ = ["experience_arrived", "gradient_computed", "lease_received", "parameters_ready", "work_voided"]
+
+#: A revision that moves a start by less than this share of the lead is not worth a message.
+_REVISE_FRAC = 0.05
+_DIGITS = 6
+
+
+def experience_arrived(state: WarmupState, event: ExperienceArrived, out: list[Record]) -> None:
+    """Let the collector rest that has sent, unless it is not to be started again."""
+    i, trace = event.collector, state.trace
+    if not 0 <= i < len(state.members):
+        return
+    if trace is not None and (event.round < trace.round or (event.round == trace.round and i in trace.sent_t)):
+        return  # an old round's, or a repeated message
+    member = state.members[i]
+    if event.n_cpu_slots:
+        state.cpu[member.node] = (event.n_cpu_slots, event.n_sharing)
+    slot_awaited(state, event, out)
+    if trace is None or event.round > trace.round:
+        trace = _open_round(state, event.round, out)
+    trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
+    lost = member.status == "absent"
+    if not lost:  # it has acted
+        member.goes_up()
+    if state.ended:
+        _planned(state, trace, i, WarmupPlan(action="end", reason=state.ended), None, out)
+    elif event.round == state.last_round:
+        plan = WarmupPlan(action="end", reason="no round follows this one: nobody rests")
+        _planned(state, trace, i, plan, None, out)
+    elif lost:
+        trace.broken = True
+        plan = WarmupPlan(action="cold", reason="its process was lost and is started anew at once")
+        _planned(state, trace, i, plan, None, out)
+    else:
+        _rest(state, trace, i, event, out)
+        _revise(state, event.t, out)
+
+
+def _open_round(state: WarmupState, round_: int, out: list[Record]) -> RoundTrace:
+    """Begin to watch a round; what the user changed counts from here on."""
+    start_t = state.version_t if state.version == round_ else None
+    state.former = state.trace
+    state.queued = state.always_queued or state.shares_cpu
+    state.trace = RoundTrace(round=round_, n_workers=len(state.members), start_t=start_t)
+    state.plan = None
+    state.unsee()
+    for member in state.members:
+        # Where a host is slow, others have acted already: who waits for it is still to be started for this round.
+        if member.status != "absent" and not member.ended:
+            member.status, member.planned_t, member.due = "up", None, False
+    _apply_changes(state, round_, out)
+    return state.trace
+
+
+def _apply_changes(state: WarmupState, round_: int, out: list[Record]) -> None:
+    former, history = state.settings, state.history
+    settings = state.settings = replace(former, **state.changed)  # type: ignore[arg-type]  # checked as it was changed
+    state.changed = {}
+    history.window, history.filter_window = settings.window, settings.filter_window
+    history.min_rounds = settings.min_rounds
+    reasons = [
+        f"{name} changed from {getattr(former, name)} to {getattr(settings, name)}"
+        for name in ("collector_mode", "start_mode")
+        if getattr(former, name) != getattr(settings, name)
+    ]
+    if reasons:
+        for member in state.members:
+            member.mode = ""
+    if history.rows and history.rows[-1].key["hold"] != state.hold:
+        reasons.append(f"hold changed from {history.rows[-1].key['hold']} to {state.hold}")
+    if reasons and history.rows:
+        history.end()
+        if state.plans_starts:
+            out.append(WarmupRegimeEnded(round=round_, n_kept=0, reason="; ".join(reasons)))
+
+
+# -------------------------------------------------------------------- plan
+def _view(state: WarmupState) -> WarmupView:
+    if state.seen is None:
+        settings, rows = state.settings, state.history.latest
+        state.seen = WarmupView(
+            rho=settings.rho,
+            kappa=settings.kappa,
+            filter_window=settings.filter_window,
+            min_rounds=settings.min_rounds,
+            n_candidates=settings.n_candidates,
+            gap_s=[row.gap_s for row in rows],
+            start_s=state.history.starts(),
+            round_s=[row.round_s for row in rows],
+            pools_s=[_pool(state, i) for i in range(len(state.members))],
+        )
+    return state.seen
+
+
+def _pool(state: WarmupState, i: int) -> tuple[float, ...]:
+    """Return the starts that are a guide to one collector's: as many at once as the task has on its node."""
+    member = state.members[i]
+    at_once = sum(other.node == member.node for other in state.members)
+    parks = state.settings.collector_mode == PARK
+    return state.starts.samples(member.node, PARK if parks else member.mode or state.settings.start_mode, at_once)
+
+
+def _make_plan(state: WarmupState) -> WarmupPlan:
+    settings = state.settings
+    if settings.collector_mode == "keep":
+        return WarmupPlan(action="keep", reason="collector mode keep: not stopped")
+    planner = state.build(settings.planner)
+    if settings.planner in ("cold", "keep"):  # they look at nothing
+        return WARMUP.ask(planner, WarmupView())
+    if not state.starts_needed:
+        return WarmupPlan(action="cold", reason="parked collectors wake with the parameters: nothing to start")
+    if state.resting:
+        return WarmupPlan(action="cold", reason="the task rests after this round: no start is planned")
+    plan = WARMUP.ask(planner, _view(state))
+    if plan.action == "keep" and settings.collector_mode == PARK:
+        # It has given its slot back as it sent: to keep one is to ask for it at once.
+        reason = f"{plan.reason}, but in the queue again at once"
+        return replace(plan, action="start", reason=reason, start_after_s=0.0, lead_s=plan.expected_idle_s)
+    return plan
+
+
+def _rest(state: WarmupState, trace: RoundTrace, i: int, event: ExperienceArrived, out: list[Record]) -> None:
+    """Let a collector rest, and command its start if one is planned."""
+    first = state.plan is None
+    plan = state.plan = state.plan or _make_plan(state)
+    member = state.members[i]
+    keeps_slot = event.keeps_cpu or not (state.queued and event.n_cpu_slots)
+    downgraded = plan.action == "keep" and state.keeps_cpu and not keeps_slot
+    if downgraded:
+        reason = f"{plan.reason}, but {member.node} has no CPU slot left to keep: parked"
+        plan = replace(plan, action="cold", reason=reason)
+    after_s = None if state.resting else plan.start_s(i)
+    if after_s is not None and plan.since == "round":
+        after_s = None if trace.start_t is None else max(0.0, trace.start_t + after_s - event.t)
+    _planned(state, trace, i, plan if first else plan.repeated(), after_s, out)
+    if plan.action == "keep":
+        trace.kept.append(i)
+        return
+    member.parked = state.queued and (downgraded or state.settings.collector_mode == PARK)
+    if member.parked:
+        trace.parked.append(i)
+    if member.parked or state.starts_needed:  # else it waits for the next parameters as it is: nothing to be done
+        kind = ParkCollector if member.parked else StopCollector
+        out.append(kind(collector=i, node=member.node, round=trace.round))
+        member.ended = True
+    member.status, member.planned_t = "resting", None
+    if after_s is not None:
+        start(state, i, after_s, event.t, trace.round + 1, out)
+
+
+def _planned(
+    state: WarmupState, trace: RoundTrace, i: int, plan: WarmupPlan, after_s: float | None, out: list[Record]
+) -> None:
+    """Record what is planned for one collector."""
+    planned = after_s is not None
+    out.append(
+        WarmupPlanned(
+            round=trace.round,
+            collector=i,
+            action="cold" if plan.action == "start" and not planned else plan.action,
+            planner=state.settings.planner,
+            reason=plan.reason,
+            start_after_s=None if after_s is None else round(after_s, _DIGITS),
+            lead_s=round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
+            candidates=plan.candidates,
+            filtered=plan.filter_of(i),
+            candidate_errors=plan.candidate_errors,
+            saved_s=plan.saved_s,
+            saved_error_s=plan.saved_error_s,
+            newsvendor=plan.newsvendor,
+        )
+    )
+
+
+# -------------------------------------------------------------------- progress
+def lease_received(state: WarmupState, event: LeaseReceived, out: list[Record]) -> None:
+    """Measure the wait for a lease."""
+    state.n_slots = event.n_slots or state.n_slots
+    if state.trace is not None and state.trace.granted_t is None:
+        state.trace.granted_t = event.t
+        _revise(state, event.t, out)
+
+
+def gradient_computed(state: WarmupState, event: GradientComputed, out: list[Record]) -> None:
+    """Count a gradient of the round."""
+    if state.trace is not None and event.round == state.trace.round:
+        state.trace.gradient_s.append(event.elapsed_s)
+        state.trace.last_gradient_t = event.t
+        _revise(state, event.t, out)
+
+
+def parameters_ready(state: WarmupState, event: ParametersReady, out: list[Record]) -> None:
+    """Measure when the next parameters were made."""
+    if state.trace is not None and event.round == state.trace.round:
+        state.trace.made_t = event.t
+        _revise(state, event.t, out)
+
+
+def work_voided(state: WarmupState, event: LeaseLost | ExecutorDied, out: list[Record]) -> None:
+    """Count this round's gradients from 0 again; its times are no guide."""
+    if state.trace is not None and not state.trace.closed:
+        state.trace.void()
+        state.trace.broken = True
+        _revise(state, event.t, out)
+
+
+def _revise(state: WarmupState, t: float, out: list[Record]) -> None:
+    """Plan anew from what is left of the round, once something has happened that is a better guide than history."""
+    trace, plan = state.trace, state.plan
+    if state.settings.planner != "progress" or trace is None or plan is None or plan.action == "keep":
+        return
+    waiting = [i for i, member in enumerate(state.members) if member.status == "resting" and i in trace.sent_t]
+    if not waiting or not trace.has_begun or state.resting or state.ended or not state.starts_needed:
+        return
+    view = _view(state)
+    if view.lack():
+        return
+    if state.paced is None:
+        state.paced = state.history.pace(), best_lead(view.pools_s, state.settings.rho)[1]
+    pace, lead_s = state.paced
+    left_s = trace.remaining_s(pace, t)
+    after_s = max(0.0, left_s - lead_s)
+    done = f"{len(trace.gradient_s)} of {pace.n_gradients} gradients done, {left_s:.3g} s left"
+    revised = WarmupPlan(action="start", reason=done, lead_s=lead_s)
+    for i in waiting:
+        planned_t = state.members[i].planned_t
+        if planned_t is None or abs(t + after_s - planned_t) > _REVISE_FRAC * lead_s:
+            _planned(state, trace, i, revised, after_s, out)
+            start(state, i, after_s, t, trace.round + 1, out)
