@@ -1,4 +1,4 @@
-"""What does a collector send?  One contiguous stretch of experience, as flat arrays beside a plain header.
+"""Carry experience as flat arrays beside a plain header: one contiguous stretch of some environments.
 
 Time is the first axis, the environment the second.  Observations and rewards are raw: the learner normalises.
 
@@ -20,13 +20,18 @@ name               shape                  meaning
 =================  =====================  =================================================================
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-__all__ = ["Fragment"]
+__all__ = ["Facts", "Fragment"]
+
+#: Plain data with text keys, as JSON holds it: Any, because numbers, texts, lists and mappings stand side by side.
+Facts = Mapping[str, Any]
+_Bytes = bytes | bytearray | memoryview | np.ndarray
 
 #: Arrays start at multiples of this many bytes (a cache line; enough for every vector instruction).
 _ALIGN = 64
@@ -37,11 +42,11 @@ class Fragment:
     """A stretch of experience of some environments of one task."""
 
     #: Plain data: task, round, version, env_indices, n_envs, n_steps, n_samples, collect_s, episodes.
-    header: dict[str, Any]
+    header: Facts
     #: Name -> array, see the module's table.
     arrays: dict[str, np.ndarray]
 
-    def pack(self) -> tuple[dict[str, Any], memoryview]:
+    def pack(self) -> tuple[Facts, memoryview]:
         """Return a plain header with the layout, and one contiguous buffer; nothing is pickled.
 
         Returns
@@ -49,18 +54,18 @@ class Fragment:
         tuple
             The header with the key ``layout``: ``[name, dtype, shape, offset in bytes]`` per array; and the bytes.
         """
-        layout: list[list[Any]] = []
+        layout: list[tuple[str, str, list[int], int]] = []
         offset = 0
         for name, array in self.arrays.items():
-            layout.append([name, array.dtype.str, list(array.shape), offset])
+            layout.append((name, array.dtype.str, list(array.shape), offset))
             offset += -(-array.nbytes // _ALIGN) * _ALIGN
         buffer = np.zeros(offset, np.uint8)
         for (_, dtype, shape, start), array in zip(layout, self.arrays.values(), strict=True):
             np.ndarray(shape, dtype, buffer, start)[...] = array
-        return {**self.header, "layout": layout}, buffer.data
+        return {**self.header, "layout": [list(row) for row in layout]}, buffer.data
 
     @classmethod
-    def unpack(cls, header: Mapping[str, Any], buffer: Any) -> Self:
+    def unpack(cls, header: Facts, buffer: _Bytes) -> Self:
         """Rebuild a fragment whose arrays are views into `buffer`.
 
         Parameters
@@ -68,20 +73,32 @@ class Fragment:
         header
             What :meth:`pack` returned, perhaps after a journey as JSON or msgpack.
         buffer
-            Any object with the buffer protocol; kept alive by the views.
+            The bytes; kept alive by the views.
 
         Raises
         ------
         ValueError
             If the buffer is shorter than the layout says.
         """
-        plain = dict(header)
-        layout = plain.pop("layout")
-        view = memoryview(buffer).cast("B")
+        plain = {key: value for key, value in header.items() if key != "layout"}
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # numpy's are buffers, too
         arrays: dict[str, np.ndarray] = {}
-        for name, dtype, shape, start in layout:
+        for name, dtype, shape, start in header["layout"]:
             needed = start + int(np.prod(shape)) * np.dtype(dtype).itemsize
             if needed > view.nbytes:
                 raise ValueError(f"fragment array {name!r} ends at byte {needed}, the buffer holds {view.nbytes}")
             arrays[name] = np.ndarray(tuple(shape), np.dtype(dtype), view, start)
         return cls(plain, arrays)
+
+    def to_bytes(self) -> bytes:
+        """Return header and arrays as one run of bytes: length of the header, the header as JSON, the buffer."""
+        header, buffer = self.pack()
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + buffer
+
+    @classmethod
+    def from_bytes(cls, data: _Bytes) -> Self:
+        """Rebuild a fragment from :meth:`to_bytes`; its arrays are views into `data`."""
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as above
+        end = 8 + int.from_bytes(view[:8], "little")
+        return cls.unpack(json.loads(bytes(view[8:end])), view[end:])

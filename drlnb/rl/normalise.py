@@ -42,6 +42,16 @@ class Moments:
         mean = data.mean(axis=0)
         return cls(float(len(data)), mean, np.square(data - mean).sum(axis=0))
 
+    @classmethod
+    def from_row(cls, row: np.ndarray) -> "Moments":
+        """Return the moments that :meth:`row` packed."""
+        width = (len(row) - 1) // 2
+        return cls(row[0].item(), row[1 : 1 + width], row[1 + width :])
+
+    def row(self) -> np.ndarray:
+        """Return count, means and sums as a fragment carries them; float64, shape ``(1 + 2 d,)``."""
+        return np.concatenate(([self.n], self.mean, self.m2))
+
     def merge(self, other: "Moments") -> "Moments":
         """Return the moments of both streams together.
 

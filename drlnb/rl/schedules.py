@@ -1,22 +1,23 @@
-"""Which value has a setting now?  Constant, or falling with the budget that remains.
+"""Compute what a setting is now: constant, or falling with the budget that remains.
 
 A schedule is a number, a function of the progress that remains (sampled, so that it is plain data), or the zoo's
 text ``lin_x``: `x` times the remaining progress ``p = max(0, 1 - done / total)``.  Stable-Baselines3's progress falls
 below 0 in the last round; this one never does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from typing import Any
 
-__all__ = ["Schedule", "parse_schedule", "progress_remaining", "sampled"]
+__all__ = ["Schedule", "Scheduled", "parse_schedule", "progress_remaining", "sampled"]
 
 #: Pieces that a function is sampled in.
 _PIECES = 256
 
 #: Remaining progress in [0, 1] -> value.
 Schedule = Callable[[float], float]
+#: A schedule as plain data: a number, ``lin_NUMBER``, or the points that :func:`sampled` returns.
+Scheduled = float | str | Mapping[str, Sequence[Sequence[float]]]
 
 
 def progress_remaining(n_timesteps: int, total_timesteps: int) -> float:
@@ -67,7 +68,7 @@ def _on_line(a: list[float], b: list[float], c: list[float]) -> bool:
     return abs(between - b[1]) <= 1e-12 * max(abs(a[1]), abs(b[1]), abs(c[1]))
 
 
-def _through(points: Any) -> Schedule:
+def _through(points: Sequence[Sequence[float]]) -> Schedule:
     rows = [(float(progress), float(value)) for progress, value in points]
     ascending = [row[0] for row in rows] == sorted({row[0] for row in rows})
     if not rows or not ascending or not all(0.0 <= value < inf for _, value in rows):
@@ -82,7 +83,7 @@ def _through(points: Any) -> Schedule:
     return at
 
 
-def parse_schedule(value: float | str | Mapping[str, Any]) -> Schedule:
+def parse_schedule(value: object) -> Schedule:
     """Turn a number, ``lin_x`` or points into a function of the remaining progress.
 
     Parameters
@@ -115,10 +116,10 @@ def parse_schedule(value: float | str | Mapping[str, Any]) -> Schedule:
     linear = isinstance(value, str)
     text = value.removeprefix("lin_") if isinstance(value, str) else value
     try:
-        start = float(text)
+        start = float(text)  # type: ignore[arg-type]  # what is no number is refused
     except (TypeError, ValueError):
         start = -1.0
-    if isinstance(value, bool) or (isinstance(value, str) and text == value) or not 0.0 <= start < float("inf"):
+    if isinstance(value, bool) or (linear and text == value) or not 0.0 <= start < inf:
         raise ValueError(f"a schedule must be a number >= 0 or lin_NUMBER, got {value!r}")
     if linear:
         return lambda progress: start * max(0.0, progress)

@@ -266,7 +266,7 @@ def test_a_second_block_in_one_round_and_a_round_without_one_are_refused(make_dq
     """Each says which round."""
     learner = DqnLearner(make_dqn_spec())
     learner.begin(4, 0)
-    with pytest.raises(ValueError, match="round 4 has no staged block"):
+    with pytest.raises(ValueError, match="round 4 has nothing staged"):
         learner.finish()
     learner.stage(0, block(1, 16))
     with pytest.raises(ValueError, match="second block of minibatches in round 4"):
@@ -387,7 +387,7 @@ def test_the_entry_is_found_and_text_is_read():
         ("learning_starts", -1, "learning_starts must be a whole number >= 0"),
         ("exploration_final_eps", 1.5, "exploration_final_eps must be a number in"),
         ("policy_kwargs", {"net_arch": {"pi": [8]}}, "net_arch must be a list of widths"),
-        ("policy_kwargs", {"ortho_init": True}, "takes the keys net_arch, activation_fn, .*, not ortho_init"),
+        ("policy_kwargs", {"ortho_init": True}, "takes the keys activation_fn, .*net_arch, .*not ortho_init"),
         ("normalize", True, "'normalize' is not supported: observations and rewards are not normalised for dqn"),
         ("n_steps", 3, "'n_steps' is not supported"),
         ("trainfreq", 3, "did you mean 'train_freq'"),

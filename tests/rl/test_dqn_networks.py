@@ -12,12 +12,13 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn import DqnLearner
+from drlnb.rl.algorithms.dqn import DqnLearner, Rows
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.files import pack as packed
 from drlnb.rl.checkpoints.files import unpack
 from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.envs.make import probe
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.local.loop import LocalLoop
 from drlnb.rl.local.train import train_local
 from drlnb.rl.networks.mlp import views
@@ -113,7 +114,7 @@ def test_pictures_stay_bytes_in_ring_and_block():
     assert block["obs"].dtype == np.uint8
     learner = DqnLearner(task())
     arrays = {**block, "action": block["action"], "terminated": block["terminated"]}
-    assert learner._batches(arrays)[0].obs.dtype == torch.uint8
+    assert learner._columns(Fragment({}, arrays))[0]["obs"].dtype == torch.uint8
     loop.close()
 
 
@@ -156,7 +157,7 @@ def test_parts_of_a_minibatch_add_up():
     arrays = {name: rng.integers(0, 256, (1, 8, SIDE, SIDE, 1), np.uint8) for name in ("obs", "next_obs")}
     arrays |= {"action": rng.integers(0, 2, (1, 8)), "reward": rng.standard_normal((1, 8)).astype(np.float32)}
     arrays["terminated"] = np.zeros((1, 8), bool)
-    (rows,) = learner._batches(arrays)
+    rows = Rows(**learner._columns(Fragment({}, arrays))[0]).part(0)
     learner.gradient((rows,))
     whole = learner.adam.grad.clone()
     learner.gradient((rows.part(slice(0, 3)), rows.part(slice(3, 8))))
@@ -197,7 +198,7 @@ def test_an_mlp_gets_images_divided_by_255():
     image = np.full((1, 1, SIDE, SIDE, 1), 200, np.uint8)
     arrays = {"obs": image, "next_obs": image, "action": np.zeros((1, 1), np.int64)}
     arrays |= {"reward": np.zeros((1, 1), np.float32), "terminated": np.zeros((1, 1), bool)}
-    (rows,) = learner._batches(arrays)
+    rows = Rows(**learner._columns(Fragment({}, arrays))[0]).part(0)
     assert rows.obs.numpy() == pytest.approx(np.full((1, SIDE * SIDE), 200 / 255), rel=1e-6)
     assert actor.forward(image[0]) == pytest.approx(learner._q(rows.obs, learner._tensors).numpy(), abs=1e-6)
 

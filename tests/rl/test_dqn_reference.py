@@ -112,7 +112,7 @@ def ours_told(hyper: dict[str, Any], n_envs: int, total: int, monkeypatch: Any, 
         return found
 
     def finished(learner: DqnLearner, *args: Any) -> dict[str, float]:
-        header = learner._staged.header
+        header = learner._header
         spells.append((header["n_timesteps"], header["n_gradient_steps"], header["n_target_updates"]))
         return finish(learner, *args)
 

@@ -88,7 +88,13 @@ def staged(learner, fragment, round=1) -> list[Samples]:
     """Return the samples of each environment as the learner prepares them."""
     learner.begin(round, round * fragment.header["n_samples"])
     learner.stage(0, fragment)
-    return [learner._staged[index].samples for index in sorted(learner._staged)]
+    return [Samples.join([learner._staged[index]]) for index in sorted(learner._staged)]
+
+
+def joined(parts: list[Samples]) -> Samples:
+    return Samples.join([
+        {name: getattr(part, name) for name in Samples.__slots__ if name != "fresh"} for part in parts
+    ])
 
 
 def moved(learner, by=0.3) -> None:
@@ -145,7 +151,7 @@ def test_serial_gradients_equal_the_concatenated_batch(sizes, by_hand, make):
     """Computed worker after worker, the gradient and the loss are those of all samples at once, to 1e-6."""
     spec = make(members=FAMILY, pg_coef=0.5)
     learner = GpfLearner(spec, by_hand=by_hand)
-    batch = Samples.join(staged(learner, sample(spec)))
+    batch = joined(staged(learner, sample(spec)))
     moved(learner)
     whole_told, whole = learner.gradient([batch]).clone(), learner.adam.grad.clone()
     ends = np.cumsum([0, *sizes])
@@ -186,7 +192,7 @@ def test_gradients_by_hand_equal_autograd(hyper, activation, make):
     fragment, found = sample(spec), []
     for by_hand in (True, False):
         learner = GpfLearner(spec, by_hand=by_hand)
-        batch = Samples.join(staged(learner, fragment))
+        batch = joined(staged(learner, fragment))
         moved(learner)
         batch = learner._with_fresh(batch, dict.fromkeys(range(4), 16), 0)
         found.append((learner.gradient([batch]).clone(), learner.adam.grad.clone()))
@@ -201,7 +207,7 @@ def test_the_first_gradient_has_ratio_one(members, make):
     spec = make(members=members, n_epochs=1, batch_size=64, normalize=True, learning_rate=0.01, tau1=[0.1, 0.02])
     learner = make_learner(spec)
     moved(learner)
-    batch = Samples.join(staged(learner, sample(spec, learner)))
+    batch = joined(staged(learner, sample(spec, learner)))
     advantages = tower(views(learner.adam.flat, learner.layout), "pi", "action", batch.obs, relu=False)
     log_p = log_strategy(advantages, batch.strategy).gather(1, batch.action[:, None])[:, 0]
     assert advantages.std() > 0.02
@@ -294,7 +300,7 @@ def test_the_gradient_reaches_the_advantage_network(make):
     for n_action_samples in (None, 5):
         spec = make(n_action_samples=n_action_samples)
         learner = GpfLearner(spec)
-        batch = Samples.join(staged(learner, sample(spec)))
+        batch = joined(staged(learner, sample(spec)))
         learner.gradient([learner._with_fresh(batch, dict.fromkeys(range(4), 16), 0)])
         assert learner.adam.grad[: learner.layout.n_policy].abs().max() > 1e-5
 
@@ -353,7 +359,7 @@ def test_staging_twice_and_an_empty_round_are_refused(make):
     """Both name the round."""
     learner, fragment = make_learner(make()), sample(make())
     learner.begin(4, 64)
-    with pytest.raises(ValueError, match="round 4 has no staged fragment"):
+    with pytest.raises(ValueError, match="round 4 has nothing staged"):
         learner.finish()
     learner.stage(0, fragment)
     with pytest.raises(ValueError, match=r"worker 1 staged environments \[0, 1, 2, 3\] again in round 4"):

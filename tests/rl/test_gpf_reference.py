@@ -18,4 +18,4 @@ def test_the_page_names_every_setting_and_its_default(name, default):
 def test_the_page_names_what_may_change_while_training():
     """The sentence about live settings names all of them."""
     sentence = PAGE[PAGE.index("may change while a task trains") - 90 :]
-    assert all(f"`{name}`" in sentence[:90] for name in GpfSettings.LIVE)
+    assert all(f"`{name}`" in sentence[:90] for name in GpfSettings.live())

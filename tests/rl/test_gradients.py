@@ -46,7 +46,7 @@ def test_s5_serial_parts_equal_the_concatenated_batch(env, by_hand, sizes, make_
     told = torch.zeros(2, 7)
     expected = learner.gradient([whole], told[0]).clone()
     bounds = np.cumsum((0, *sizes))
-    parts = [whole.rows(torch.arange(a, b)) for a, b in pairwise(bounds)]
+    parts = [whole.part(torch.arange(a, b)) for a, b in pairwise(bounds)]
     found = learner.gradient(parts, told[1])
     assert expected.norm().item() > 0.1
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
@@ -58,7 +58,7 @@ def test_parts_without_weights_would_be_wrong(make_spec):
     learner = PpoLearner(make_spec(normalize_advantage=False))
     whole = samples(learner, 384)
     expected = learner.gradient([whole]).clone()
-    parts = [whole.rows(torch.arange(a, b)) for a, b in ((0, 256), (256, 352), (352, 384))]
+    parts = [whole.part(torch.arange(a, b)) for a, b in ((0, 256), (256, 352), (352, 384))]
     unweighted = torch.stack([learner.gradient([part]).clone() for part in parts]).mean(0)
     assert (unweighted - expected).abs().max().item() > 1e-3
 

@@ -1,5 +1,6 @@
 """Action masks: forbidden choices are never taken, count for nothing, and travel with the samples."""
 
+import json
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.algorithms.registry import check_fit, make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.checkpoints.files import pack, unpack
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.envs.make import probe
@@ -22,7 +24,7 @@ from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.local.loop import LocalLoop
 from drlnb.rl.local.train import train_local
-from drlnb.rl.pickled import pack
+from drlnb.rl.pickled import pack as pickled
 
 
 class Doors(gymnasium.Env):
@@ -63,7 +65,7 @@ class Doors(gymnasium.Env):
 
 def task(rooms: int = 0, *, by: str = "method", end: int = 6, algo: str = "ppo", **given: Any) -> TaskSpec:
     """Return a small task that learns with masks."""
-    source = {"env": "Doors", "env_factory": pack(Doors), "env_kwargs": {"rooms": rooms, "by": by, "end": end}}
+    source = {"env": "Doors", "env_factory": pickled(Doors), "env_kwargs": {"rooms": rooms, "by": by, "end": end}}
     top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 400, "n_collectors": 1, "algo": algo}
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}, "use_masking": True}
@@ -160,7 +162,7 @@ def test_an_environment_without_masks_is_told(by, told):
 def test_the_probe_and_the_snapshots_trial_take_allowed_actions():
     """An environment that raises at a forbidden action passes both, whoever asks."""
     for by in ("method", "info"):
-        source = {"env": "Doors", "env_factory": pack(Doors), "env_kwargs": {"rooms": 2, "by": by}}
+        source = {"env": "Doors", "env_factory": pickled(Doors), "env_kwargs": {"rooms": 2, "by": by}}
         assert probe(source)["action_space"]["kind"] == "multidiscrete"
         assert restorable(source)
 
@@ -216,7 +218,7 @@ def test_no_gradient_reaches_a_forbidden_output():
 
 
 def test_split_and_resume_change_nothing():
-    """Masks are part of where an environment stands: two collectors, and a stop after a round, give the same bits."""
+    """Masks are part of where an environment stands: two collectors, and a stop (by files), give the same bits."""
     spec = task(by="info", total_timesteps=64)
     whole = train_local(spec).parameters
     assert train_local(TaskSpec.from_plain({**spec.to_plain(), "n_collectors": 2})).parameters.tobytes() == (
@@ -224,7 +226,8 @@ def test_split_and_resume_change_nothing():
     )
     first = LocalLoop(spec)
     first.round()
-    second = LocalLoop(spec, first.trained())
+    facts, files = pack(spec, first.trained())
+    second = LocalLoop(spec, unpack(json.loads(json.dumps(facts)), files, "here", spec)[1])
     while second.n_timesteps < 64:
         second.round()
     first.close()

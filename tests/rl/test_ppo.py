@@ -9,7 +9,9 @@ import torch
 
 from drlnb.records.errors import NonFinite
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.algorithms.ppo import PpoLearner, minibatches
+from drlnb.rl.algorithms.on_policy import minibatches
+from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.ppo_gradient import Batch
 from drlnb.rl.algorithms.protocol import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
@@ -160,7 +162,7 @@ def test_gradients_by_hand_equal_autograd(env, hyper, activation, make_spec):
         learner.stage(0, fragment)
         moved = torch.randn(learner.layout.n_total, generator=torch.Generator().manual_seed(3))
         learner.adam.flat += 0.3 * moved  # padding moves too: nothing may read it
-        batch = learner._batch([learner._staged[index] for index in range(4)])
+        batch = Batch.join([learner._staged[index] for index in range(4)])
         out = torch.zeros(7)
         found.append((learner.gradient([batch], out).clone(), out))
     assert found[1][1][5] > 0.05  # some samples are clipped, or this would prove little
@@ -180,7 +182,7 @@ def test_only_time_limits_are_bootstrapped(env, value, make_spec):
     fragment = sample(spec, n_steps=3)
     learner.begin(0, 3)
     learner.stage(0, fragment)
-    assert learner._staged[0].advantage.tolist() == [-4.0, -4.0, -4.0 if value else -9.0]
+    assert learner._staged[0]["advantage"].tolist() == [-4.0, -4.0, -4.0 if value else -9.0]
 
 
 def test_a_nan_is_refused_and_nothing_changes(make_spec):
@@ -242,7 +244,7 @@ def test_an_empty_round_is_refused(make_spec):
     """Nothing staged, nothing to finish."""
     learner = make_learner(make_spec())
     learner.begin(2, 64)
-    with pytest.raises(ValueError, match="round 2 has no staged fragment"):
+    with pytest.raises(ValueError, match="round 2 has nothing staged"):
         learner.finish()
 
 

@@ -115,7 +115,8 @@ class Actor:
         self._network: Network = network or NumpyMlp(
             self.layout.activation, scaled=self.layout.scaled, features=self.head.kind == "sde"
         )
-        self._std = self._log_std = None
+        self._std: np.ndarray | None = None
+        self._log_std: np.ndarray | None = None
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:

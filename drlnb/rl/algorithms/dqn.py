@@ -1,4 +1,4 @@
-"""How does DQN learn from a round?  The round's minibatches come as one block from the replay ring; steps run in turn.
+"""Learn by deep Q-learning: the round's minibatches come as one block from the replay ring, steps run in turn.
 
 A round is `train_freq` vector steps, then the gradient steps that they allow.  The target network moves first, by as
 many updates as fell into the round's steps: k updates towards a network that stands still are one update with
@@ -6,25 +6,26 @@ many updates as fell into the round's steps: k updates towards a network that st
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.dqn_actor import HEAD, TOWER, check_discrete, dqn_layout
-from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.flat import FlatAdam
+from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
+from drlnb.rl.fragments import Facts, Fragment
 from drlnb.rl.networks.layout import Layout, check_policy, is_module
 from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.networks.trained_state import Kept
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient, td_target
-from drlnb.rl.schedules import parse_schedule, progress_remaining
+from drlnb.rl.objectives.samples import Rows as _Rows
+from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import INIT, generator
 from drlnb.rl.settings.dqn import DqnSettings
 
@@ -38,7 +39,7 @@ ADAM_EPS = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(_Rows):
     """Transitions on the device; first axis: samples."""
 
     obs: Tensor
@@ -47,10 +48,6 @@ class Rows:
     reward: Tensor
     #: float32: 1 after a true end.
     terminated: Tensor
-
-    def part(self, index: slice) -> "Rows":
-        """Return some of the transitions."""
-        return Rows(*(getattr(self, name)[index] for name in self.__slots__))
 
 
 def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
@@ -64,7 +61,7 @@ def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
     return flat
 
 
-class DqnLearner:
+class DqnLearner(RoundLearner[DqnSettings]):
     """Deep Q-learning; see :class:`drlnb.rl.algorithms.protocol.Learner`.
 
     Parameters
@@ -87,67 +84,34 @@ class DqnLearner:
         If a setting is wrong, or a network of the user's own breaks its contract.
     """
 
-    compute: Literal["epochs", "stream"] = "epochs"
+    columns = ("loss", "grad_norm")
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
-        self.spec = spec
-        self.settings = DqnSettings.from_mapping(spec.hyperparameters)
-        self.device = torch.device(device)
+        settings = DqnSettings.from_mapping(spec.hyperparameters)
         check_discrete(spec)
         check_policy(spec)
-        self._modules = self._make_modules() if is_module(spec) else None
-        self.layout = dqn_layout(spec) if self._modules is None else self._modules.layout
-        start = np.zeros(self.layout.n_total, np.float32)
+        self._modules = _make_modules(spec, torch.device(device)) if is_module(spec) else None
+        layout = dqn_layout(spec) if self._modules is None else self._modules.layout
+        start = np.zeros(layout.n_total, np.float32)
         if self._modules is None:  # a module brings its own weights
-            start = initial(self.layout, generator(spec.seed, INIT))
-        self.adam = FlatAdam(torch.from_numpy(start).to(self.device), eps=ADAM_EPS)
+            start = initial(layout, generator(spec.seed, INIT))
+        super().__init__(spec, settings, Kept(layout, start, torch.device(device), {"eps": ADAM_EPS}, target=True))
+        assert self.kept.target is not None
         #: Parameters of the target network; flat, like the trained ones.
-        self.target = self.adam.flat.clone()
+        self.target = self.kept.target
         if self._modules is not None:
             self._modules.attach(self.adam, self.target)
-        self._leaves = self.adam.leaves(views, self.layout)
-        self._tensors = views(self.adam.flat, self.layout)
-        self._target_tensors = views(self.target, self.layout)
+        self._leaves = self.adam.leaves(views, layout)
+        self._tensors, self._target_tensors = views(self.adam.flat, layout), views(self.target, layout)
         self._part = torch.zeros_like(self.adam.flat)
-        self._part_grads = views(self._part, self.layout)
+        self._part_grads = views(self._part, layout)
         self._gradient = self._explicit if by_hand and self._modules is None else self._autograd
-        self._learning_rate = parse_schedule(self.settings.learning_rate)
-        self._relu = self.layout.activation == "relu"
-        self._round = self._n_timesteps = self._n_updates = 0
-        self._live: dict[str, Any] = {}
-        self._staged: Fragment | None = None
-
-    def _make_modules(self) -> "QModules":
-        from drlnb.rl.networks.q_modules import QModules  # here, so that an MLP does not load what it does not need
-
-        return QModules(self.spec, self.device)
-
-    def set(self, name: str, value: Any) -> None:
-        """Change one of the settings in ``DqnSettings.LIVE``, from the next round on.
-
-        Raises
-        ------
-        ConfigError
-            If the setting cannot change while training, or the value is wrong.
-        """
-        if name not in DqnSettings.LIVE:
-            raise ConfigError(f"{name} cannot change while training; these can: {', '.join(sorted(DqnSettings.LIVE))}")
-        if problem := DqnSettings.check_value(name, value):
-            raise ConfigError(problem)
-        self._live[name] = value
-
-    # ---------------------------------------------------------------------------------------------- a round
-
-    def begin(self, round: int, n_timesteps: int) -> None:
-        """Open a round and forget what was staged; see :meth:`drlnb.rl.algorithms.protocol.Learner.begin`."""
-        self._staged = None
-        if self._live:
-            self.settings = replace(self.settings, **self._live)
-            self._learning_rate = parse_schedule(self.settings.learning_rate)
-        self._round, self._n_timesteps = round, n_timesteps
+        self._relu = layout.activation == "relu"
+        #: Of the staged block.
+        self._header: Facts = {}
 
     def stage(self, worker: int, fragment: Fragment) -> float:
-        """Take in the round's block of minibatches, as :class:`drlnb.rl.algorithms.replay.Replay` draws it.
+        """Move the round's block of minibatches to the device, as :class:`.Replay` draws it.
 
         Returns
         -------
@@ -160,49 +124,42 @@ class DqnLearner:
             If this round has a block already.
         """
         started = time.perf_counter()
-        if self._staged is not None:
-            raise ValueError(f"worker {worker} staged a second block of minibatches in round {self._round}")
-        self._staged = fragment
-        self._n_timesteps = int(fragment.header["n_timesteps"])
+        if self._staged:
+            raise ValueError(f"worker {worker} staged a second block of minibatches in round {self.kept.round}")
+        self._staged[0], self._header = self._columns(fragment)[0], fragment.header
+        self.kept.n_timesteps = int(fragment.header["n_timesteps"])
         return time.perf_counter() - started
 
-    def finish(self, on_minibatch: Callable[[int, int], None] | None = None) -> dict[str, float]:
-        """Move the target network, then run the gradient steps; see :meth:`.Learner.finish`."""
-        if self._staged is None:
-            raise ValueError(f"round {self._round} has no staged block of minibatches")
-        header, batches = self._staged.header, self._batches(self._staged.arrays)
-        saved, target = self.adam.copy_state(), self.target.clone()
-        try:
-            self._move_target(int(header["n_target_updates"]))
-            table = self._steps(batches, on_minibatch)
-            self._check_finite(table)
-        except BaseException:  # a revoked lease or Ctrl-C too: the round must be repeatable from where it began
-            self.adam.load_state(saved)
-            self.target.copy_(target)
-            raise
-        self._n_updates += len(batches)
-        self._staged = None
+    def _columns(self, fragment: Fragment) -> list[Column]:
+        """Return the block's tensors, first axis minibatches: all are moved at once."""
+        arrays = {name: fragment.arrays[name] for name in ("obs", "next_obs", "action", "reward")}
+        arrays["terminated"] = fragment.arrays["terminated"].astype(np.float32)
+        if self._modules is None:
+            for name in ("obs", "next_obs"):
+                flat = arrays[name].reshape(*arrays["action"].shape, self.layout.obs_width).astype(np.float32)
+                arrays[name] = flat / np.float32(255.0) if self.layout.scaled else flat
+        return [{name: self._tensor(array) for name, array in arrays.items()}]
+
+    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
+        self._move_target(int(self._header["n_target_updates"]))
+        self.adam.learning_rate = parse_schedule(self.settings.learning_rate)(self.progress)
+        block = Rows(**self._staged[0])
+        table = torch.zeros((len(block), 2), device=self.device)
+        for step in range(len(block)):
+            table[step, 0] = self.gradient((block.part(step),))
+            self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
+            notify(step + 1, len(block))
+        return table.cpu().numpy(), len(block)
+
+    def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
         loss, norm = table.mean(axis=0, dtype=np.float64).tolist()
         return {
             "train/loss": loss,
             "train/grad_norm": norm,
             "train/learning_rate": self.adam.learning_rate,
-            "train/n_updates": self._n_updates,
-            **header["metrics"],
+            "train/n_updates": self.kept.n_updates,
+            **self._header["metrics"],
         }
-
-    def _batches(self, arrays: Mapping[str, np.ndarray]) -> list[Rows]:
-        """Return the minibatches on the device: all are moved at once."""
-        n_batches, batch_size = arrays["action"].shape
-        obs, next_obs = arrays["obs"], arrays["next_obs"]
-        if self._modules is None:
-            shape = (n_batches, batch_size, self.layout.obs_width)
-            obs, next_obs = (array.reshape(shape).astype(np.float32) for array in (obs, next_obs))
-            if self.layout.scaled:
-                obs, next_obs = obs / np.float32(255.0), next_obs / np.float32(255.0)
-        rest = arrays["action"], arrays["reward"], arrays["terminated"].astype(np.float32)
-        moved = [torch.from_numpy(np.array(array)).to(self.device) for array in (obs, next_obs, *rest)]
-        return [Rows(*(tensor[number] for tensor in moved)) for number in range(n_batches)]
 
     def _move_target(self, n_updates: int) -> None:
         if n_updates:
@@ -212,25 +169,12 @@ class DqnLearner:
             else:
                 self.target.mul_(1.0 - weight).add_(self.adam.flat, alpha=weight)
 
-    def _steps(self, batches: list[Rows], on_minibatch: Callable[[int, int], None] | None) -> np.ndarray:
-        """Run the gradient steps; return loss and gradient norm of each, shape ``(n, 2)``."""
-        progress = progress_remaining(self._n_timesteps, self.spec.total_timesteps)
-        self.adam.learning_rate = self._learning_rate(progress)
-        table = torch.zeros((len(batches), 2), device=self.device)
-        for step, rows in enumerate(batches):
-            table[step, 0] = self.gradient((rows,))
-            self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
-            if on_minibatch is not None:
-                on_minibatch(step + 1, len(batches))
-        measured: np.ndarray = table.cpu().numpy()
-        return measured
-
     def gradient(self, parts: Sequence[Rows]) -> Tensor:
         """Leave a minibatch's gradient in the flat buffer, summed over its parts in turn; return its loss.
 
         The parts may be of any sizes: each counts by its samples, so the sum is the whole minibatch's mean.
         """
-        n_total = sum(len(rows.action) for rows in parts)
+        n_total = sum(map(len, parts))
         losses = [self._gradient(rows, n_total, first=number == 0) for number, rows in enumerate(parts)]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
@@ -272,49 +216,8 @@ class DqnLearner:
         loss.backward()
         return loss.detach()
 
-    def _check_finite(self, table: np.ndarray) -> None:
-        for column, name in enumerate(("loss", "grad_norm")):
-            bad = np.flatnonzero(~np.isfinite(table[:, column]))
-            if len(bad):
-                at = f"gradient step {bad[0]} of round {self._round}"
-                raise NonFinite(f"{name} is {table[bad[0], column]} at {at}; update refused")
 
-    # ------------------------------------------------------------------------------------- what goes out and in
+def _make_modules(spec: TaskSpec, device: torch.device) -> "QModules":
+    from drlnb.rl.networks.q_modules import QModules  # here, so that an MLP does not load what it does not need
 
-    def published(self) -> np.ndarray:
-        """Return what actors need; see :meth:`drlnb.rl.algorithms.protocol.Learner.published`."""
-        layout = self.layout
-        buffer = np.zeros(layout.published_bytes, np.uint8)
-        buffer[:32] = np.frombuffer(layout.sha, np.uint8)
-        buffer[layout.policy_offset :] = self.adam.flat.cpu().numpy().view(np.uint8)
-        return buffer
-
-    def state(self) -> tuple[dict[str, Any], np.ndarray]:
-        """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.protocol.Learner.state`."""
-        tensors, adam_step = self.adam.copy_state()
-        meta = {
-            "algo": self.spec.algo,
-            "layout": self.layout.sha.hex(),
-            "round": self._round,
-            "n_timesteps": self._n_timesteps,
-            "n_updates": self._n_updates,
-            "adam_step": adam_step,
-            "live": dict(self._live),
-        }
-        return meta, torch.cat((tensors, self.target[None])).cpu().numpy().ravel().view(np.uint8)
-
-    def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
-        """Go on from :meth:`state`; see :meth:`drlnb.rl.algorithms.protocol.Learner.restore`."""
-        layout = self.layout
-        if meta["layout"] != layout.sha.hex():
-            raise ValueError(f"state has layout {meta['layout'][:12]}, this task needs {layout.sha.hex()[:12]}")
-        size = 16 * layout.n_total
-        if buffer.shape != (size,):
-            raise ValueError(f"state must hold {size} bytes, got shape {buffer.shape}")
-        tensors = torch.from_numpy(np.array(buffer).view(np.float32).reshape(4, -1)).to(self.device)
-        self.adam.load_state((tensors[:3], float(meta["adam_step"])))
-        self.target.copy_(tensors[3])
-        self._round, self._n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
-        self._n_updates = int(meta["n_updates"])
-        self._live = dict(meta.get("live", {}))
-        self._staged = None
+    return QModules(spec, device)

@@ -10,9 +10,9 @@ import numpy as np
 from drlnb.records.errors import UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower
+from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower, q_network
 from drlnb.rl.rows import vector_width
-from drlnb.rl.settings.dqn import DqnSettings, q_network
+from drlnb.rl.settings.dqn import DqnSettings
 
 __all__ = ["HEAD", "TOWER", "DqnActor", "check_discrete", "dqn_layout"]
 

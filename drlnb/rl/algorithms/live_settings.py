@@ -1,6 +1,7 @@
-"""Which settings of a task may change while it trains, and is a new value good?  Asked first; no torch is loaded."""
+"""List the settings of a task that may change while it trains, and check a new value; no torch is loaded."""
 
 import difflib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.schedules import sampled
+from drlnb.rl.settings.checks import Check
 
 __all__ = ["PREFIX", "live_keys", "live_value"]
 
@@ -24,10 +26,10 @@ def live_keys(spec: TaskSpec) -> tuple[str, ...]:
     >>> live_keys(TaskSpec(name="a", env="CartPole-v1", algo="dqn", total_timesteps=1, n_envs=1))
     ('rl.learning_rate', 'rl.tau')
     """
-    return tuple(sorted(PREFIX + name for name in settings_class(spec.algo).LIVE))
+    return tuple(sorted(PREFIX + name for name in settings_class(spec.algo).live()))
 
 
-def live_value(spec: TaskSpec, key: str, value: Any) -> Any:
+def live_value(spec: TaskSpec, key: str, value: object) -> Any:  # plain data of the setting's type
     """Check a change of a setting and return its value as plain data.
 
     Parameters
@@ -53,7 +55,7 @@ def live_value(spec: TaskSpec, key: str, value: Any) -> Any:
     if key not in known:
         raise ConfigError(f"{key} cannot change in a running task ({spec.name}); {can}")
     try:
-        plain = _plain(kind.CHECKS[name], value)
+        plain = _plain(partial(kind.check_value, name), value)
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from None
     if problem := kind.check_value(name, plain):
@@ -61,7 +63,7 @@ def live_value(spec: TaskSpec, key: str, value: Any) -> Any:
     return plain
 
 
-def _plain(check: Any, value: Any) -> Any:
+def _plain(check: Check, value: Any) -> Any:  # whatever Python has, to what JSON has
     """Turn what Python has into what a message holds; 3.0 where only whole numbers are good into 3."""
     if callable(value):
         return sampled(value)

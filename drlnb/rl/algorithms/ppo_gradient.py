@@ -1,8 +1,7 @@
-"""What is PPO's gradient on a batch?  Written out for an MLP, by autograd for every other network."""
+"""Compute PPO's gradient on a batch: written out for an MLP, by autograd for every other network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,12 +11,13 @@ from drlnb.rl.networks.actor_critic import MlpTowers, ModuleNetworks
 from drlnb.rl.networks.distributions import evaluate
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.losses import STATISTICS, ppo_loss
+from drlnb.rl.objectives.samples import Rows
 
 __all__ = ["Batch", "PpoGradient", "Terms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Rows):
     """Samples on the device; first axis: environments in order, each in time order."""
 
     obs: Tensor
@@ -28,11 +28,6 @@ class Batch:
     returns: Tensor
     #: Forbidden choices, bool, shape ``(B, width)``; None: there are none.
     forbidden: Tensor | None = None
-
-    def rows(self, index: Tensor) -> Self:
-        """Return some of the samples."""
-        told = (getattr(self, name) for name in self.__slots__)
-        return type(self)(*(None if tensor is None else tensor[index] for tensor in told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +135,14 @@ class PpoGradient:
         Parts may have any sizes: each counts by its samples.  `out` gets the statistics over all parts.
         """
         adam, row = self._networks.kept.adam, torch.zeros_like(out)
-        n = sum(len(part.obs) for part in parts)
+        if len(parts) == 1:
+            self(parts[0], advantages[0], terms, out)
+            return
+        n = sum(map(len, parts))
         total = torch.zeros_like(adam.grad)
         out[: len(STATISTICS)] = 0.0
         for part, advantage in zip(parts, advantages, strict=True):
             self(part, advantage, terms, row)
-            total.add_(adam.grad, alpha=len(part.obs) / n)
-            out[: len(STATISTICS)].add_(row[: len(STATISTICS)], alpha=len(part.obs) / n)
+            total.add_(adam.grad, alpha=len(part) / n)
+            out[: len(STATISTICS)].add_(row[: len(STATISTICS)], alpha=len(part) / n)
         adam.grad.copy_(total)

@@ -1,12 +1,14 @@
-"""What does the host of a learner rely on?  One protocol; algorithms are chosen by the spec."""
+"""Declare what the host of a learner relies on: one protocol for all algorithms."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable
+from typing import Literal, Protocol
 
 import numpy as np
 
+from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
-from drlnb.rl.fragments import Fragment
+from drlnb.rl.fragments import Facts, Fragment
+from drlnb.rl.networks.layout import Layout
 
 __all__ = ["Learner", "make_learner"]
 
@@ -14,10 +16,16 @@ __all__ = ["Learner", "make_learner"]
 class Learner(Protocol):
     """Holds a task's parameters and improves them, one round of experience at a time."""
 
-    #: ``epochs``: the gradient steps run in `finish`; ``stream``: gradients are computed as fragments arrive.
-    compute: Literal["epochs", "stream"]
+    #: The task, with its spaces filled in.
+    spec: TaskSpec
+    #: Of the flat parameters.
+    layout: Layout
 
-    def set(self, name: str, value: Any) -> None:
+    @property
+    def compute(self) -> Literal["epochs", "stream"]:
+        """``epochs``: the gradient steps run in `finish`; ``stream``: gradients are computed as fragments arrive."""
+
+    def set(self, name: str, value: object) -> None:
         """Change a setting from the next round on.
 
         Parameters
@@ -58,6 +66,33 @@ class Learner(Protocol):
             If one of the fragment's environments was staged in this round before.
         """
 
+    def export_partial(self, env_indices: Iterable[int]) -> Fragment:
+        """Return what is staged of some environments, gradients computed at arrival included.
+
+        With one pass over the whole round (``compute == "stream"``) each fragment's gradient is computed at its
+        arrival, and the round's step is made of their sum in the order of the environments.  So a task can give its
+        slot away between two fragments and go on elsewhere: the sum has the same bits.
+
+        Parameters
+        ----------
+        env_indices
+            Environments of one staged fragment, in its order.
+
+        Returns
+        -------
+        Fragment
+            Flat arrays under ``INDEX/NAME``, and a plain header with ``round`` and ``env_indices``.
+        """
+
+    def import_partial(self, part: Fragment) -> None:
+        """Stage what :meth:`export_partial` returned, here or on another learner with the same parameters.
+
+        Raises
+        ------
+        ValueError
+            If one of its environments is staged already.
+        """
+
     def finish(self, on_minibatch: Callable[[int, int], None] | None = None) -> dict[str, float]:
         """Run the round's gradient steps and merge the normaliser.
 
@@ -83,10 +118,10 @@ class Learner(Protocol):
     def published(self) -> np.ndarray:
         """Return a fresh uint8 buffer with what actors need: policy parameters and normaliser statistics."""
 
-    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+    def state(self) -> tuple[Facts, np.ndarray]:
         """Return plain data and a uint8 buffer: everything needed to go on exactly, between rounds."""
 
-    def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
+    def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.
 
         Raises

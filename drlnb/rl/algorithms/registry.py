@@ -1,4 +1,4 @@
-"""Which algorithms are there, and where does each keep its parts?  One table; nothing is imported before it is needed.
+"""List the algorithms and where each keeps its parts, in one table; nothing is imported before it is needed.
 
 A collector asks for an actor and never loads torch; the host of a learner asks for a learner.  Parts are told as
 ``module:Class``, so that this table itself costs nothing.
@@ -28,6 +28,7 @@ __all__ = [
     "round_steps",
     "settings_class",
     "settings_of",
+    "streams",
 ]
 
 
@@ -114,6 +115,17 @@ def round_steps(spec: TaskSpec) -> int:
         If a hyper-parameter is unknown or wrong.
     """
     return settings_of(spec).round_steps()
+
+
+def streams(spec: TaskSpec) -> bool:
+    """Return whether a task's gradients are computed as its fragments arrive.
+
+    Raises
+    ------
+    ConfigError
+        If a hyper-parameter is unknown or wrong.
+    """
+    return settings_of(spec).streams(spec.n_envs)
 
 
 def check_fit(spec: TaskSpec) -> None:

@@ -1,4 +1,4 @@
-"""Which files hold a training's state, and how is it read back?  Plain data and safetensors; the same for all readers.
+"""Write a training's state to files and read it back: plain data and safetensors, the same for all readers.
 
 A checkpoint of a run and a saved model are the same files; the model leaves out what only the very same run needs.
 
@@ -35,6 +35,8 @@ LAYOUT = "module_layout"
 _ENVS, _REPLAY = "envs.safetensors", "replay.safetensors"
 #: Numbers that a collector keeps beside the environment itself.
 _NUMBERS = ("discounted", "return", "length", "fresh")
+#: Bytes that it keeps, where there are any.
+_BLOBS = ("obs", "snapshot", "mask")
 
 
 def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -73,12 +75,12 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, by
 
 
 def _packed_envs(state: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    tensors, rows = {}, {}
+    tensors: dict[str, np.ndarray] = {}
+    rows = {}
     for index, env in state["envs"].items():
         rows[index] = {name: env[name] for name in _NUMBERS if name in env}
-        tensors[f"{index}/obs"] = np.frombuffer(env["obs"], np.uint8)
-        if env["snapshot"] is not None:
-            tensors[f"{index}/snapshot"] = np.frombuffer(env["snapshot"], np.uint8)
+        blobs = {name: env[name] for name in _BLOBS if env.get(name) is not None}
+        tensors |= {f"{index}/{name}": np.frombuffer(blob, np.uint8) for name, blob in blobs.items()}
     return {"round": state["round"], "rows": rows}, save(tensors)
 
 
@@ -135,10 +137,6 @@ def unpack(
 def _unpacked_envs(told: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     envs = {}
     for index, numbers in told["rows"].items():
-        snapshot = tensors.get(f"{index}/snapshot")
-        envs[index] = {
-            **numbers,
-            "obs": tensors[f"{index}/obs"].tobytes(),
-            "snapshot": None if snapshot is None else snapshot.tobytes(),
-        }
+        blobs = {name: tensors[f"{index}/{name}"].tobytes() for name in _BLOBS if f"{index}/{name}" in tensors}
+        envs[index] = {"snapshot": None, **numbers, **blobs}
     return {"round": int(told["round"]), "envs": envs}

@@ -36,7 +36,7 @@ def _changed(before: np.ndarray, after: np.ndarray) -> tuple[slice, slice]:
     return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
-def animated_png(frames: Sequence[np.ndarray], *, frame_s: float, n_plays: int = 0) -> bytes:
+def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float, n_plays: int = 0) -> bytes:
     """Return the file.
 
     Parameters

@@ -156,8 +156,8 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
         low, high = _bounds(space.low), _bounds(space.high)
         return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        nvec, start = np.asarray(space.nvec), np.asarray(space.start)
-        more = {"start": start.ravel().tolist()} if start.any() else {}
+        nvec, first = np.asarray(space.nvec), np.asarray(space.start)
+        more = {"start": first.ravel().tolist()} if first.any() else {}
         plain = {"kind": "multidiscrete", "nvec": nvec.ravel().tolist(), "shape": list(nvec.shape)}
         return {**plain, "dtype": space.dtype.name, **more}
     if isinstance(space, gymnasium.spaces.MultiBinary):

@@ -1,4 +1,4 @@
-"""What do the wrappers do that gymnasium lacks?  Those of Stable-Baselines3 and its zoo, and a tally of raw returns.
+"""Implement the wrappers that gymnasium lacks: those of Stable-Baselines3 and its zoo, and a tally of raw returns.
 
 Each follows the meaning of the class whose name it has; what differs is said in its docstring.  All randomness is the
 environment's own (``np_random``), so that a seed fixes it.
@@ -24,18 +24,20 @@ __all__ = [
     "TimeFeatureWrapper",
 ]
 
-_Env = gymnasium.Env[Any, Any]
-_Step = tuple[Any, float, bool, bool, dict[str, Any]]
-_Reset = tuple[Any, dict[str, Any]]
+#: What an action or an observation is, is the environment's business.
+_Item = Any
+_Info = dict[str, object]
+_Step = tuple[_Item, float, bool, bool, _Info]
+_Reset = tuple[_Item, _Info]
 
 
-class Tally(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Tally(gymnasium.Wrapper):
     """Count raw returns and lengths of what is beneath, whatever wrappers above do to rewards and ends.
 
     An episode ends when the environment beneath says so, or when it is reset before (a time limit above).
     """
 
-    def __init__(self, env: _Env) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self._return, self._length = 0.0, 0
         self._finished: list[tuple[float, int]] = []
@@ -45,12 +47,12 @@ class Tally(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._finished.append((self._return, self._length))
         self._return, self._length = 0.0, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Reset; an unfinished episode counts as ended."""
         self._end()
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> _Step:
+    def step(self, action: _Item) -> _Step:
         """Step, and count."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
@@ -69,16 +71,16 @@ class Tally(gymnasium.Wrapper[Any, Any, Any, Any]):
         return finished
 
 
-class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FrameSkip(gymnasium.Wrapper):
     """Repeat each action `skip` times and add up the rewards; the last observation counts."""
 
-    def __init__(self, env: _Env, skip: int = 4) -> None:
+    def __init__(self, env: gymnasium.Env, skip: int = 4) -> None:
         if skip < 1:
             raise ValueError(f"skip must be >= 1, got {skip}")
         super().__init__(env)
         self._skip = skip
 
-    def step(self, action: Any) -> _Step:
+    def step(self, action: _Item) -> _Step:
         """Step up to `skip` times, fewer where the episode ends."""
         total = 0.0
         for _ in range(self._skip):
@@ -89,14 +91,14 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, total, terminated, truncated, info
 
 
-class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FrameStack(gymnasium.ObservationWrapper):
     """The last `n_stack` observations along the last axis, newest last, zeros before the first.
 
     As Stable-Baselines3's ``VecFrameStack`` does for images with channels last and for vectors; grey images without a
     channel axis get one: ``(84, 84)`` becomes ``(84, 84, n_stack)``.
     """
 
-    def __init__(self, env: _Env, n_stack: int) -> None:
+    def __init__(self, env: gymnasium.Env, n_stack: int) -> None:
         if n_stack < 1:
             raise ValueError(f"n_stack must be >= 1, got {n_stack}")
         super().__init__(env)
@@ -108,30 +110,26 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._width = low.shape[-1]
         repeated = [np.repeat(bound[..., None, :], n_stack, axis=-2) for bound in (low, high)]
         low, high = (bound.reshape(*bound.shape[:-2], -1) for bound in repeated)
-        self.observation_space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)  # type: ignore[arg-type]
+        self.observation_space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
         self._frames = np.zeros(self.observation_space.shape, space.dtype)
 
     def _axis(self, obs: np.ndarray) -> np.ndarray:
         return obs[..., None] if self._flat else obs
 
-    def _push(self, obs: np.ndarray) -> np.ndarray:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
+        """Reset to zeros and the first observation."""
+        self._frames = np.zeros_like(self._frames)
+        return super().reset(seed=seed, options=options)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Drop the oldest."""
         # A new array each time: whoever holds the last one (a fragment, a final observation) keeps it.
-        self._frames = np.concatenate([self._frames[..., self._width :], self._axis(np.asarray(obs))], axis=-1)
+        new = self._axis(np.asarray(observation))
+        self._frames = np.concatenate([self._frames[..., self._width :], new], axis=-1)
         return self._frames
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
-        """Reset to zeros and the first observation."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._frames = np.zeros_like(self._frames)
-        return self._push(obs), info
 
-    def step(self, action: Any) -> _Step:
-        """Step, and drop the oldest."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._push(obs), float(reward), terminated, truncated, info
-
-
-class AtariWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class AtariWrapper(gymnasium.Wrapper):
     """Stable-Baselines3's ``AtariWrapper``: no-op starts, 4 frames per step, a life per episode, FIRE, 84x84, signs.
 
     Built on gymnasium's ``AtariPreprocessing``, which resizes the console's own grey screen instead of a grey version
@@ -156,7 +154,7 @@ class AtariWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(
         self,
-        env: _Env,
+        env: gymnasium.Env,
         noop_max: int = 30,
         frame_skip: int = 4,
         screen_size: int = 84,
@@ -166,18 +164,18 @@ class AtariWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         pixels = AtariPreprocessing(env, noop_max, frame_skip, screen_size, grayscale_newaxis=True)
         super().__init__(pixels)
         self._lose, self._clip = terminal_on_life_loss, clip_reward
-        meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        meanings = env.unwrapped.get_action_meanings()
         self._fires = len(meanings) >= 3 and meanings[1] == "FIRE"
         self._lives, self._over = 0, True
 
-    def _beneath(self, action: Any) -> _Step:
+    def _beneath(self, action: _Item) -> _Step:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        lives, self._over = self.env.unwrapped.ale.lives(), bool(terminated or truncated)  # type: ignore[attr-defined]
+        lives, self._over = self.env.unwrapped.ale.lives(), bool(terminated or truncated)
         lost = self._lose and 0 < lives < self._lives
         self._lives = lives
         return obs, float(reward), bool(terminated or lost), truncated, info
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Start a new game if the last one is over or a seed is given; else go on with the next life."""
         if self._over or seed is not None or not self._lose:
             obs, info = self._new_game(seed, options)
@@ -191,70 +189,67 @@ class AtariWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
                 obs, info = self._new_game(None, options)
         return obs, info
 
-    def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> _Reset:
+    def _new_game(self, seed: int | None, options: _Info | None) -> _Reset:
         obs, info = self.env.reset(seed=seed, options=options)
-        self._lives, self._over = self.env.unwrapped.ale.lives(), False  # type: ignore[attr-defined]
+        self._lives, self._over = self.env.unwrapped.ale.lives(), False
         return obs, info
 
-    def step(self, action: Any) -> _Step:
+    def step(self, action: _Item) -> _Step:
         """Step `frame_skip` frames."""
         obs, reward, terminated, truncated, info = self._beneath(action)
         return obs, float(np.sign(reward)) if self._clip else reward, terminated, truncated, info
 
 
-class ActionNoiseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ActionNoiseWrapper(gymnasium.ActionWrapper):
     """Add normal noise to continuous actions without telling the agent; the result is clipped to the space."""
 
-    def __init__(self, env: _Env, noise_std: float = 0.1) -> None:
+    def __init__(self, env: gymnasium.Env, noise_std: float = 0.1) -> None:
         super().__init__(env)
         if not isinstance(env.action_space, spaces.Box):
             raise TypeError(f"actions must be a Box, got {env.action_space}")
         self._space, self._std = env.action_space, float(noise_std)
 
-    def step(self, action: Any) -> _Step:
-        """Step with the noisy action."""
+    def action(self, action: np.ndarray) -> np.ndarray:
+        """Return the noisy action."""
         noisy = action + self._std * self.np_random.standard_normal(np.shape(action))
-        taken = np.clip(noisy, self._space.low, self._space.high).astype(self._space.dtype)
-        obs, reward, terminated, truncated, info = self.env.step(taken)
-        return obs, float(reward), terminated, truncated, info
+        return np.clip(noisy, self._space.low, self._space.high).astype(self._space.dtype)
 
 
-class ActionSmoothingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Take the exponential moving average of the actions; `smoothing_coef` 0 changes nothing, 1 never moves."""
+class ActionSmoothingWrapper(gymnasium.ActionWrapper):
+    """Step with the exponential moving average of the actions; `smoothing_coef` 0 changes nothing, 1 never moves."""
 
-    def __init__(self, env: _Env, smoothing_coef: float = 0.0) -> None:
+    def __init__(self, env: gymnasium.Env, smoothing_coef: float = 0.0) -> None:
         super().__init__(env)
         self._coef = float(smoothing_coef)
-        self._smooth: Any = 0.0
+        self._smooth: np.ndarray | float = 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Reset; the average starts at 0."""
         self._smooth = 0.0
-        return self.env.reset(seed=seed, options=options)
+        return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> _Step:
-        """Step with the average."""
-        self._smooth = self._coef * self._smooth + (1.0 - self._coef) * np.asarray(action)
-        taken = self._smooth.astype(np.asarray(action).dtype)
-        obs, reward, terminated, truncated, info = self.env.step(taken)
-        return obs, float(reward), terminated, truncated, info
+    def action(self, action: np.ndarray) -> np.ndarray:
+        """Return the average."""
+        new = np.asarray(action)
+        self._smooth = self._coef * self._smooth + (1.0 - self._coef) * new
+        return np.asarray(self._smooth, new.dtype)
 
 
-class DelayedRewardWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class DelayedRewardWrapper(gymnasium.Wrapper):
     """Hand rewards out every `delay` steps, and at the episode's end."""
 
-    def __init__(self, env: _Env, delay: int = 10) -> None:
+    def __init__(self, env: gymnasium.Env, delay: int = 10) -> None:
         if delay < 1:
             raise ValueError(f"delay must be >= 1, got {delay}")
         super().__init__(env)
         self._delay, self._steps, self._kept = delay, 0, 0.0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Reset; what was kept back is gone."""
         self._steps, self._kept = 0, 0.0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> _Step:
+    def step(self, action: _Item) -> _Step:
         """Step, and keep the reward or hand all out."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
@@ -265,33 +260,33 @@ class DelayedRewardWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, given, terminated, truncated, info
 
 
-class HistoryWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class HistoryWrapper(gymnasium.Wrapper):
     """The last `horizon` observations, then the last `horizon` actions, as one vector; oldest first, zeros before."""
 
-    def __init__(self, env: _Env, horizon: int = 2) -> None:
+    def __init__(self, env: gymnasium.Env, horizon: int = 2) -> None:
         super().__init__(env)
         obs, action = env.observation_space, env.action_space
         if not (isinstance(obs, spaces.Box) and isinstance(action, spaces.Box) and len(obs.shape) == 1):
             raise TypeError(f"observations must be vectors and actions a Box, got {obs} and {action}")
         low, high = ([np.tile(space_, horizon) for space_ in pair] for pair in _bounds(obs, action))
-        self.observation_space = spaces.Box(np.concatenate(low), np.concatenate(high), dtype=obs.dtype)  # type: ignore[arg-type]
+        self.observation_space = spaces.Box(np.concatenate(low), np.concatenate(high), dtype=obs.dtype)
         self._seen, self._done = np.zeros_like(low[0]), np.zeros_like(low[1])
 
     def _joined(self) -> np.ndarray:
         return np.concatenate([self._seen, self._done]).astype(self.observation_space.dtype)
 
     @staticmethod
-    def _pushed(history: np.ndarray, new: Any) -> np.ndarray:
+    def _pushed(history: np.ndarray, new: _Item) -> np.ndarray:
         row = np.ravel(new)
         return np.concatenate([history[len(row) :], row])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Reset to zeros and the first observation."""
         obs, info = self.env.reset(seed=seed, options=options)
         self._seen, self._done = self._pushed(np.zeros_like(self._seen), obs), np.zeros_like(self._done)
         return self._joined(), info
 
-    def step(self, action: Any) -> _Step:
+    def step(self, action: _Item) -> _Step:
         """Step, and drop the oldest of both."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._seen, self._done = self._pushed(self._seen, obs), self._pushed(self._done, action)
@@ -302,7 +297,7 @@ def _bounds(obs: spaces.Box, action: spaces.Box) -> list[list[np.ndarray]]:
     return [[obs.low, action.low.ravel()], [obs.high, action.high.ravel()]]
 
 
-class MaskVelocityWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class MaskVelocityWrapper(gymnasium.ObservationWrapper):
     """Show 0 where the observation holds velocities, which makes the task partially observable.
 
     Also for the versions of an environment that the zoo's table does not list.
@@ -318,57 +313,43 @@ class MaskVelocityWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         "LunarLanderContinuous": (2, 3, 5),
     }
 
-    def __init__(self, env: _Env) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         name = env.spec.name if env.spec is not None else ""
         if name not in self.VELOCITIES:
             raise ValueError(f"velocities are known for {', '.join(self.VELOCITIES)}, not for {name or env}")
         self._mask = list(self.VELOCITIES[name])
 
-    def _masked(self, obs: np.ndarray) -> np.ndarray:
-        shown = np.array(obs)
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Mask."""
+        shown = np.array(observation)
         shown[self._mask] = 0.0
         return shown
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
-        """Reset, and mask."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._masked(obs), info
 
-    def step(self, action: Any) -> _Step:
-        """Step, and mask."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._masked(obs), float(reward), terminated, truncated, info
-
-
-class TimeFeatureWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class TimeFeatureWrapper(gymnasium.ObservationWrapper):
     """Append the fraction of the time that remains to a vector observation; in `test_mode` always 1.
 
     The limit is the environment's own time limit, else `max_steps`.
     """
 
-    def __init__(self, env: _Env, max_steps: int = 1000, test_mode: bool = False) -> None:
+    def __init__(self, env: gymnasium.Env, max_steps: int = 1000, test_mode: bool = False) -> None:
         super().__init__(env)
         space = env.observation_space
         if not (isinstance(space, spaces.Box) and len(space.shape) == 1):
             raise TypeError(f"observations must be vectors, got {space}")
         low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
-        self.observation_space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)  # type: ignore[arg-type]
+        self.observation_space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)
         limit = env.spec.max_episode_steps if env.spec is not None else None
-        self._limit, self._test, self._steps = int(limit or max_steps), test_mode, 0
+        self._limit, self._test, self._steps = int(limit or max_steps), test_mode, -1
 
-    def _with_time(self, obs: np.ndarray) -> np.ndarray:
-        left = 1.0 if self._test else 1.0 - self._steps / self._limit
-        return np.append(obs, left).astype(self.observation_space.dtype)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> _Reset:
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Reset; all time remains."""
-        self._steps = 0
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._with_time(obs), info
+        self._steps = -1
+        return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> _Step:
-        """Step, and say what remains."""
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Append what remains."""
         self._steps += 1
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._with_time(obs), float(reward), terminated, truncated, info
+        left = 1.0 if self._test else 1.0 - self._steps / self._limit
+        return np.append(observation, left).astype(self.observation_space.dtype)

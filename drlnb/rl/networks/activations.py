@@ -1,11 +1,10 @@
-"""Which activations do MLP towers know?  The same names in numpy, for actors, and in torch, for learners.
+"""Name the activations of MLP towers: the same names in numpy, for actors, and in torch, for learners.
 
 ``tanh`` and ``relu`` have gradients by hand (:mod:`drlnb.rl.objectives.mlp_gradient`); the others go through autograd.
 """
 
 from collections.abc import Callable
 from math import erf, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ NAMES = ("tanh", "relu", "elu", "leaky_relu", "gelu", "silu", "sigmoid", "softpl
 _erf = np.frompyfunc(erf, 1, 1)
 
 
-def named(value: Any) -> str:
+def named(value: object) -> str:
     """Return our name of an activation: ``ReLU``, ``nn.ReLU``, ``torch.nn.ReLU`` and the class itself are ``relu``.
 
     Examples
@@ -33,7 +32,7 @@ def named(value: Any) -> str:
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    gate: np.ndarray = 0.5 * (1.0 + _erf(x / sqrt(2.0)).astype(np.float32))
+    gate: np.ndarray = 0.5 * (1.0 + np.asarray(_erf(x / sqrt(2.0)), np.float32))
     return x * gate
 
 

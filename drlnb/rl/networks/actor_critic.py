@@ -16,7 +16,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import Layout, check_exploration, check_policy, is_module, layout_of
 from drlnb.rl.networks.mlp import dense, initial, views
-from drlnb.rl.networks.modules import build, check, module_layout
+from drlnb.rl.networks.modules import attach, build, check, module_layout
 from drlnb.rl.networks.trained_state import Kept
 from drlnb.rl.normalise import normalise
 from drlnb.rl.objectives import mlp_gradient
@@ -63,7 +63,7 @@ class MlpTowers:
         self.layout = layout_of(spec)
         kwargs = dict(spec.hyperparameters.get("policy_kwargs") or {})
         start = initial(self.layout, generator(spec.seed, INIT), kwargs)
-        self.kept = Kept(spec.algo, self.layout, start, device, kwargs.get("optimizer_kwargs"))
+        self.kept = Kept(self.layout, start, device, kwargs.get("optimizer_kwargs"))
         self.leaves = self.kept.adam.leaves(views, self.layout)
         #: The same tensors; no gradient is recorded for these.
         self.tensors = views(self.kept.adam.flat, self.layout)
@@ -119,18 +119,11 @@ class ModuleNetworks:
         check(self._module, spec)
         self.layout = module_layout(spec, self._module)
         kwargs: Mapping[str, Any] = spec.hyperparameters.get("policy_kwargs") or {}
-        self.kept = Kept(
-            spec.algo,
-            self.layout,
-            np.zeros(self.layout.n_total, np.float32),
-            device,
-            kwargs.get("optimizer_kwargs"),
-        )
+        start = np.zeros(self.layout.n_total, np.float32)  # the module brings its own
+        self.kept = Kept(self.layout, start, device, kwargs.get("optimizer_kwargs"))
         adam = self.kept.adam
         places, grads = views(adam.flat, self.layout), views(adam.grad, self.layout)
-        for name, parameter in self._module.named_parameters():
-            places[name].copy_(parameter.data)
-            parameter.data, parameter.grad = places[name], grads[name]
+        attach(self._module, places, grads)
         self._log_std: Tensor | None = None
         if "log_std" in places:
             places["log_std"].fill_(float(kwargs.get("log_std_init", 0.0)))

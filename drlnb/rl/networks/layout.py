@@ -17,7 +17,7 @@ import numpy as np
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
-from drlnb.rl.networks.activations import NAMES, named
+from drlnb.rl.networks.activations import BY_HAND, NAMES, named
 from drlnb.rl.rows import form_of, is_image, vector_width
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "mlp_tower",
     "network_shape",
     "normalised",
+    "q_network",
 ]
 
 #: Names and shapes of tensors, in their order in the flat vector.
@@ -113,6 +114,23 @@ class Layout:
 
     def __getitem__(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.name == name)
+
+    def published(self, statistics: np.ndarray | None, policy: np.ndarray) -> np.ndarray:
+        """Return a published buffer, uint8, shape ``(published_bytes,)``.
+
+        Parameters
+        ----------
+        statistics
+            float64, shape ``(n_statistics,)``; None: zeros.
+        policy
+            The policy's part of the flat vector, float32, shape ``(n_policy,)``.
+        """
+        buffer = np.zeros(self.published_bytes, np.uint8)
+        buffer[:32] = np.frombuffer(self.sha, np.uint8)
+        if statistics is not None:
+            buffer[HEADER_BYTES : HEADER_BYTES + 8 * self.n_statistics] = statistics.view(np.uint8)
+        buffer[self.policy_offset :] = policy.view(np.uint8)
+        return buffer
 
     def check(self, parameters: np.ndarray) -> None:
         """Refuse a published buffer that was made for another layout.
@@ -233,6 +251,38 @@ def network_shape(
         known = ", ".join(activations)
         raise ConfigError(f"policy_kwargs activation_fn must be one of {known}, got {kwargs['activation_fn']!r}")
     return tuple(towers[0]), tuple(towers[1]), activation
+
+
+def q_network(
+    policy_kwargs: Mapping[str, Any] | None, default: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], str]:
+    """Return hidden widths and activation of an action-value network.
+
+    Parameters
+    ----------
+    policy_kwargs
+        ``net_arch``, a list of widths (64, 64); ``activation_fn`` as text: ``ReLU``, ``nn.Tanh``, ...; what else it
+        holds is not read.
+    default
+        Widths where `policy_kwargs` says none; None: 64 and 64.
+
+    Raises
+    ------
+    ConfigError
+        If a width or the activation is unknown.
+
+    Examples
+    --------
+    >>> q_network({"net_arch": [256, 256]})
+    ((256, 256), 'relu')
+    """
+    kwargs = dict(policy_kwargs or {})
+    kwargs["activation_fn"] = kwargs.get("activation_fn") or "relu"  # Stable-Baselines3's for DQN
+    arch = kwargs.get("net_arch", ())
+    if not isinstance(arch, list | tuple) or any(isinstance(width, Mapping) for width in arch):
+        raise ConfigError(f"net_arch must be a list of widths, whole numbers >= 1, got {arch!r}")
+    widths, _, activation = network_shape(kwargs, activations=BY_HAND, default=default)
+    return widths, activation
 
 
 def assemble(

@@ -17,14 +17,13 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.networks.extractors import CombinedExtractor, NatureCNN
-from drlnb.rl.networks.layout import Layout, assemble, network_shape
+from drlnb.rl.networks.layout import Layout, assemble, network_shape, q_network
 from drlnb.rl.networks.preprocess import Seen, action_space, network_space
 from drlnb.rl.pickled import unpack
 from drlnb.rl.rows import is_image
 from drlnb.rl.seeding import INIT, reset_seed
-from drlnb.rl.settings.dqn import q_network
 
-__all__ = ["ExtractorPolicy", "ExtractorQ", "PolicyModule", "build", "check", "module_layout"]
+__all__ = ["ExtractorPolicy", "ExtractorQ", "PolicyModule", "attach", "build", "check", "module_layout"]
 
 _Space = TypeVar("_Space", bound=gymnasium.Space[Any])
 
@@ -62,7 +61,7 @@ class ExtractorPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        n_in: int = features.features_dim  # type: ignore[assignment]
+        n_in: int = features.features_dim
         self.pi, self.vf = (self._tower(n_in, widths, activation) for widths in (pi, vf))
         self.action = nn.Linear((n_in, *pi)[-1], width)
         self.value = nn.Linear((n_in, *vf)[-1], 1)
@@ -118,7 +117,7 @@ class ExtractorQ(nn.Module):
     def __init__(self, features: nn.Module, widths: tuple[int, ...], activation: str, n_actions: int) -> None:
         super().__init__()
         self.features = features
-        n_in: int = features.features_dim  # type: ignore[assignment]
+        n_in: int = features.features_dim
         self.q = ExtractorPolicy._tower(n_in, widths, activation)
         self.head = nn.Linear((n_in, *widths)[-1], n_actions)
 
@@ -147,21 +146,21 @@ class PolicyModule(nn.Module):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Return the policy's outputs ``(B, width)`` for raw observations ``(B, *obs)``."""
-        outputs: Tensor = self.net.actor(self._seen(obs))  # type: ignore[operator]
+        outputs: Tensor = self.net.actor(self._seen(obs))
         return outputs
 
     def critic(self, obs: Tensor) -> Tensor:
         """Return values ``(B,)`` for raw observations ``(B, *obs)``."""
-        values: Tensor = self.net.critic(self._seen(obs))  # type: ignore[operator]
+        values: Tensor = self.net.critic(self._seen(obs))
         return values
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs and values for raw observations ``(B, *obs)``."""
         seen = self._seen(obs)
         if hasattr(self.net, "both"):
-            found: tuple[Tensor, Tensor] = self.net.both(seen)  # type: ignore[operator]
+            found: tuple[Tensor, Tensor] = self.net.both(seen)
             return found
-        return self.net.actor(seen), self.net.critic(seen)  # type: ignore[operator]
+        return self.net.actor(seen), self.net.critic(seen)
 
 
 def _own(told: Mapping[str, Any], what: str) -> Any:
@@ -247,6 +246,15 @@ def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
     return assemble(spec, shapes, (), activation="module", head=head)
 
 
+def attach(module: nn.Module, places: Mapping[str, Tensor], grads: Mapping[str, Tensor] | None = None) -> None:
+    """Make a module's parameters, and their gradients, views of flat tensors, which get its starting weights."""
+    for name, parameter in module.named_parameters():
+        places[name].copy_(parameter.data)
+        parameter.data = places[name]
+        if grads is not None:
+            parameter.grad = grads[name]
+
+
 def _answers(module: PolicyModule, obs: Tensor, spec: TaskSpec) -> tuple[Tensor, ...]:
     return (module.actor(obs),) if spec.algo == "dqn" else module.both(obs)
 
@@ -279,7 +287,7 @@ def check(module: PolicyModule, spec: TaskSpec) -> None:
     changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
     if changed:
         raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
-    sum(tensor.sum() for tensor in found).backward()  # type: ignore[union-attr]
+    sum(tensor.sum() for tensor in found).backward()
     without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
     if without:
         raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")

@@ -1,4 +1,4 @@
-"""Which networks give action values beside the MLP?  Convolutions, extractors and modules of the user's own, for DQN.
+"""Pair the trained and the target network of DQN where they are torch modules.
 
 Two of them: the trained one's parameters are views of the optimiser's flat tensor, the target's of the flat target.
 """
@@ -10,7 +10,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.flat import FlatAdam
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.mlp import views
-from drlnb.rl.networks.modules import build, check, module_layout
+from drlnb.rl.networks.modules import attach, build, check, module_layout
 
 __all__ = ["QModules"]
 
@@ -38,15 +38,8 @@ class QModules:
 
     def attach(self, adam: FlatAdam, target: Tensor) -> None:
         """Make both networks' parameters views of flat tensors, which get the starting weights."""
-        places, grads = views(adam.flat, self.layout), views(adam.grad, self.layout)
-        for name, parameter in self._online.named_parameters():
-            places[name].copy_(parameter.data)
-            parameter.data, parameter.grad = places[name], grads[name]
-        target.copy_(adam.flat)
-        places = views(target, self.layout)
-        for name, parameter in self._target.named_parameters():
-            parameter.data = places[name]
-            parameter.requires_grad_(False)
+        attach(self._online, views(adam.flat, self.layout), views(adam.grad, self.layout))
+        attach(self._target.requires_grad_(False), views(target, self.layout))
 
     def online(self, obs: Tensor) -> Tensor:
         """Return the trained network's values ``(B, A)`` of raw observations; gradients are recorded if wanted."""

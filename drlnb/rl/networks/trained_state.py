@@ -1,16 +1,19 @@
-"""What does a learner keep between rounds?  Parameters, Adam's moments, the normaliser's statistics and three counters.
+"""Keep what a learner carries between rounds: parameters, Adam's moments, the normaliser's statistics, three counters.
 
 Everything that a checkpoint holds and that actors are sent is here, so an algorithm's own file is only about its loss.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from drlnb.rl.fragments import Facts
 from drlnb.rl.networks.flat import FlatAdam
-from drlnb.rl.networks.layout import HEADER_BYTES, Layout
+from drlnb.rl.networks.layout import Layout
 from drlnb.rl.normalise import Moments, normalise, scale
 
 __all__ = ["Kept"]
@@ -21,8 +24,6 @@ class Kept:
 
     Parameters
     ----------
-    algo
-        Name of the algorithm, told in the state.
     layout
         Of the flat parameters.
     start
@@ -31,18 +32,23 @@ class Kept:
         A torch device.
     optimizer
         Adam's ``eps``, ``betas`` and ``weight_decay``, where they differ from Stable-Baselines3's.
+    target
+        Keep a target network, too; such a learner keeps no statistics.
     """
 
     def __init__(
         self,
-        algo: str,
         layout: Layout,
         start: np.ndarray,
         device: torch.device,
-        optimizer: Mapping[str, Any] | None = None,
+        optimizer: Mapping[str, Any] | None = None,  # of the types that FlatAdam declares
+        *,
+        target: bool = False,
     ) -> None:
-        self._algo, self.layout, self.device = algo, layout, device
+        self.layout, self.device = layout, device
         self.adam = FlatAdam(torch.from_numpy(start).to(device), **(optimizer or {}))
+        #: Parameters of the target network, flat like the trained ones; None: there is none.
+        self.target: Tensor | None = self.adam.flat.clone() if target else None
         #: Statistics of the observations and of the discounted returns.
         self.obs_moments, self.return_moments = Moments.start(layout.obs_width), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0
@@ -59,42 +65,53 @@ class Kept:
         """Return rewards, scaled by the statistics if the task's are normalised."""
         return scale(raw, self.return_moments.var.item()) if self.layout.norm_reward else raw
 
-    def merge(self, obs: np.ndarray | None, returns: np.ndarray | None) -> None:
-        """Take in one environment's moments as a fragment carries them: count, mean, M2; None leaves them."""
-        if obs is not None:
-            self.obs_moments = self.obs_moments.merge(_unpacked(obs))
-        if returns is not None:
-            self.return_moments = self.return_moments.merge(_unpacked(returns))
+    def merge(self, column: Mapping[str, Tensor]) -> None:
+        """Merge one environment's ``obs_moments`` and ``return_moments``, where it has them: count, means, M2."""
+        if "obs_moments" in column:
+            self.obs_moments = self.obs_moments.merge(Moments.from_row(column["obs_moments"].cpu().numpy()))
+        if "return_moments" in column:
+            self.return_moments = self.return_moments.merge(Moments.from_row(column["return_moments"].cpu().numpy()))
 
     def _statistics(self) -> np.ndarray:
         obs, returns = self.obs_moments, self.return_moments
         head = [obs.n, returns.n, returns.mean.item(), returns.m2.item()]
         return np.concatenate((head, obs.mean, obs.m2)) if self.layout.norm_obs else np.array(head)
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Put parameters, moments and target back if the body raises anything.
+
+        A revoked lease or Ctrl-C, too: the round must be repeatable from where it began.
+        """
+        saved, target = self.adam.copy_state(), None if self.target is None else self.target.clone()
+        try:
+            yield
+        except BaseException:
+            self.adam.load_state(saved)
+            if self.target is not None and target is not None:
+                self.target.copy_(target)
+            raise
+
     def published(self) -> np.ndarray:
         """Return what actors need; see :meth:`drlnb.rl.algorithms.protocol.Learner.published`."""
-        layout = self.layout
-        buffer = np.zeros(layout.published_bytes, np.uint8)
-        buffer[:32] = np.frombuffer(layout.sha, np.uint8)
-        buffer[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics] = self._statistics().view(np.uint8)
-        buffer[layout.policy_offset :] = self.adam.flat[: layout.n_policy].cpu().numpy().view(np.uint8)
-        return buffer
+        statistics = None if self.target is not None else self._statistics()
+        return self.layout.published(statistics, self.adam.flat[: self.layout.n_policy].cpu().numpy())
 
-    def state(self) -> tuple[dict[str, Any], np.ndarray]:
+    def state(self) -> tuple[Facts, np.ndarray]:
         """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.protocol.Learner.state`."""
         tensors, adam_step = self.adam.copy_state()
         meta = {
-            "algo": self._algo,
             "layout": self.layout.sha.hex(),
             "round": self.round,
             "n_timesteps": self.n_timesteps,
             "n_updates": self.n_updates,
             "adam_step": adam_step,
         }
-        parts = [tensors.cpu().numpy().ravel().view(np.uint8), self._statistics().view(np.uint8)]
-        return meta, np.concatenate(parts)
+        if self.target is not None:
+            return meta, torch.cat((tensors, self.target[None])).cpu().numpy().ravel().view(np.uint8)
+        return meta, np.concatenate([tensors.cpu().numpy().ravel().view(np.uint8), self._statistics().view(np.uint8)])
 
-    def restore(self, meta: Mapping[str, Any], buffer: np.ndarray) -> None:
+    def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.
 
         Raises
@@ -105,21 +122,22 @@ class Kept:
         layout = self.layout
         if meta["layout"] != layout.sha.hex():
             raise ValueError(f"state has layout {meta['layout'][:12]}, this task needs {layout.sha.hex()[:12]}")
-        split, size = 12 * layout.n_total, 12 * layout.n_total + 8 * layout.n_statistics
+        n_rows = 3 if self.target is None else 4
+        split = 4 * n_rows * layout.n_total
+        size = split + (8 * layout.n_statistics if self.target is None else 0)
         if buffer.shape != (size,):
             raise ValueError(f"state must hold {size} bytes, got shape {buffer.shape}")
         raw = np.array(buffer)
-        tensors = torch.from_numpy(raw[:split].view(np.float32).reshape(3, -1))
-        self.adam.load_state((tensors.to(self.device), float(meta["adam_step"])))
+        tensors = torch.from_numpy(raw[:split].view(np.float32).reshape(n_rows, -1)).to(self.device)
+        self.adam.load_state((tensors[:3], float(meta["adam_step"])))
+        self.round, self.n_timesteps, self.n_updates = (
+            int(meta[name]) for name in ("round", "n_timesteps", "n_updates")
+        )
+        if self.target is not None:
+            self.target.copy_(tensors[3])
+            return
         statistics = np.array(raw[split:]).view(np.float64)
         self.return_moments = Moments(statistics[1].item(), statistics[2:3].copy(), statistics[3:4].copy())
         if layout.norm_obs:
             width = layout.obs_width
             self.obs_moments = Moments(statistics[0].item(), statistics[4 : 4 + width], statistics[4 + width :])
-        self.round, self.n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
-        self.n_updates = int(meta["n_updates"])
-
-
-def _unpacked(row: np.ndarray) -> Moments:
-    width = (len(row) - 1) // 2
-    return Moments(row[0].item(), row[1 : 1 + width], row[1 + width :])

@@ -1,4 +1,4 @@
-"""What does GPF minimise?  The squared error of an action value whose advantage network is the policy, too.
+"""Compute GPF's loss: the squared error of an action value whose advantage network is the policy, too.
 
 ``Q(s, a) = A(s, a) - sum_b sg[pi(b|s)] A(s, b) + sg[V(s)]`` with sg = stop-gradient.  The policy is one of a
 family built from the same A: ``pi = eps softmax(A / tau1) + (1 - eps) softmax(A / tau2)``.  For eps = 1 the gradient
@@ -7,12 +7,12 @@ of Q is tau times the gradient of log pi, so the regression of Q improves the po
 Legend: B samples, A actions.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from drlnb.rl.objectives.samples import Rows
 
 __all__ = [
     "GPF_STATISTICS",
@@ -39,7 +39,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(Rows):
     """Prepared samples on the device; first axis: samples, each environment's in time order."""
 
     obs: Tensor
@@ -52,17 +52,8 @@ class Samples:
     v_target: Tensor
     #: V(s) when staged.
     value: Tensor
-    #: Uniform deviates for fresh actions; shape ``(B, n_action_samples)``, width 0: the exact sum.
-    fresh: Tensor
-
-    def part(self, index: Any) -> "Samples":
-        """Return some of the samples."""
-        return Samples(*(getattr(self, name)[index] for name in self.__slots__))
-
-    @classmethod
-    def join(cls, parts: Sequence["Samples"]) -> "Samples":
-        """Return several parts as one, in their order."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
+    #: Uniform deviates for fresh actions; shape ``(B, n_action_samples)``; None: the exact sum.
+    fresh: Tensor | None = None
 
 
 def log_strategy(advantages: Tensor, strategy: Tensor) -> Tensor:
@@ -112,7 +103,7 @@ def action_values(advantages: Tensor, actions: Tensor, weights: Tensor, values: 
     return taken - (weights.detach() * advantages).sum(1) + values.detach()
 
 
-def action_shares(log_pi: Tensor, fresh: Tensor) -> Tensor:
+def action_shares(log_pi: Tensor, fresh: Tensor | None) -> Tensor:
     """Return which share of `n` fresh actions of each state fell on which action: the sample mean's weights.
 
     Parameters
@@ -120,7 +111,7 @@ def action_shares(log_pi: Tensor, fresh: Tensor) -> Tensor:
     log_pi
         Log-probabilities; shape ``(B, A)``.
     fresh
-        Uniform deviates in ``[0, 1)``, one per fresh action; shape ``(B, n)``.  Width 0: the exact probabilities.
+        Uniform deviates in ``[0, 1)``, one per fresh action; shape ``(B, n)``.  None: the exact probabilities.
 
     Returns
     -------
@@ -128,11 +119,10 @@ def action_shares(log_pi: Tensor, fresh: Tensor) -> Tensor:
         Shape ``(B, A)``, without gradient; rows sum to 1.
     """
     pi = log_pi.detach().exp()
-    n = fresh.shape[1]
-    if not n:
+    if fresh is None:
         return pi
     drawn = (fresh[:, :, None] >= pi.cumsum(1)[:, None, :-1]).sum(2)  # inverse distribution function
-    return torch.zeros_like(pi).scatter_add_(1, drawn, torch.full_like(fresh, 1.0 / n))
+    return torch.zeros_like(pi).scatter_add_(1, drawn, torch.full_like(fresh, 1.0 / fresh.shape[1]))
 
 
 def gpf_loss(
@@ -175,14 +165,9 @@ def gpf_loss(
     tuple of Tensor
         The loss, and the values of `GPF_STATISTICS`, detached, shape ``(7,)``: of a part, its share of both.
     """
-    log_pi = log_strategy(advantages, strategy)
-    weights = action_shares(log_pi, old_log_p[:, None][:, :0] if fresh is None else fresh)
-    q_error = action_values(advantages, actions, weights, values) - q_target
-    log_p = log_pi.gather(1, actions[:, None])[:, 0]
-    pull = _pull(log_p.detach(), old_log_p, q_target - values.detach())
-    n = n_total or len(actions)
+    log_pi, _, q_error, log_p, pull = _terms(advantages, values, actions, old_log_p, strategy, q_target, fresh)
+    n, c = n_total or len(actions), coefficients
     sums = q_error.square().sum(), (values - v_target).square().sum(), -(pull * log_p).sum()
-    c = coefficients
     loss = (c.q_coef * sums[0] + c.vf_coef * sums[1]) / n
     if c.pg_coef:
         loss = loss + c.pg_coef * sums[2] / n
@@ -191,47 +176,58 @@ def gpf_loss(
 
 
 def gpf_gradient(
-    advantages: Tensor,
-    values: Tensor,
-    actions: Tensor,
-    old_log_p: Tensor,
-    strategy: Tensor,
-    q_target: Tensor,
-    v_target: Tensor,
-    *,
-    coefficients: Coefficients,
-    fresh: Tensor | None = None,
-    n_total: int | None = None,
+    advantages: Tensor, values: Tensor, rows: Samples, *, coefficients: Coefficients, n_total: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradient of :func:`gpf_loss`, written out, and its statistics.
 
-    Parameters are those of :func:`gpf_loss`.
+    Parameters
+    ----------
+    advantages, values
+        Network outputs; shapes ``(B, A)`` and ``(B,)``.
+    rows
+        The samples.
+    coefficients, n_total
+        As of :func:`gpf_loss`.
 
     Returns
     -------
     tuple of Tensor
         With respect to the advantages ``(B, A)``, to the values ``(B,)``; the statistics ``(7,)``.
     """
-    c, n, index = coefficients, n_total or len(actions), actions[:, None]
-    log_pi = log_strategy(advantages, strategy)
-    weights = action_shares(log_pi, old_log_p[:, None][:, :0] if fresh is None else fresh)
-    q_error = action_values(advantages, actions, weights, values) - q_target
-    v_error = values - v_target
-    log_p = log_pi.gather(1, index)[:, 0]
-    pull = _pull(log_p, old_log_p, q_target - values)
+    c, n, index = coefficients, n_total or len(rows), rows.action[:, None]
+    log_pi, weights, q_error, log_p, pull = _terms(
+        advantages, values, rows.action, rows.log_prob, rows.strategy, rows.q_target, rows.fresh
+    )
+    v_error = values - rows.v_target
     d_taken = (q_error * (2.0 * c.q_coef / n))[:, None]
     d_advantages = torch.mul(weights, -d_taken).scatter_add_(1, index, d_taken)
     if c.pg_coef:
-        d_advantages -= (pull * (c.pg_coef / n))[:, None] * _log_p_gradient(advantages, index, strategy, log_p)
+        d_advantages -= (pull * (c.pg_coef / n))[:, None] * _log_p_gradient(advantages, index, rows.strategy, log_p)
     sums = q_error.square().sum(), v_error.square().sum(), -(pull * log_p).sum()
     loss = (c.q_coef * sums[0] + c.vf_coef * sums[1] + c.pg_coef * sums[2]) / n
-    statistics = _statistics(loss, sums, advantages, log_pi, log_p - old_log_p, n)
+    statistics = _statistics(loss, sums, advantages, log_pi, log_p - rows.log_prob, n)
     return d_advantages, v_error * (2.0 * c.vf_coef / n), statistics
 
 
-def _pull(log_p: Tensor, old_log_p: Tensor, surplus: Tensor) -> Tensor:
-    """Return the policy-gradient term's weight of each log pi: ``min(1, rho) (Qhat - V)``."""
-    return (log_p - old_log_p).exp().clamp(max=1.0) * surplus
+def _terms(
+    advantages: Tensor,
+    values: Tensor,
+    actions: Tensor,
+    old_log_p: Tensor,
+    strategy: Tensor,
+    q_target: Tensor,
+    fresh: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return log pi of all actions, the expectation's weights, the error of Q, log pi of the taken action, its weight.
+
+    That weight is the policy-gradient term's: ``min(1, rho) (Qhat - V)``, without gradient.
+    """
+    log_pi = log_strategy(advantages, strategy)
+    weights = action_shares(log_pi, fresh)
+    q_error = action_values(advantages, actions, weights, values) - q_target
+    log_p = log_pi.gather(1, actions[:, None])[:, 0]
+    pull = (log_p.detach() - old_log_p).exp().clamp(max=1.0) * (q_target - values.detach())
+    return log_pi, weights, q_error, log_p, pull
 
 
 def _log_p_gradient(advantages: Tensor, index: Tensor, strategy: Tensor, log_p: Tensor) -> Tensor:

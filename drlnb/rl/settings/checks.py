@@ -1,12 +1,12 @@
-"""What makes a value a good setting?  Checks that every algorithm's settings share, and the mixin that runs them.
+"""Declare an algorithm's settings once, each with its check.
 
-A check takes a value and returns what is wrong with it, in words that follow the setting's name, or None.
+A check maps a value to what is wrong with it, in words that follow the setting's name, or to None.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from math import isfinite
+from dataclasses import dataclass, field, fields
+from math import inf, isfinite
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
@@ -14,7 +14,6 @@ from drlnb.rl.networks.layout import network_shape
 from drlnb.rl.schedules import parse_schedule
 
 __all__ = [
-    "CHECKED",
     "FRACTION",
     "NEVER",
     "POSITIVE",
@@ -25,16 +24,17 @@ __all__ = [
     "any_policy_kwargs",
     "extractor_kwargs",
     "flag",
-    "known_policy_keys",
     "normalize",
     "number",
     "optional",
     "schedule",
+    "setting",
     "whole",
+    "whole_from",
 ]
 
 #: Value -> what is wrong with it, or None.
-Check = Callable[[Any], str | None]
+Check = Callable[[object], str | None]
 
 #: Stable-Baselines3's arguments that no algorithm here takes, and why.
 NEVER: Mapping[str, str] = {
@@ -46,30 +46,56 @@ NEVER: Mapping[str, str] = {
     "verbose": "printing is the command line's choice",
 }
 
-_POLICY_KEYS = {"net_arch", "activation_fn", "ortho_init", "log_std_init"}
-_MODULE_KEYS = {"features_extractor_class", "features_extractor_kwargs", "normalize_images", "optimizer_kwargs"}
 _OPTIMIZER = {"eps", "betas", "weight_decay"}
 _NORMALIZE_KEYS = {"norm_obs", "norm_reward"}
+_POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
 
-def whole(value: Any) -> str | None:
-    """Take whole numbers from 1."""
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return None if good else "must be a whole number >= 1"
+def setting(default: object, check: Check, *, live: bool = False) -> Any:  # of the type that the field declares
+    """Declare one setting as a dataclass field.
+
+    Parameters
+    ----------
+    default
+        Its value where nothing is given; a mapping is copied for each instance.
+    check
+        Of its values.
+    live
+        It may change while a task trains, from the next round on.
+    """
+    metadata = {"check": check, "live": live}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def whole_from(least: int, *others: int, text: str = "") -> Check:
+    """Return a check for whole numbers from `least` on, and a few others that `text` explains."""
+
+    def check(value: object) -> str | None:
+        good = isinstance(value, int) and not isinstance(value, bool) and (value >= least or value in others)
+        return None if good else f"must be a whole number >= {least}{text}"
+
+    return check
+
+
+#: Whole numbers from 1.
+whole = whole_from(1)
 
 
 def number(low: float, high: float, text: str, *, open_low: bool = False) -> Check:
     """Return a check for finite numbers in ``[low, high]`` (``(low, high]`` with `open_low`) that answers `text`."""
 
-    def check(value: Any) -> str | None:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        return None if good and low <= value <= high and not (open_low and value == low) else text
+    def check(value: object) -> str | None:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+            return text
+        return None if low <= value <= high and not (open_low and value == low) else text
 
     return check
 
 
-def schedule(value: Any) -> str | None:
-    """Take what :func:`drlnb.rl.schedules.parse_schedule` reads."""
+def schedule(value: object) -> str | None:
+    """Accept what :func:`drlnb.rl.schedules.parse_schedule` reads."""
     try:
         parse_schedule(value)
     except ValueError:
@@ -77,53 +103,47 @@ def schedule(value: Any) -> str | None:
     return None
 
 
-def flag(value: Any) -> str | None:
-    """Take True and False."""
+def flag(value: object) -> str | None:
+    """Accept True and False."""
     return None if isinstance(value, bool) else "must be true or false"
 
 
 def optional(check: Check) -> Check:
-    """Return a check that takes None as well."""
+    """Return a check that accepts None as well."""
 
-    def checked(value: Any) -> str | None:
+    def checked(value: object) -> str | None:
         problem = None if value is None else check(value)
         return problem and f"{problem}, or none"
 
     return checked
 
 
-def any_policy(value: Any) -> str | None:
-    """Take the name of a policy, or a factory of modules that :func:`drlnb.rl.algorithms.resolve.resolve` packed."""
+def any_policy(value: object) -> str | None:
+    """Accept the name of a policy, or a factory of modules that :func:`drlnb.rl.algorithms.resolve.resolve` packed."""
     if isinstance(value, str) and "lstm" in value.lower():
         return "cannot be recurrent: no algorithm here learns from sequences (FrameStack shows the last observations)"
-    return (
-        None
-        if value in ("MlpPolicy", "CnnPolicy", "MultiInputPolicy") or _packed(value)
-        else (
-            "must be MlpPolicy, CnnPolicy, MultiInputPolicy, or a function (observation_space, action_space, **kwargs) "
-            "-> nn.Module"
-        )
-    )
+    if value in _POLICIES or _packed(value):
+        return None
+    return f"must be {', '.join(_POLICIES)}, or a function (observation_space, action_space, **kwargs) -> nn.Module"
 
 
-def _packed(value: Any) -> bool:
+def _packed(value: object) -> bool:
     return isinstance(value, Mapping) and set(value) == {"name", "pickled"}
 
 
-def _optimizer(value: Any) -> str | None:
+def _optimizer(value: object) -> str | None:
     if not isinstance(value, Mapping):
         return "is wrong: optimizer_kwargs must be a mapping"
-    unknown = sorted(set(value) - _OPTIMIZER)
-    if unknown:
-        return f"is wrong: optimizer_kwargs takes the keys {', '.join(sorted(_OPTIMIZER))}, not {', '.join(unknown)}"
+    if problem := _keys(value, _OPTIMIZER):
+        return f"is wrong: optimizer_kwargs {problem}"
     betas = value.get("betas", (0.9, 0.999))
     pair = isinstance(betas, list | tuple) and len(betas) == 2 and all(FRACTION(beta) is None for beta in betas)
     good = pair and not any(WEIGHT(value.get(name, 0.0)) for name in ("eps", "weight_decay"))
     return None if good else "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1]"
 
 
-def extractor_kwargs(value: Mapping[str, Any]) -> str | None:
-    """Take the arguments of a feature extractor and what it sees; others are not looked at."""
+def extractor_kwargs(value: Mapping[str, object]) -> str | None:
+    """Accept the arguments of a feature extractor and what it sees; others are not looked at."""
     chosen = value.get("features_extractor_class", "NatureCNN")
     if chosen != "NatureCNN" and not _packed(chosen):
         return "is wrong: features_extractor_class must be a class of nn.Module, or NatureCNN"
@@ -132,8 +152,8 @@ def extractor_kwargs(value: Mapping[str, Any]) -> str | None:
     return "is wrong: normalize_images must be true or false" if flag(value.get("normalize_images", True)) else None
 
 
-def any_policy_kwargs(value: Any) -> str | None:
-    """Take the arguments of an MLP, of convolutions or of a feature extractor; those of a factory are its own."""
+def any_policy_kwargs(value: object) -> str | None:
+    """Accept the arguments of an MLP, of convolutions or of a feature extractor; those of a factory are its own."""
     if not isinstance(value, Mapping):
         return "must be a mapping"
     if problem := extractor_kwargs(value):
@@ -149,21 +169,13 @@ def any_policy_kwargs(value: Any) -> str | None:
     return _optimizer(value.get("optimizer_kwargs", {}))
 
 
-def known_policy_keys(values: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong between a policy and its arguments: a factory takes any, the named ones a few."""
-    if isinstance(values["policy"], Mapping):
-        return []
-    problem = _keys(values["policy_kwargs"], _POLICY_KEYS | _MODULE_KEYS)
-    return [f"policy_kwargs {problem}, got {_short(values['policy_kwargs'])}"] if problem else []
-
-
-def _keys(value: Any, known: set[str]) -> str | None:
+def _keys(value: Mapping[str, object], known: set[str]) -> str | None:
     unknown = sorted(set(value) - known)
     return f"takes the keys {', '.join(sorted(known))}, not {', '.join(unknown)}" if unknown else None
 
 
-def normalize(value: Any) -> str | None:
-    """Take a truth value or ``{norm_obs, norm_reward}``."""
+def normalize(value: object) -> str | None:
+    """Accept a truth value or ``{norm_obs, norm_reward}``."""
     if isinstance(value, Mapping):
         return _keys(value, _NORMALIZE_KEYS) or next((p for p in map(flag, value.values()) if p), None)
     return flag(value) and "must be true, false or {norm_obs, norm_reward}"
@@ -172,24 +184,14 @@ def normalize(value: Any) -> str | None:
 #: Numbers in [0, 1].
 FRACTION = number(0.0, 1.0, "must be a number in [0, 1]")
 #: Numbers above 0.
-POSITIVE = number(0.0, float("inf"), "must be a number > 0", open_low=True)
+POSITIVE = number(0.0, inf, "must be a number > 0", open_low=True)
 #: Numbers from 0.
-WEIGHT = number(0.0, float("inf"), "must be a number >= 0")
-
-#: Checks of the settings that mean the same for every algorithm; an algorithm's own table begins with these.
-CHECKED: Mapping[str, Check] = {
-    "policy": any_policy,
-    "learning_rate": schedule,
-    "gamma": FRACTION,
-    "max_grad_norm": POSITIVE,
-    "normalize": normalize,
-    "policy_kwargs": any_policy_kwargs,
-}
+WEIGHT = number(0.0, inf, "must be a number >= 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Base of an algorithm's settings: a frozen dataclass whose every field has a check.
+    """Base of an algorithm's settings: a frozen dataclass whose every field is a :func:`setting`.
 
     A subclass holds the fields and overrides the class variables.
 
@@ -199,16 +201,14 @@ class Settings:
         If values are wrong; the message names all of them.
     """
 
-    #: Field -> check; complete.
-    CHECKS: ClassVar[Mapping[str, Check]] = {}
     #: Other names of fields (CleanRL's), one to one.
     ALIASES: ClassVar[Mapping[str, str]] = {}
     #: Names that :meth:`convert` turns into fields.
     CONVERTED: ClassVar[frozenset[str]] = frozenset()
     #: Stable-Baselines3's arguments without a meaning here -> the reason.
     UNSUPPORTED: ClassVar[Mapping[str, str]] = NEVER
-    #: Settings that may change while a task trains, from the next round on.
-    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate"})
+    #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
+    POLICY_KEYS: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         problems = [self.check_value(f.name, getattr(self, f.name)) for f in fields(self)]
@@ -221,23 +221,32 @@ class Settings:
         return tuple(f.name for f in fields(cls))
 
     @classmethod
-    def check_value(cls, name: str, value: Any) -> str | None:
+    def live(cls) -> frozenset[str]:
+        """Return the names of the settings that may change while a task trains, from the next round on."""
+        return frozenset(f.name for f in fields(cls) if f.metadata["live"])
+
+    @classmethod
+    def check_value(cls, name: str, value: object) -> str | None:
         """Return what is wrong with one setting's value, with the value, or None."""
-        problem = cls.CHECKS[name](value)
+        check: Check = next(f for f in fields(cls) if f.name == name).metadata["check"]
+        problem = check(value)
         return problem and f"{name} {problem}, got {_short(value)}"
 
     @classmethod
-    def convert(cls, values: dict[str, Any], n_envs: int) -> list[str]:
+    def convert(cls, values: dict[str, Any], n_envs: int) -> list[str]:  # as given: of any type
         """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
         return []
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
-        """Return what is wrong between settings that are each good; nothing here."""
-        return []
+    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
+        """Return what is wrong between settings that are each good: here a policy and its arguments."""
+        problem = _keys(values["policy_kwargs"], set(cls.POLICY_KEYS))
+        if isinstance(values["policy"], Mapping) or not problem:
+            return []
+        return [f"policy_kwargs {problem}, got {_short(values['policy_kwargs'])}"]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:  # plain data, checked here
         """Build the settings from plain data; what is missing gets its default.
 
         Raises
@@ -250,20 +259,25 @@ class Settings:
             raise ConfigError([f"unknown hyper-parameter {name!r}" for name in unknown])
         return cls(**mapping)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:  # as JSON holds it
         """Return all settings as a mapping of plain data."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {name: getattr(self, name) for name in self.names()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def remarks(self, n_envs: int) -> tuple[str, ...]:
-        """Return what a person should know of these settings before training begins; nothing here."""
+        """Return what a user should know of these settings before training begins; nothing here."""
         return ()
+
+    def streams(self, n_envs: int) -> bool:
+        """Return whether a round's gradients can be computed as its fragments arrive; not here."""
+        return False
 
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""
-        return int(getattr(self, "n_steps"))  # noqa: B009 - a field of the subclasses that do not override this
+        raise NotImplementedError
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """Quote a value, but not a whole pickle."""
     text = repr(value)
     return text if len(text) <= 200 else re.sub(r"\s+", " ", text[:200]) + "..."

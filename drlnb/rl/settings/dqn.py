@@ -1,58 +1,22 @@
-"""Which settings has DQN?  Stable-Baselines3's (2.9) names and defaults; the field comments are the help texts."""
+"""Declare DQN's settings: Stable-Baselines3's (2.9) names and defaults; the field comments are the help texts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from drlnb.records.errors import ConfigError
+from drlnb.rl.networks.layout import q_network
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import Check, Settings
+from drlnb.rl.settings.checks import Settings, setting
 
-__all__ = ["DqnSettings", "q_network"]
+__all__ = ["DqnSettings"]
 
-#: Stable-Baselines3's hidden layers and activation for DQN.
-_ARCH, _ACTIVATION = (64, 64), "relu"
-_POLICY_KEYS = ("net_arch", "activation_fn")
-_MODULE_KEYS = ("features_extractor_class", "features_extractor_kwargs", "normalize_images")
+_GRADIENT_STEPS = checks.whole_from(1, -1, text=", or -1 for one per transition")
 
 
-def q_network(
-    policy_kwargs: Mapping[str, Any] | None, default: Sequence[int] | None = None
-) -> tuple[tuple[int, ...], str]:
-    """Return hidden widths and activation of the action-value network.
-
-    Parameters
-    ----------
-    policy_kwargs
-        ``net_arch``, a list of widths (64, 64); ``activation_fn`` as text: ``ReLU``, ``nn.Tanh``, ...; what else it
-        holds is not read.
-    default
-        Widths where `policy_kwargs` says none; None: 64 and 64.
-
-    Raises
-    ------
-    ConfigError
-        If a width or the activation is unknown.
-
-    Examples
-    --------
-    >>> q_network({"net_arch": [256, 256]})
-    ((256, 256), 'relu')
-    """
-    kwargs = dict(policy_kwargs or {})
-    arch = kwargs.get("net_arch", _ARCH if default is None else default)
-    if not isinstance(arch, list | tuple) or any(checks.whole(width) for width in arch):
-        raise ConfigError(f"net_arch must be a list of widths, whole numbers >= 1, got {arch!r}")
-    given = kwargs.get("activation_fn") or _ACTIVATION
-    activation = str(given).lower().rsplit(".", 1)[-1]
-    if activation not in {"tanh", "relu"}:
-        raise ConfigError(f"activation_fn must be tanh or relu, got {given!r}")
-    return tuple(arch), activation
-
-
-def _policy_kwargs(value: Any) -> str | None:
+def _policy_kwargs(value: object) -> str | None:
     if not isinstance(value, Mapping):
         return "must be a mapping"
     try:
@@ -60,16 +24,6 @@ def _policy_kwargs(value: Any) -> str | None:
     except ConfigError as error:
         return f"is wrong: {error}"
     return checks.extractor_kwargs(value)
-
-
-def _from_zero(value: Any) -> str | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if good else "must be a whole number >= 0"
-
-
-def _gradient_steps(value: Any) -> str | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and (value >= 1 or value == -1)
-    return None if good else "must be a whole number >= 1, or -1 for one per transition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +36,6 @@ class DqnSettings(Settings):
         If values are wrong; the message names all of them.
     """
 
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "policy": checks.any_policy,
-        "learning_rate": checks.schedule,
-        "buffer_size": checks.whole,
-        "learning_starts": _from_zero,
-        "batch_size": checks.whole,
-        "tau": checks.FRACTION,
-        "gamma": checks.FRACTION,
-        "train_freq": checks.whole,
-        "gradient_steps": _gradient_steps,
-        "target_update_interval": checks.whole,
-        "exploration_fraction": checks.FRACTION,
-        "exploration_initial_eps": checks.FRACTION,
-        "exploration_final_eps": checks.FRACTION,
-        "max_grad_norm": checks.POSITIVE,
-        "double_q": checks.flag,
-        "periods_per_round": checks.whole,
-        "policy_kwargs": _policy_kwargs,
-    }
     #: CleanRL's names for ours.
     ALIASES: ClassVar[Mapping[str, str]] = {
         "num_envs": "n_envs",
@@ -117,53 +52,47 @@ class DqnSettings(Settings):
         "replay_buffer_class": "there is one ring, for all tasks alike",
         "replay_buffer_kwargs": "there is one ring, for all tasks alike",
     }
-    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "tau"})
+    POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
+        *("net_arch", "activation_fn"),
+        *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),
+    })
 
     #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
     #: ``(observation_space, action_space, **kwargs) -> nn.Module`` whose ``actor(obs)`` gives action values.
-    policy: str | Mapping[str, str] = "MlpPolicy"
+    policy: str | Mapping[str, str] = setting("MlpPolicy", checks.any_policy)
     #: Step size of Adam; a number or ``lin_x``.
-    learning_rate: float | str = 1e-4
+    learning_rate: float | str = setting(1e-4, checks.schedule, live=True)
     #: Transitions remembered, over all environments.
-    buffer_size: int = 1_000_000
+    buffer_size: int = setting(1_000_000, checks.whole)
     #: Environment steps (over all environments) with random actions, before the first gradient step.
-    learning_starts: int = 100
+    learning_starts: int = setting(100, checks.whole_from(0))
     #: Samples per gradient step.
-    batch_size: int = 32
+    batch_size: int = setting(32, checks.whole)
     #: Share of the trained network in each update of the target network; 1: a copy.
-    tau: float = 1.0
+    tau: float = setting(1.0, checks.FRACTION, live=True)
     #: Discount per step.
-    gamma: float = 0.99
+    gamma: float = setting(0.99, checks.FRACTION)
     #: Steps per environment between two spells of gradient steps.
-    train_freq: int = 4
+    train_freq: int = setting(4, checks.whole)
     #: Gradient steps per spell; -1: one per transition of the spell.
-    gradient_steps: int = 1
+    gradient_steps: int = setting(1, _GRADIENT_STEPS)
     #: Environment steps (over all environments) between two updates of the target network.
-    target_update_interval: int = 10_000
+    target_update_interval: int = setting(10_000, checks.whole)
     #: Share of the budget over which exploration falls to its end.
-    exploration_fraction: float = 0.1
+    exploration_fraction: float = setting(0.1, checks.FRACTION)
     #: Probability of a random action at the start.
-    exploration_initial_eps: float = 1.0
+    exploration_initial_eps: float = setting(1.0, checks.FRACTION)
     #: Probability of a random action from the end of the fall on.
-    exploration_final_eps: float = 0.05
+    exploration_final_eps: float = setting(0.05, checks.FRACTION)
     #: Largest norm of the whole gradient.
-    max_grad_norm: float = 10.0
+    max_grad_norm: float = setting(10.0, checks.POSITIVE)
     #: The trained network chooses the next action, the target network values it (double Q-learning).
-    double_q: bool = False
+    double_q: bool = setting(False, checks.flag)
     #: Spells joined into one round: fewer leases and sends, actors lag behind by more gradient steps.
-    periods_per_round: int = 1
+    periods_per_round: int = setting(1, checks.whole)
     #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
     #: ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
-        """Return what is wrong between a policy and its arguments: a factory takes any, the named ones a few."""
-        known = (*_POLICY_KEYS, *_MODULE_KEYS)
-        unknown = sorted(values["policy_kwargs"].keys() - set(known))
-        if isinstance(values["policy"], Mapping) or not unknown:
-            return []
-        return [f"policy_kwargs takes the keys {', '.join(known)}, not {', '.join(unknown)}"]
+    policy_kwargs: Mapping[str, Any] = setting({}, _policy_kwargs)  # Any: a factory's arguments are its own
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""

@@ -1,25 +1,27 @@
-"""Which settings has GPF?  One frozen dataclass, a check per setting, and the family that they describe.
+"""Declare GPF's settings, and the family of policies that they describe.
 
 Names are Stable-Baselines3's where it has the same thing; the field comments are the help texts.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from drlnb.rl.networks.layout import normalised
+from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import Check, Settings
+from drlnb.rl.settings.checks import Check, setting
+from drlnb.rl.settings.on_policy import OnPolicySettings
 
 __all__ = ["GpfSettings", "ends", "path_value"]
 
 #: What a member of the family may say; what it does not say is the setting of the same name.
 _MEMBER_KEYS = ("eps", "tau1", "tau2")
 #: Fewest fresh actions in a mean of A: one would be the taken action's twin in noise.
-_LEAST_SAMPLES = 5
+_ACTION_SAMPLES = checks.whole_from(5)
 
 
 def path_value(path: float | Sequence[float], progress_remaining: float) -> float:
@@ -40,25 +42,24 @@ def ends(path: float | Sequence[float]) -> tuple[float, float]:
     return float(np.float32(start)), float(np.float32(end))
 
 
-def _path(low: float, high: float, text: str, *, open_low: bool = False) -> Check:
-    one = checks.number(low, high, text, open_low=open_low)
-
-    def check(value: Any) -> str | None:
-        ends = value if isinstance(value, list | tuple) and len(value) == 2 else (value,)
-        return f"must be {text}, or a path [start, end] of two such numbers" if any(map(one, ends)) else None
+def _path(check_end: Check) -> Check:
+    def check(value: object) -> str | None:
+        both = value if isinstance(value, list | tuple) and len(value) == 2 else (value,)
+        problem = next((problem for problem in map(check_end, both) if problem), None)
+        return problem and f"{problem}, or a path [start, end] of two such numbers"
 
     return check
 
 
 _MEMBER_CHECKS: Mapping[str, Check] = {
-    "eps": _path(0.0, 1.0, "a number in [0, 1]"),
-    "tau1": _path(0.0, float("inf"), "a number > 0", open_low=True),
-    "tau2": _path(0.0, float("inf"), "a number > 0", open_low=True),
+    "eps": _path(checks.FRACTION),
+    "tau1": _path(checks.POSITIVE),
+    "tau2": _path(checks.POSITIVE),
 }
 
 
-def _members(value: Any) -> str | None:
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(one, Mapping) for one in value):
+def _members(value: object) -> str | None:
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(member, Mapping) for member in value):
         return "must be a list of at least one mapping of eps, tau1, tau2"
     for number, member in enumerate(value):
         for key, given in member.items():
@@ -69,17 +70,12 @@ def _members(value: Any) -> str | None:
     return None
 
 
-def _expectation(value: Any) -> str | None:
+def _expectation(value: object) -> str | None:
     return None if value in ("sample", "target") else "must be sample or target"
 
 
-def _action_samples(value: Any) -> str | None:
-    good = checks.whole(value) is None and value >= _LEAST_SAMPLES
-    return None if good else f"must be a whole number >= {_LEAST_SAMPLES}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpfSettings(Settings):
+class GpfSettings(OnPolicySettings):
     """GPF's settings, complete.
 
     Raises
@@ -88,74 +84,37 @@ class GpfSettings(Settings):
         If values are wrong; the message names all of them.
     """
 
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        **checks.CHECKED,
-        **_MEMBER_CHECKS,
-        "policy": checks.any_policy,
-        "policy_kwargs": checks.any_policy_kwargs,
-        "n_steps": checks.whole,
-        "batch_size": checks.optional(checks.whole),
-        "n_epochs": checks.whole,
-        "target_kl": checks.optional(checks.POSITIVE),
-        "gae_lambda": checks.FRACTION,
-        "members": checks.optional(_members),
-        "expectation": _expectation,
-        "n_action_samples": checks.optional(_action_samples),
-        "q_coef": checks.POSITIVE,
-        "vf_coef": checks.WEIGHT,
-        "pg_coef": checks.WEIGHT,
-        "reward_scale": checks.optional(checks.POSITIVE),
-    }
     ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
-    LIVE: ClassVar[frozenset[str]] = frozenset({"learning_rate", "eps", "tau1", "tau2", "n_epochs", "target_kl"})
 
-    #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
-    #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
-    policy: str | Mapping[str, str] = "MlpPolicy"
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
-    learning_rate: float | str | Mapping[str, Any] = "lin_0.001"
+    learning_rate: Scheduled = setting("lin_0.001", checks.schedule, live=True)
     #: Steps per environment and round.
-    n_steps: int = 32
+    n_steps: int = setting(32, checks.whole)
     #: Samples per gradient step; none: the whole round.
-    batch_size: int | None = None
+    batch_size: int | None = setting(None, checks.optional(checks.whole))
     #: Passes over the round's samples; 1 with the whole round: gradients are computed as experience arrives.
-    n_epochs: int = 20
-    #: The round's epochs end when an epoch's mean KL of the acting policy exceeds 1.5 times this; none: never.
-    target_kl: float | None = None
-    #: Discount per step.
-    gamma: float = 0.99
-    #: Trace decay of the targets.
-    gae_lambda: float = 0.95
+    n_epochs: int = setting(20, checks.whole, live=True)
     #: Weight of the first softmax in the policy; a number or a path ``[start, end]``.
-    eps: float | Sequence[float] = 1.0
+    eps: float | Sequence[float] = setting(1.0, _MEMBER_CHECKS["eps"], live=True)
     #: Temperature of the first softmax, in units of scaled reward; a number or a path ``[start, end]``.
-    tau1: float | Sequence[float] = (0.1, 0.02)
+    tau1: float | Sequence[float] = setting((0.1, 0.02), _MEMBER_CHECKS["tau1"], live=True)
     #: Temperature of the second softmax, which has the weight 1 - eps; a number or a path ``[start, end]``.
-    tau2: float | Sequence[float] = 1.0
+    tau2: float | Sequence[float] = setting(1.0, _MEMBER_CHECKS["tau2"], live=True)
     #: Members of the family, each a mapping of eps, tau1, tau2 (missing: as above); member i mod M acts in env i.
-    members: Sequence[Mapping[str, Any]] | None = None
+    members: Sequence[Mapping[str, float | Sequence[float]]] | None = setting(None, checks.optional(_members))
     #: Whose policy a sample is judged by: the member's that acted (``sample``), or the first member's (``target``).
-    expectation: str = "sample"
+    expectation: str = setting("sample", _expectation)
     #: Fresh actions per state in the mean of A; none: the exact sum over actions.
-    n_action_samples: int | None = None
+    n_action_samples: int | None = setting(None, checks.optional(_ACTION_SAMPLES))
     #: Weight of the action value's mean squared error.
-    q_coef: float = 0.5
-    #: Weight of the state value's mean squared error.
-    vf_coef: float = 0.5
+    q_coef: float = setting(0.5, checks.POSITIVE)
     #: Weight of an additional policy-gradient term.
-    pg_coef: float = 0.0
+    pg_coef: float = setting(0.0, checks.WEIGHT)
     #: Rewards are multiplied by it, after any normalising; none: 1, with a warning if rewards are not normalised.
-    reward_scale: float | None = None
-    #: Largest norm of the whole gradient.
-    max_grad_norm: float = 0.5
-    #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
-    normalize: bool | Mapping[str, bool] = False
-    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``optimizer_kwargs``, ``normalize_images``,
-    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reward_scale: float | None = setting(None, checks.optional(checks.POSITIVE))
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:
+    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
         """Return what is wrong between settings that are each good.
 
         Warns
@@ -163,11 +122,7 @@ class GpfSettings(Settings):
         UserWarning
             When nothing says in which units the temperatures are: rewards are neither scaled nor normalised.
         """
-        batch, samples, members = values["batch_size"], values["n_steps"] * n_envs, len(values["members"] or ((),))
-        problems = checks.known_policy_keys(values)
-        if batch is not None and batch > samples:
-            total = f"{values['n_steps']} * {n_envs} = {samples}"
-            problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")
+        problems, members = super(GpfSettings, cls).check_together(values, n_envs), len(values["members"] or ((),))
         if members > n_envs:
             problems.append(f"members must be at most n_envs = {n_envs} (member i mod M acts in env i), got {members}")
         if not problems and values["reward_scale"] is None and not normalised(values["normalize"])[1]:
@@ -177,10 +132,6 @@ class GpfSettings(Settings):
                 stacklevel=3,
             )
         return problems
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return all settings as a mapping of plain data."""
-        return {name: list(v) if isinstance(v, tuple) else v for name in self.names() for v in [getattr(self, name)]}
 
     @property
     def n_members(self) -> int:

@@ -277,14 +277,16 @@ def sinks_of(track: "str | Sink | Sequence[str | Sink] | None") -> list[Sink]:
     MissingExtra
         If a library is not installed.
     """
-    listed = [] if track is None else list(track) if isinstance(track, list | tuple) else [track]
+    listed: Sequence[Any] = (
+        [] if track is None else track if isinstance(track, list | tuple) else [track]
+    )  # checked below
     problems = [problem for item in listed if (problem := _problem(item))]
     if problems:
         raise ConfigError(problems)
     return [NAMES[item]() if isinstance(item, str) else item for item in listed]
 
 
-def _problem(item: Any) -> str | None:
+def _problem(item: object) -> str | None:
     if isinstance(item, str):
         return None if item in NAMES else f"track takes {', '.join(NAMES)} or an object, got {item!r}"
     missing = [name for name in ("open", "scalars", "close") if not callable(getattr(item, name, None))]

@@ -173,7 +173,6 @@ class ExecutorChild:
         model = self._ready(header, payload, fence)
         if model is None:
             return {"op": "need-state"}, []
-        from drlnb.rl.algorithms.partial_gradients import pack_part
         from drlnb.rl.fragments import Fragment
 
         started = time.perf_counter()
@@ -183,7 +182,7 @@ class ExecutorChild:
         answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": _moved(header)}
         if not header.get("keep"):
             return answer, []
-        part = pack_part(model.learner, header["collector"], fragment.header["env_indices"])
+        part = model.learner.export_partial(fragment.header["env_indices"]).to_bytes()
         model.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
         return answer, [part]
 
@@ -193,7 +192,7 @@ class ExecutorChild:
         model = self._ready(header, payload, fence)
         if model is None:
             return {"op": "need-state"}, []
-        from drlnb.rl.algorithms.partial_gradients import take_part
+        from drlnb.rl.fragments import Fragment
 
         keys, at = header["keys"], header["n_state"]
         for key, size in zip(keys, header["sizes"], strict=False):
@@ -202,7 +201,7 @@ class ExecutorChild:
         if any(key not in model.parts for key in keys):
             return {"op": "need-parts"}, []
         for key in keys:
-            take_part(model.learner, model.parts[key])
+            model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         moved = at - header["n_state"] + _moved(header)
         return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": moved}, []
 

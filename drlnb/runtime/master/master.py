@@ -24,8 +24,7 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.partial_gradients import streams
-from drlnb.rl.algorithms.registry import off_policy, round_steps
+from drlnb.rl.algorithms.registry import off_policy, round_steps, streams
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.clock import relate

@@ -1,0 +1,131 @@
+"""Prepare values and run epochs for algorithms that learn from the round's own fragments: PPO and GPF."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drlnb.rl.algorithms.rounds import Notify, RoundLearner
+from drlnb.rl.networks.actor_critic import ActorCritic
+from drlnb.rl.objectives.samples import Rows
+from drlnb.rl.seeding import SHUFFLE, generator
+from drlnb.rl.settings.gpf import GpfSettings
+from drlnb.rl.settings.ppo import PpoSettings
+
+__all__ = ["minibatches", "round_metrics", "run_epochs", "staged_values"]
+
+_Rows = TypeVar("_Rows", bound=Rows)
+_Learner = RoundLearner[PpoSettings] | RoundLearner[GpfSettings]
+
+
+def minibatches(n_samples: int, batch_size: int) -> list[tuple[int, int]]:
+    """Return the bounds of an epoch's minibatches; a last one of a single sample joins its neighbour.
+
+    Examples
+    --------
+    >>> minibatches(9, 4), minibatches(10, 4)
+    ([(0, 4), (4, 9)], [(0, 4), (4, 8), (8, 10)])
+    """
+    starts = list(range(0, n_samples, batch_size))
+    if len(starts) > 1 and n_samples - starts[-1] == 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], n_samples], strict=True))
+
+
+def staged_values(
+    networks: ActorCritic, arrays: Mapping[str, np.ndarray]
+) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
+    """Return rows of observations per environment, V(obs) and what follows each step; float32, shape ``(T, n)``.
+
+    Each environment has a forward pass of its own (T + 1 rows, then its final observations), whose shape does not
+    depend on the split over collectors: equal shapes give equal bits.
+    """
+    n_steps, n = arrays["reward"].shape
+    values, next_values = np.empty((n_steps, n), np.float32), np.empty((n_steps, n), np.float32)
+    observations = []
+    for column in range(n):
+        cut = arrays["final_at"][:, 1] == column
+        parts = arrays["obs"][:, column], arrays["last_obs"][column][None], arrays["final_obs"][cut]
+        rows = torch.from_numpy(networks.rows(parts)).to(networks.kept.device)
+        found = networks.values(rows).cpu().numpy()
+        values[:, column] = found[:n_steps]
+        next_values[:, column] = found[1 : n_steps + 1]
+        next_values[arrays["final_at"][cut, 0], column] = found[n_steps + 1 :]
+        observations.append(rows[:n_steps])
+    return observations, values, next_values
+
+
+def run_epochs(
+    learner: _Learner, samples_of: Callable[[int], _Rows], gradient: Callable[[_Rows, Tensor], None], notify: Notify
+) -> tuple[np.ndarray, int]:
+    """Run a round's gradient steps.
+
+    Parameters
+    ----------
+    learner
+        Its settings say how many epochs, of which minibatches; its optimiser steps.
+    samples_of
+        Epoch, from 0 -> the round's samples.
+    gradient
+        Leaves the gradient of a minibatch in the flat buffer, and the statistics in the row that it is given.
+    notify
+        Called after each step.
+
+    Returns
+    -------
+    tuple
+        The statistics, one row per step, and the number of epochs.
+    """
+    settings, columns, samples = learner.settings, learner.columns, samples_of(0)
+    n_samples = len(samples)
+    bounds = minibatches(n_samples, settings.batch_size or n_samples)
+    table = torch.zeros((settings.n_epochs * len(bounds), len(columns)), device=learner.device)
+    step = 0
+    for epoch in range(settings.n_epochs):
+        samples = samples_of(epoch) if epoch else samples
+        order = None
+        if len(bounds) > 1:  # keyed, so nothing is lost by not drawing it when one minibatch holds all
+            drawn = generator(learner.spec.seed, SHUFFLE, learner.kept.round, epoch).permutation(n_samples)
+            order = torch.from_numpy(drawn).to(learner.device)
+        for start, stop in bounds:
+            gradient(samples if order is None else samples.part(order[start:stop]), table[step])
+            learner.adam.step(settings.max_grad_norm, norm_out=table[step, -1])
+            step += 1
+            notify(step, len(table))
+        if settings.target_kl is not None:
+            kl = table[step - len(bounds) : step, columns.index("approx_kl")].mean().item()
+            if kl > 1.5 * settings.target_kl:
+                break
+    return table[:step].cpu().numpy(), step // len(bounds)
+
+
+def round_metrics(
+    learner: _Learner, table: np.ndarray, n_epochs: int, targets: np.ndarray, values: np.ndarray
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return a round's metrics without their prefix, and the mean of each statistic over the round's steps.
+
+    Parameters
+    ----------
+    learner
+        After its steps.
+    table, n_epochs
+        As of :func:`run_epochs`.
+    targets, values
+        What V was fitted to, and V when staged; shape ``(n_samples,)``.
+    """
+    columns = learner.columns
+    mean = dict(zip(columns, table.mean(axis=0, dtype=np.float64).tolist(), strict=True))
+    spread = float(np.var(targets))
+    return {
+        "approx_kl": float(table[-(len(table) // n_epochs) :, columns.index("approx_kl")].mean()),
+        "entropy": mean["entropy"],
+        "entropy_loss": -mean["entropy"],
+        "explained_variance": 1.0 - float(np.var(targets - values)) / spread if spread else float("nan"),
+        "grad_norm": mean["grad_norm"],
+        "learning_rate": learner.adam.learning_rate,
+        "loss": float(table[-1, 0]),
+        "n_updates": learner.kept.n_updates,
+        "value_loss": mean["value_loss"],
+    }, mean

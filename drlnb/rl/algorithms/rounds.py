@@ -1,0 +1,188 @@
+"""Run a learner's round as all algorithms do: open, stage, finish or undo, publish, save.
+
+What differs stays in an algorithm's own file: which columns a fragment becomes, the gradient steps, the metrics.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drlnb.records.errors import ConfigError, NonFinite
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.fragments import Facts, Fragment
+from drlnb.rl.networks.trained_state import Kept
+from drlnb.rl.schedules import progress_remaining
+from drlnb.rl.settings.checks import Settings
+
+__all__ = ["Column", "Notify", "RoundLearner"]
+
+#: What is staged of one environment: tensors on the device by name, the first axis of samples is time.
+Column = dict[str, Tensor]
+#: Called after each gradient step with its number (from 1) and how many there will be at most.
+Notify = Callable[[int, int], None]
+
+_MOMENTS = ("obs_moments", "return_moments")
+_Settings = TypeVar("_Settings", bound=Settings)
+
+
+class RoundLearner(ABC, Generic[_Settings]):
+    """One task's learner; see :class:`drlnb.rl.algorithms.protocol.Learner`.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    settings
+        Of its algorithm.
+    kept
+        Parameters and all that is kept between rounds.
+    """
+
+    #: Names of the statistics of a gradient step; ``loss`` and ``grad_norm`` among them.
+    columns: ClassVar[tuple[str, ...]]
+
+    def __init__(self, spec: TaskSpec, settings: _Settings, kept: Kept) -> None:
+        self.spec, self.settings, self.kept = spec, settings, kept
+        self.layout, self.adam, self.device = kept.layout, kept.adam, kept.device
+        self._live: dict[str, object] = {}
+        #: Environment -> its share of the round.
+        self._staged: dict[int, Column] = {}
+
+    @property
+    def compute(self) -> Literal["epochs", "stream"]:
+        """``stream`` with one pass over the whole round as one batch, else ``epochs``."""
+        return "stream" if self.settings.streams(self.spec.n_envs) else "epochs"
+
+    @property
+    def progress(self) -> float:
+        """Fraction of the budget that remains once this round is collected, in ``[0, 1]``."""
+        return progress_remaining(self.kept.n_timesteps, self.spec.total_timesteps)
+
+    def set(self, name: str, value: object) -> None:
+        """Change a setting from the next round on; see :meth:`drlnb.rl.algorithms.protocol.Learner.set`."""
+        kind = type(self.settings)
+        if name not in kind.live():
+            raise ConfigError(f"{name} cannot change while training; these can: {', '.join(sorted(kind.live()))}")
+        if problem := kind.check_value(name, value):
+            raise ConfigError(problem)
+        self._live[name] = value
+
+    def begin(self, round: int, n_timesteps: int) -> None:
+        """Open a round and drop what was staged; see :meth:`drlnb.rl.algorithms.protocol.Learner.begin`."""
+        self._staged.clear()
+        self.settings = replace(self.settings, **self._live)
+        self.kept.round, self.kept.n_timesteps = round, n_timesteps
+
+    # ----------------------------------------------------------------------------------------------- in
+
+    def stage(self, worker: int, fragment: Fragment) -> float:
+        """Prepare one fragment's samples; see :meth:`drlnb.rl.algorithms.protocol.Learner.stage`.
+
+        With ``compute == "stream"`` their gradient is computed here, at the fragment's arrival.
+        """
+        started = time.perf_counter()
+        indices = [int(i) for i in fragment.header["env_indices"]]
+        self._refuse_twice(indices, f"worker {worker} staged")
+        columns = self._columns(fragment)
+        for name in _MOMENTS:
+            for number, row in enumerate(fragment.arrays.get(name, ())):
+                columns[number][name] = torch.from_numpy(np.array(row))
+        if self.compute == "stream":
+            self._at_arrival(indices, columns)
+        self._staged.update(zip(indices, columns, strict=True))
+        return time.perf_counter() - started
+
+    def _refuse_twice(self, indices: Iterable[int], who: str) -> None:
+        twice = sorted(self._staged.keys() & set(indices))
+        if twice:
+            raise ValueError(f"{who} environments {twice} again in round {self.kept.round}")
+
+    @abstractmethod
+    def _columns(self, fragment: Fragment) -> list[Column]:
+        """Return the prepared samples of a fragment's environments, in its order."""
+
+    def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
+        """Compute a fragment's gradient and put it into its columns; only with ``compute == "stream"``."""
+
+    def export_partial(self, env_indices: Iterable[int]) -> Fragment:
+        """Return what is staged of some environments; see :meth:`.Learner.export_partial`."""
+        indices = [int(index) for index in env_indices]
+        staged = {f"{i}/{name}": tensor for i in indices for name, tensor in self._staged[i].items()}
+        arrays = {key: tensor.cpu().numpy() for key, tensor in staged.items()}
+        return Fragment({"round": self.kept.round, "env_indices": indices}, arrays)
+
+    def import_partial(self, part: Fragment) -> None:
+        """Stage what :meth:`export_partial` returned; see :meth:`.Learner.import_partial`."""
+        self._refuse_twice(part.header["env_indices"], "a kept part holds")
+        for key, array in part.arrays.items():
+            index, _, name = key.partition("/")
+            self._staged.setdefault(int(index), {})[name] = self._tensor(array)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        """Return a copy of an array on the device."""
+        return torch.from_numpy(np.array(array)).to(self.device)
+
+    # ------------------------------------------------------------------------------------------- the steps
+
+    def finish(self, on_minibatch: Notify | None = None) -> dict[str, float]:
+        """Run the round's gradient steps, then merge the normaliser; see :meth:`.Learner.finish`."""
+        if not self._staged:
+            raise ValueError(f"round {self.kept.round} has nothing staged")
+        with self.kept.all_or_nothing():
+            table, n_updates = self._update(on_minibatch or _ignore)
+            self._check_finite(table)
+        self.kept.n_updates += n_updates
+        columns = self._in_order()
+        for column in columns:
+            self.kept.merge(column)
+        metrics = self._metrics(columns, table, n_updates)
+        self._staged.clear()
+        return metrics
+
+    def _in_order(self) -> list[Column]:
+        """Return the columns in the order of the environments: the order of arrival does not matter."""
+        return [self._staged[index] for index in sorted(self._staged)]
+
+    @abstractmethod
+    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
+        """Run the gradient steps; return their statistics, a row per step, and what ``n_updates`` grows by."""
+
+    @abstractmethod
+    def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
+        """Return the round's metrics."""
+
+    def _check_finite(self, table: np.ndarray) -> None:
+        for name in ("loss", "grad_norm"):
+            values = table[:, self.columns.index(name)]
+            bad = np.flatnonzero(~np.isfinite(values))
+            if len(bad):
+                at = f"gradient step {bad[0]} of round {self.kept.round}"
+                raise NonFinite(f"{name} is {values[bad[0]]} at {at}; update refused")
+
+    # ------------------------------------------------------------------------------------- what goes out and in
+
+    def published(self) -> np.ndarray:
+        """Return what actors need; see :meth:`drlnb.rl.algorithms.protocol.Learner.published`."""
+        return self.kept.published()
+
+    def state(self) -> tuple[Facts, np.ndarray]:
+        """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.protocol.Learner.state`."""
+        meta, buffer = self.kept.state()
+        return {"algo": self.spec.algo, **meta, "live": dict(self._live)}, buffer
+
+    def restore(self, meta: Facts, buffer: np.ndarray) -> None:
+        """Go on from :meth:`state`; see :meth:`drlnb.rl.algorithms.protocol.Learner.restore`."""
+        self.kept.restore(meta, buffer)
+        self._live = dict(meta["live"])
+        self.settings = replace(self.settings, **self._live)
+        self._staged.clear()
+
+
+def _ignore(done: int, total: int) -> None:
+    """Do nothing after a gradient step."""
