@@ -5,9 +5,11 @@ from typing import Any
 
 from drlnb.planning.batching import BATCHING
 from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.leasing import HOLD
 from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.registry import Named, Planner, PlannerKind, nearest
 from drlnb.planning.swapping import SWAPPING
+from drlnb.planning.warmup import WARMUP
 from drlnb.records.errors import ConfigError
 
 __all__ = ["KINDS", "kind_of", "parse", "register"]
@@ -15,7 +17,7 @@ __all__ = ["KINDS", "kind_of", "parse", "register"]
 # The views and plans of different decisions have nothing in common, hence Any.
 #: Decision -> its kind.
 KINDS: Mapping[str, PlannerKind[Any, Any]] = {
-    kind.decision: kind for kind in (BATCHING, SWAPPING, DISTRIBUTION, PLACEMENT)
+    kind.decision: kind for kind in (HOLD, WARMUP, BATCHING, SWAPPING, DISTRIBUTION, PLACEMENT)
 }
 
 

@@ -42,7 +42,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("leasing.hold", "never", "leasing.hold: hold must be one of round, yield, last, got 'never'"),
+        ("leasing.hold", "never", "leasing.hold: hold planner must be one of round, yield, last, got 'never'"),
         ("leasing.ttl_s", 0, "leasing.ttl_s: ttl_s must be a finite number > 0 s, got 0"),
         ("leasing.ttl_s", float("nan"), "ttl_s must be a finite number > 0 s, got nan"),
         ("leasing.ttl_s", 7.0, "renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 8 s, 7 s"),

@@ -3,13 +3,8 @@
 import difflib
 from collections.abc import Callable, Mapping
 
-from drlnb.planning.batching import BATCHING
-from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.leasing.hold import hold_planner
-from drlnb.planning.placement import PLACEMENT
+from drlnb.planning.decisions import KINDS
 from drlnb.planning.round.state import ROUND_DEFAULTS
-from drlnb.planning.swapping import SWAPPING
-from drlnb.planning.warmup import WARMUP
 from drlnb.records.errors import ConfigError
 
 __all__ = ["CHOICES", "planner_names"]
@@ -21,14 +16,7 @@ _SETS: Mapping[str, dict[str, str]] = {"auto": {}, "seed": {"hold": "round", "wa
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": ("last", "round", "yield")}
 
 #: The six decisions, and what builds a planner for each (raises ValueError naming the known ones).
-_BUILDERS: Mapping[str, Callable[[str], object]] = {
-    "hold": hold_planner,
-    "warmup": WARMUP.build,
-    "batching": BATCHING.build,
-    "swapping": SWAPPING.build,
-    "distribution": DISTRIBUTION.build,
-    "placement": PLACEMENT.build,
-}
+_BUILDERS: Mapping[str, Callable[[str], object]] = {decision: kind.build for decision, kind in KINDS.items()}
 
 
 def planner_names(asked: Mapping[str, str] | str | None = None) -> dict[str, str]:

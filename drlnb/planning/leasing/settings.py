@@ -12,13 +12,15 @@ from drlnb.planning.declared import (
     choice,
     count,
     declare,
+    planner,
 )
+from drlnb.planning.leasing.planners import HOLD
 from drlnb.records.effect import NEXT_GRANT, NEXT_LOOK, NEXT_ROUND
 
 __all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 
-#: Hold planners of this version; ``round`` is the seed's rule (000, paragraph 8).
-HOLD_PLANNERS = ("round", "yield", "last")
+#: Hold planners that come with this version; ``round`` is the seed's rule (000, paragraph 8).
+HOLD_PLANNERS = HOLD.names
 #: Disciplines of the queue: ``fifo`` is first in, first out inside a priority; ``drr`` shares slot seconds out.
 QUEUES = ("fifo", "drr")
 
@@ -39,8 +41,8 @@ class LeasingSettings(Declared):
 
     ROOM: ClassVar[str] = "leasing"
 
-    #: When a task asks for a slot and gives it back: one of :data:`HOLD_PLANNERS`.
-    hold: str = declare("yield", choice(*HOLD_PLANNERS), owner="task", counts=NEXT_ROUND, decision="hold")
+    #: When a task asks for a slot and gives it back: the name of a planner.
+    hold: str = declare(HOLD.default, planner(HOLD), owner="task", counts=NEXT_ROUND, decision="hold")
     #: Who is next: one of :data:`QUEUES`.
     queue: str = declare("fifo", choice(*QUEUES))
     #: Seconds of waiting that weigh as much as one step of priority.

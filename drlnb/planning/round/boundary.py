@@ -1,6 +1,6 @@
 """Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
-from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.round.acting import go_on, publish, wake
 from drlnb.planning.round.moves import Out, end, enter, follow_warmup
 from drlnb.planning.round.state import RoundState
@@ -134,7 +134,7 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
         state.hold.switch_limit_frac = float(event.value)
     elif event.key == "leasing.hold":
         try:
-            state.next_hold = hold_planner(str(event.value)).name
+            state.next_hold = str(HOLD.parse(str(event.value)))
         except ValueError as error:
             out.append(RequestRefused(subject=event.key, reason=str(error)))
 

@@ -30,7 +30,7 @@ __all__ = [
 # ---------------------------------------------------------------------- request
 def plan_hold(state: RoundState, out: Out) -> None:
     """Do what the hold planner says: ask for a slot, use it, give it away, or wait."""
-    plan = state.hold.rule.plan(state.hold.view(state.n_batches))
+    plan = state.hold.plan(state.n_batches)
     if plan.action == "keep":
         _send_batches(state, out)
     elif plan.action == "request":
@@ -50,7 +50,7 @@ def yield_asked(state: RoundState, event: leasing.YieldAsked, out: Out) -> None:
 
 def _consider(state: RoundState, out: Out) -> None:
     """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
-    if state.hold.held and state.n_bytes and state.hold.rule.yields and not state.hold.finishing:
+    if state.hold.held and state.n_bytes and state.hold.yields and not state.hold.finishing:
         plan_hold(state, out)
 
 
@@ -70,7 +70,7 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     """Ask the pool for a slot."""
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
-    yields = state.hold.rule.yields and state.n_bytes > 0
+    yields = state.hold.yields and state.n_bytes > 0
     out.append(words.RequestSlot(request_id=request_id, round=state.round, yields=yields))
     if state.is_complete or not state.n_bytes:
         enter(state, "waiting", out)

@@ -8,7 +8,8 @@ from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, env_shares
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView
 from drlnb.planning.distribution.trees import Plan
-from drlnb.planning.leasing.hold import Batch, HoldMachine, hold_planner
+from drlnb.planning.leasing.hold import Batch, HoldMachine
+from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.registry import Planner
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
@@ -158,7 +159,7 @@ def fresh_state(config: Mapping[str, Any]) -> RoundState:
         swapping=SWAPPING.build(names["swapping"]),
         distribution=DISTRIBUTION.build(names["distribution"]),
         hold=HoldMachine(
-            planner=hold_planner(names["hold"]).name,
+            planner=str(HOLD.parse(names["hold"])),
             streams=config["streams"],
             switch_limit_frac=config["switch_limit_frac"],
         ),

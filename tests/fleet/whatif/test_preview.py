@@ -52,7 +52,7 @@ def test_a_change_for_one_task_is_for_that_task(journal):
     ("key", "value", "task", "said"),
     [
         ("leasing.hald", "last", None, "'leasing.hald' cannot be tried out; did you mean 'leasing.hold'?"),
-        ("leasing.hold", "lest", None, "leasing.hold: hold must be one of round, yield, last, got 'lest'"),
+        ("leasing.hold", "lest", None, "leasing.hold: hold planner must be one of round, yield, last, got 'lest'"),
         ("leasing.hold", "last", "nobody", "no task 'nobody' in this run; its tasks are sim0, sim1, sim2"),
         ("slots", 0, None, "slots must be a whole number from 1 to 1000, got 0"),
         ("slots", True, None, "slots must be a whole number from 1 to 1000, got True"),

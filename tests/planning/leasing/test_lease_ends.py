@@ -329,7 +329,7 @@ def test_a_new_time_to_live_holds_from_the_next_grant(make_table):
     ("key", "value", "reason"),
     [
         ("leasing.ttl_s", 5.0, "renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 8 s, 5 s: "),
-        ("leasing.hold", "best", "hold must be one of round, yield, last, got 'best'"),
+        ("leasing.hold", "best", "hold planner must be one of round, yield, last, got 'best'"),
         ("leasing.colour", "red", "cannot be changed while tasks run"),
         ("rl.gamma", 0.9, "cannot be changed while tasks run"),
         ("task.priority", 1, "names no task"),

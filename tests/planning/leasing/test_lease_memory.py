@@ -5,8 +5,8 @@ import json
 import pytest
 from pool_words import grant, idled, only, polled, queue_of, requested, returned, setting, started
 
-from drlnb.planning.leasing.hold import HoldView, hold_planner
 from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.planners import HOLD, HoldView
 from drlnb.records.columns.leasing import AskYield, RequestRefused, SendGrant
 
 
@@ -105,6 +105,6 @@ VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_q
 )
 def test_yield_asks_at_work_and_returns_on_demand(changes, action, reason):
     """Section 4.5 by hand: each condition alone changes the answer."""
-    plan = hold_planner("yield").plan(HoldView(**VIEW | changes))
+    plan = HOLD.build("yield").plan(HoldView(**VIEW | changes))
     assert plan.action == action
     assert reason is None or plan.reason == reason

@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from drlnb.planning.leasing.hold import hold_planner
+from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
 from drlnb.records.errors import ConfigError
 
@@ -57,7 +57,7 @@ def test_every_problem_is_reported_at_once():
     assert caught.value.problems == (
         "unknown key 'ttl'; did you mean 'ttl_s'?",
         "unknown key 'qqq'",
-        "hold must be one of round, yield, last, got 'best'",
+        "hold planner must be one of round, yield, last, got 'best'",
         "queue must be one of fifo, drr, got 'lifo'",
         "strikes must be a whole number >= 1, got 0",
         "lost_polls must be a whole number >= 0, got -1",
@@ -92,4 +92,4 @@ def test_a_holder_must_stop_before_the_table_gives_up(changed):
 @pytest.mark.parametrize("name", HOLD_PLANNERS)
 def test_each_hold_setting_names_a_planner(name):
     """What the settings accept exists."""
-    assert hold_planner(name).name == name
+    assert HOLD.build(name).name == name

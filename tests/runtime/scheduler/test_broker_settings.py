@@ -152,7 +152,7 @@ def test_a_master_says_what_its_machine_refuses():
         ("warmup.collector_mode", "respawn", "needs environments that can be frozen and thawed exactly"),
         ("task.priority", 1.5, "task.priority must be a whole number in -100..100, got 1.5"),
         ("leasing.ttl_s", 0, "leasing.ttl_s: ttl_s must be a finite number > 0 s, got 0"),
-        ("leasing.hold", "never", "hold must be one of round, yield, last, got 'never'"),
+        ("leasing.hold", "never", "hold planner must be one of round, yield, last, got 'never'"),
         ("warmup.lead", -1, "unknown setting 'warmup.lead'; did you mean 'warmup.planner' or 'warmup.kappa'"),
         ("learning_rate", 1e-4, "unknown setting 'learning_rate'; did you mean 'rl.learning_rate'?"),
         ("rl.gama", 0.9, "unknown setting 'rl.gama'; did you mean 'rl.gamma'?"),
