@@ -1,4 +1,4 @@
-"""What does every task do, how far is it, and when is it done?  One row per task."""
+"""Tabulate what every task does, how far it is, and when it will be done: a row per task."""
 
 import math
 from collections import Counter
@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import listing
+from drlnb.views.drawing.payload import Array, Plain
+from drlnb.views.drawing.view import View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
@@ -63,44 +64,21 @@ REASONS: Mapping[str, Mapping[str, str]] = {
     "stop": {"queued": "it has not begun yet"},
 }
 
-TABLE = (
-    Column(
-        label="task",
-        unit="",
-        definition="name, with the letter that it has in every picture",
-        source="rows.task",
-        kind="series",
-    ),
-    Column(label="state", unit="", definition="what the task does now", source="rows.state", kind="name"),
-    Column(label="rounds", unit="", definition="finished rounds", source="rows.rounds"),
-    Column(label="of", unit="", definition="rounds of the whole budget", source="rows.total"),
-    Column(
-        label="ETA",
-        unit="s",
-        definition="rounds left x median of the last 10 round times; nothing before 3",
-        source="rows.eta",
-    ),
-    Column(
-        label="return",
-        unit="",
-        definition="rollout/ep_rew_mean: mean return of the last 100 episodes",
-        source="rows.ret",
-    ),
-    Column(label="wait p50", unit="s", definition="median wait for a slot over the last 100 rounds", source="rows.p50"),
-    Column(label="wait p95", unit="s", definition="95 % of the last 100 rounds waited less", source="rows.p95"),
-    Column(
-        label="attempt",
-        unit="",
-        definition="run of the task's master; +1 when it is started anew",
-        source="rows.attempt",
-    ),
-    Column(label="seed", unit="", definition="seed of environments, parameters and sampling", source="rows.seed"),
-    Column(
-        label="restarts",
-        unit="",
-        definition="collectors, executors and masters that were started again",
-        source="rows.restarts",
-    ),
+TABLE = table(
+    "rows",
+    """
+    task:series | task | name, with the letter that it has in every picture
+    state:name | state | what the task does now
+    rounds | rounds | finished rounds
+    total | of | rounds of the whole budget
+    eta | ETA (s) | rounds left x median of the last 10 round times; nothing before 3
+    ret | return | rollout/ep_rew_mean: mean return of the last 100 episodes
+    p50 | wait p50 (s) | median wait for a slot over the last 100 rounds
+    p95 | wait p95 (s) | 95 % of the last 100 rounds waited less
+    attempt | attempt | run of the task's master; +1 when it is started anew
+    seed | seed | seed of environments, parameters and sampling
+    restarts | restarts | collectors, executors and masters that were started again
+    """,
 )
 
 #: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.  Where there is little room,
@@ -165,7 +143,7 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 def tasks(
     journal: Journal | Fold,
-    specs: Iterable[Mapping[str, Any]] = (),
+    specs: Iterable[Plain] = (),
     until_s: float | None = None,
     *,
     live: bool = False,
@@ -198,40 +176,30 @@ def tasks(
     actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
     for row in rows:
         row["can"] = sum(1 << i for i, one in enumerate(actions) if one["name"] in row["allowed"])
-    columns = _columns(rows, shown, texts)
-    columns["spark"] = _sparks(fold, names)
-    return View(
-        name="fleet.tasks",
-        module="table",
-        origin=fold.origin,
-        sentence=_sentence(rows),
-        notes=tuple(fold.defects),
-        columns=columns,
-        table=TABLE,
-        names=texts,
+    shown_rows = _columns(rows, shown, texts)
+    return listing(
+        "fleet.tasks", fold, _sentence(rows), {"rows": shown_rows, "spark": _sparks(fold, names)}, TABLE,
+        shown=_COLUMNS, series=theme.plain(theme.styles(names)), row_key="task", notes=fold.defects, names=texts,
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
             "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),
             "rounds": ("rounds", float(sum(r["rounds"] for r in rows)), "", "finished rounds of all tasks"),
         },
         facts={
-            "cols": [dict(one) for one in _COLUMNS],
-            "series": [style.to_plain() for style in theme.styles(names)],
             "actions": actions,
             "reasons": {name: dict(why) for name, why in REASONS.items()} if live and not over else {},
-            "row_key": "task",
             "now": fold.now_s,
         },
     )  # fmt: skip
 
 
-def _shown(fold: Fold, names: Sequence[str], specs: Mapping[str, Any]) -> list[int]:
+def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     """Return which names have a row: others that share the pool have a letter in every picture, and none here."""
     known = {*fold.tasks, *fold.named, *specs} if specs or fold.named else {*names}
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any], end: tuple[str, str]) -> dict[str, Any]:
+def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> dict[str, Any]:
     latest = task.latest if task is not None else None
     config = latest.config if latest is not None else {}
     total = _total({**spec, **spec.get("hyperparameters", {}), **config})
@@ -256,7 +224,7 @@ def _row(fold: Fold, task: TaskFold | None, spec: Mapping[str, Any], end: tuple[
         "attempt": latest.number,
         "seed": spec.get("seed"),
         "restarts": task.n_restarts,
-        "failure": _failure(reason, latest.detail) if broken else "",
+        "failure": f"{reason}\n{latest.detail}".strip() if broken else "",
         "cause": (failure.first_cause(latest.detail) or reason) if broken else "",
         "allowed": _ALLOWED.get(state, ("pause", "stop")),
         "restart_label": _restart(task.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
@@ -269,25 +237,18 @@ def _rounds(task: TaskFold) -> dict[str, Any]:
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
     returns = task.metric("rollout/ep_rew_mean")
     returns = returns[np.isfinite(returns)]
-    if len(returns) > _SPARK:
-        kept = returns[np.linspace(0, len(returns) - 1, _SPARK).round().astype(np.int64)]
-    else:
-        kept = returns
+    few = returns[np.linspace(0, len(returns) - 1, _SPARK).round().astype(np.int64)] if len(returns) else returns
     return {
         "rounds": int(np.nanmax(task.metric("round"), initial=latest.n_before if latest is not None else 0)),
         "round_s": task.metric("round/time_s")[-_ROUNDS:].tolist(),
         "p50": p50,
         "p95": p95,
         "ret": float(returns[-1]) if len(returns) else None,
-        "spark": kept,
+        "spark": few if len(returns) > _SPARK else returns,
     }
 
 
-def _failure(reason: str, detail: str) -> str:
-    return f"{reason}\n{detail}".strip()
-
-
-def _total(config: Mapping[str, Any]) -> int:
+def _total(config: Plain) -> int:
     """Return the rounds of the whole budget, 0 if that is not known."""
     per_round = int(config.get("n_envs", 0) or 0) * int(config.get("n_steps", 0) or 0)
     return math.ceil(int(config["total_timesteps"]) / per_round) if per_round and "total_timesteps" in config else 0
@@ -298,37 +259,28 @@ def _restart(n_rounds: int) -> str:
     return f"Restart from round {words.count(n_rounds)}" if n_rounds else "Restart from the start"
 
 
-def _columns(
-    rows: Sequence[Mapping[str, Any]], shown: Sequence[int], texts: Sequence[str]
-) -> dict[str, dict[str, NDArray[Any]]]:
-    def floats(key: str) -> NDArray[np.float64]:
-        return np.array([math.nan if row[key] is None else float(row[key]) for row in rows], dtype=np.float64)
-
-    def index(key: str) -> NDArray[np.uint32]:
-        return np.array([texts.index(row[key]) for row in rows], dtype=np.uint32)
-
-    columns: dict[str, NDArray[Any]] = {"task": np.array(shown, dtype=np.uint32), "state": index("state")}
-    columns |= {
-        key: floats(key) for key in ("rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts")
-    }
-    columns |= {key: index(key) for key in ("failure", "cause", "restart_label")}
+def _columns(rows: Sequence[Plain], shown: Sequence[int], texts: Sequence[str]) -> dict[str, Array]:
+    columns: dict[str, Array] = {"task": np.array(shown, dtype=np.uint32)}
+    for key in ("state", "rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts", *_TEXTS[1:]):
+        values = [row[key] for row in rows]
+        if key in _TEXTS:
+            columns[key] = np.array([texts.index(text) for text in values], dtype=np.uint32)
+        else:
+            columns[key] = np.array(values, dtype=np.float64)  # None becomes NaN
     columns["can"] = np.array([row["can"] for row in rows], dtype=np.uint8)
-    return {"rows": columns}
+    return columns
 
 
-def _sparks(fold: Fold, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    row: list[NDArray[np.uint32]] = [np.zeros(0, dtype=np.uint32)]
-    value: list[NDArray[np.float64]] = [np.zeros(0)]
-    for i, name in enumerate(names):
-        task = fold.tasks.get(name)
-        if task is not None:
-            known = fold.keep(("fleet.rounds", name), task.n_changes, partial(_rounds, task))
-            row.append(np.full(len(known["spark"]), i, dtype=np.uint32))
-            value.append(known["spark"])
-    return {"row": np.concatenate(row), "value": np.concatenate(value)}
+def _sparks(fold: Fold, names: Sequence[str]) -> dict[str, Array]:
+    tasks = [(i, fold.tasks[name]) for i, name in enumerate(names) if name in fold.tasks]
+    parts = [(i, fold.keep(("fleet.rounds", t.name), t.n_changes, partial(_rounds, t))["spark"]) for i, t in tasks]
+    return {
+        "row": np.repeat([i for i, _ in parts], [len(values) for _, values in parts]).astype(np.uint32),
+        "value": np.concatenate([np.zeros(0), *(values for _, values in parts)]),
+    }
 
 
-def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+def _sentence(rows: Sequence[Plain]) -> str:
     if not rows:
         return "no tasks yet"
     counts = Counter(str(row["state"]) for row in rows)

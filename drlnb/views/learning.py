@@ -1,16 +1,17 @@
-"""How well do the tasks learn?  One line per task, or per group with a band over its seeds."""
+"""Draw how well the tasks learn: a line per task, or per group with a band over its seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import axis
+from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -24,18 +25,15 @@ N_COLUMNS, FEWEST_COLUMNS = 400, 100
 #: The metric that evaluations are drawn beside.
 _RETURN = "rollout/ep_rew_mean"
 
-TABLE = (
-    Column(
-        label="curve",
-        unit="",
-        definition="task, or group of tasks that differ by their seeds alone",
-        source="points.line",
-        kind="name",
-    ),
-    Column(label="timesteps", unit="", definition="environment steps over all environments", source="points.x"),
-    Column(label="value", unit="", definition="the metric; for a group, its mean over the seeds", source="points.y"),
-    Column(label="lowest", unit="", definition="lowest of the group's seeds at this step", source="points.lo"),
-    Column(label="highest", unit="", definition="highest of the group's seeds at this step", source="points.hi"),
+TABLE = table(
+    "points",
+    """
+    line:name | curve | task, or group of tasks that differ by their seeds alone
+    x | timesteps | environment steps over all environments
+    y | value | the metric; for a group, its mean over the seeds
+    lo | lowest | lowest of the group's seeds at this step
+    hi | highest | highest of the group's seeds at this step
+    """,
 )
 
 
@@ -111,40 +109,29 @@ def curves(
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
     width = n_columns or max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
-    lines, parts = list[dict[str, Any]](), list[dict[str, Floats]]()
+    styles = theme.styles(names)
+    made, last = Lines(styles), []
     for label, tasks in members.items():
         state = tuple((task.name, task.n_changes) for task in tasks)
-        one = fold.keep(("learning.curve", metric, label, width), state, partial(_thin, tasks, metric, width))
-        _add(lines, parts, one, label=label, series=names.index(tasks[0].name))
-    for task in (fold.tasks[name] for name in names if name in fold.tasks and metric == _RETURN):
-        _add_evaluations(lines, parts, task, names.index(task.name))
-    biggest = max((len(tasks) for tasks in members.values()), default=0)
-    return View(
-        name="learning.curves",
-        module="chart",
-        origin=fold.origin,
-        sentence=_sentence(metric, lines, parts, names),
-        notes=_notes(biggest, lines),
-        columns={"points": _points(parts)},
-        table=TABLE,
-        names=tuple(str(line["label"]) for line in lines),
-        facts={
-            "x": {"label": "environment steps", "unit": "", "kind": "number"},
-            "y": {"label": metric, "unit": "", "kind": "number"},
-            "lines": lines,
-            "series": [style.to_plain() for style in theme.styles(names)],
-            "marks": marks.in_steps(fold),
-        },
-    )
-
-
-def _notes(n_seeds: int, lines: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        thin = fold.keep(("learning.curve", metric, label, width), state, partial(_thin, tasks, metric, width))
+        if len(thin.x):
+            series = names.index(tasks[0].name)
+            made.add(label, series, thin.x, thin.mean, band=(thin.low, thin.high))
+            last.append(f"{styles[series].letter} {words.number(float(thin.mean[-1]), 4)}")
     notes = []
-    if n_seeds > 1:
+    if (n_seeds := max((len(tasks) for tasks in members.values()), default=0)) > 1:
         notes.append(f"bands reach from the lowest to the highest of up to {n_seeds} seeds")
-    if any(line["dots"] for line in lines):
+    evaluated = [(i, fold.tasks[name].evaluations()) for i, name in enumerate(names) if name in fold.tasks]
+    for series, found in evaluated if metric == _RETURN else ():
+        if found:
+            x, y = [steps for steps, _ in found], [event.mean_reward for _, event in found]
+            made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
+    if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
-    return tuple(notes)
+    return made.view(
+        "learning.curves", fold, _sentence(metric, last, names), TABLE, (axis("environment steps"), axis(metric)),
+        notes=notes, facts={"marks": marks.in_steps(fold)},
+    )  # fmt: skip
 
 
 def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:
@@ -177,39 +164,7 @@ def _thin(tasks: Sequence[TaskFold], metric: str, n_columns: int) -> Band:
     return Band(x=one.x[keep], mean=one.mean[keep], low=one.low[keep], high=one.high[keep])
 
 
-def _add(lines: list[dict[str, Any]], parts: list[dict[str, Floats]], one: Band, *, label: str, series: int) -> None:
-    if len(one.x):
-        lines.append({"label": label, "series": series, "dots": False})
-        parts.append({"x": one.x, "y": one.mean, "lo": one.low, "hi": one.high})
-
-
-def _add_evaluations(lines: list[dict[str, Any]], parts: list[dict[str, Floats]], task: TaskFold, series: int) -> None:
-    found = task.evaluations()
-    if found:
-        lines.append({"label": f"{task.name}, deterministic evaluation", "series": series, "dots": True})
-        nothing = np.full(len(found), np.nan)
-        parts.append({
-            "x": np.array([float(steps) for steps, _ in found]), "y": np.array([one.mean_reward for _, one in found]),
-            "lo": nothing, "hi": nothing,
-        })  # fmt: skip
-
-
-def _points(parts: Sequence[Mapping[str, Floats]]) -> dict[str, NDArray[Any]]:
-    line = [np.full(len(part["x"]), i, dtype=np.uint16) for i, part in enumerate(parts)]
-    columns: dict[str, NDArray[Any]] = {"line": np.concatenate(line) if line else np.zeros(0, dtype=np.uint16)}
-    for name in ("x", "y", "lo", "hi"):
-        columns[name] = np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-    return columns
-
-
-def _sentence(
-    metric: str, lines: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Floats]], names: Sequence[str]
-) -> str:
-    last = [
-        f"{theme.letter(line['series'])} {words.number(float(part['y'][-1]), 4)}"
-        for line, part in zip(lines, parts, strict=True)
-        if not line["dots"]
-    ]
+def _sentence(metric: str, last: Sequence[str], names: Sequence[str]) -> str:
     if not last:
         return f"no {metric} yet" if names else "no tasks yet"
     more = f" and {len(last) - 6} more" if len(last) > 6 else ""

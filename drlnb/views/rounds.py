@@ -1,13 +1,13 @@
-"""Where did each round's time go?  Collect, wait for a slot, update, push, control, stacked per task."""
-
-from typing import Any
+"""Draw where each round's time went: collect, wait for a slot, update, push, control, stacked per task."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import axis
+from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -18,12 +18,15 @@ Floats = NDArray[np.float64]
 #: Said when the parts of a round add up to more than the round.
 _OVERLAP = "collecting went on while a slot was waited for: the parts add up to more than the round"
 
-TABLE = (
-    Column(label="task", unit="", definition="task, with its letter", source="bars.lane", kind="lane"),
-    Column(label="part", unit="", definition="what the time went into", source="bars.series", kind="series"),
-    Column(label="mean", unit="s", definition="mean seconds per finished round", source="bars.mean"),
-    Column(label="share", unit="%", definition="of the mean round", source="bars.share", factor=100.0),
-    Column(label="rounds", unit="", definition="finished rounds", source="bars.count"),
+TABLE = table(
+    "bars",
+    """
+    lane:lane | task | task, with its letter
+    series:series | part | what the time went into
+    mean | mean (s) | mean seconds per finished round
+    share*100 | share (%) | of the mean round
+    count | rounds | finished rounds
+    """,
 )
 
 
@@ -56,12 +59,12 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
         columns={"bars": bars},
         table=TABLE,
         facts={
-            "x": {"label": "mean time per round", "unit": "s", "kind": "number"},
+            "x": axis("mean time per round", "s"),
             "span": [0.0, longest or 1.0],
             "window_s": None,
             "thin": False,
             "lanes": [{"label": f"{theme.letter(names.index(name))} {name}", "kind": "task"} for name in found],
-            "series": [{"name": n, "letter": c, "colour": colour, "hatch": ""} for n, c, colour in theme.PHASES],
+            "series": theme.plain(theme.PHASES),
             "marks": [],
         },
     )  # fmt: skip
@@ -91,18 +94,20 @@ def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
     return parts, int(known.sum()), whole, control < -1e-3 * whole
 
 
-def _bars(found: dict[str, tuple[Floats, int, float, bool]]) -> dict[str, NDArray[Any]]:
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("start", "stop", "mean", "share", "count", "lane", "series")
+def _bars(found: dict[str, tuple[Floats, int, float, bool]]) -> Table:
+    n = len(theme.PHASES)
+    parts = np.array([parts for parts, *_ in found.values()], dtype=np.float64).reshape(-1, n)
+    stop = np.cumsum(parts, axis=1)
+    whole = np.array([round_s for _, _, round_s, _ in found.values()], dtype=np.float64).reshape(-1, 1)
+    return {
+        "start": (stop - parts).ravel(),
+        "stop": stop.ravel(),
+        "mean": parts.ravel(),
+        "share": np.divide(parts, whole, out=np.zeros_like(parts), where=whole > 0).ravel(),
+        "count": np.repeat([n_rounds for _, n_rounds, *_ in found.values()], n).astype(np.uint32),
+        "lane": np.repeat(np.arange(len(found)), n).astype(np.uint16),
+        "series": np.tile(np.arange(n), len(found)).astype(np.uint16),
     }
-    for lane, (parts, n, round_s, _) in enumerate(found.values()):
-        stops = np.cumsum(parts)
-        for series, (part, stop) in enumerate(zip(parts, stops, strict=True)):
-            row = (stop - part, stop, part, part / round_s if round_s > 0 else 0.0, n, lane, series)
-            for name, value in zip(columns, row, strict=True):
-                columns[name].append(float(value))
-    whole = {"count": np.uint32, "lane": np.uint16, "series": np.uint16}
-    return {name: np.array(values, dtype=whole.get(name, np.float64)) for name, values in columns.items()}
 
 
 def _sentence(found: dict[str, tuple[Floats, int, float, bool]]) -> str:
@@ -112,4 +117,6 @@ def _sentence(found: dict[str, tuple[Floats, int, float, bool]]) -> str:
     n_rounds = sum(n for _, n, _, _ in found.values())
     largest = int(np.argmax(total))
     share = float(total[largest] / total.sum()) if total.sum() > 0 else 0.0
-    return f"{words.plural(n_rounds, 'round')}: most time went into {theme.PHASES[largest][0]} ({words.percent(share)})"
+    return (
+        f"{words.plural(n_rounds, 'round')}: most time went into {theme.PHASES[largest].name} ({words.percent(share)})"
+    )

@@ -1,4 +1,4 @@
-"""How does a picture's data travel to JavaScript?  A header of plain JSON, and one buffer with every column.
+"""Send a picture's data to JavaScript: a header of plain JSON, and one buffer with every column.
 
 Times are float32 seconds relative to the float64 ``t0`` of their message; names are indices into ``header.names``;
 NaN and infinity are null in the header.  A delta says how many leading rows of each table to drop and to keep, and
@@ -14,10 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Message", "Tables", "Wire", "code_of", "decode", "diff", "encode", "header_json", "pack", "plain"]
+__all__ = ["Array", "Message", "Plain", "Table", "Tables", "Wire", "diff", "encode", "header_json", "pack", "plain"]
 
-#: Table name -> column name -> values; all columns of a table have one length.
-Tables = Mapping[str, Mapping[str, NDArray[Any]]]
+#: A column of any number type.
+Array = NDArray[Any]
+#: Plain data, as JSON holds it: text, numbers, None, lists and mappings of them.
+Plain = Mapping[str, Any]
+#: Columns of one table, all of one length.
+Table = Mapping[str, Array]
+#: Table name -> its columns.
+Tables = Mapping[str, Table]
 
 #: Content of a message, and its buffers.
 Message = tuple[dict[str, Any], list[bytes]]
@@ -66,12 +72,12 @@ def plain(value: Any) -> Any:
     return value
 
 
-def header_json(header: Mapping[str, Any]) -> str:
+def header_json(header: Plain) -> str:
     """Return a header as compact JSON with sorted keys."""
     return json.dumps(plain(header), separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
-def code_of(name: str, values: NDArray[Any]) -> str:
+def code_of(name: str, values: Array) -> str:
     """Return how a column travels: ``t`` time, ``f`` float32, ``u`` uint32, ``h`` uint16, ``b`` uint8."""
     return "t" if name in _TIMES else _CODES[values.dtype.char]
 
@@ -112,15 +118,15 @@ def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
     return t0, layout, b"".join(parts)
 
 
-def encode(header: Mapping[str, Any], tables: Tables) -> tuple[dict[str, Any], list[bytes]]:
+def encode(header: Plain, tables: Tables) -> tuple[dict[str, Any], list[bytes]]:
     """Return a whole picture as header (with ``t0`` and ``layout``) and buffers."""
     t0, layout, data = pack(tables)
     return plain({**header, "t0": t0, "layout": layout}), [data]
 
 
 def decode(
-    header: Mapping[str, Any], buffers: list[bytes], known: dict[str, list[list[str]]] | None = None
-) -> dict[str, dict[str, NDArray[Any]]]:
+    header: Plain, buffers: list[bytes], known: dict[str, list[list[str]]] | None = None
+) -> dict[str, dict[str, Array]]:
     """Return the tables of :func:`encode`, or what :func:`diff` brings, as JavaScript reads them.
 
     Parameters
@@ -130,7 +136,7 @@ def decode(
     known
         Table -> its columns, as messages so far have named them; is brought up to date.
     """
-    tables: dict[str, dict[str, NDArray[Any]]] = {}
+    tables: dict[str, dict[str, Array]] = {}
     named = {} if known is None else known
     at = 0
     for one in header["layout"]:
@@ -144,19 +150,19 @@ def decode(
     return tables
 
 
-def _equal(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+def _equal(a: Array, b: Array) -> NDArray[np.bool_]:
     same: NDArray[np.bool_] = a == b
     if a.dtype.kind == "f" and not same.all():
         same = same | (np.isnan(a) & np.isnan(b))
     return same
 
 
-def _grown(old: Mapping[str, NDArray[Any]], new: Mapping[str, NDArray[Any]], n: int) -> bool:
+def _grown(old: Table, new: Table, n: int) -> bool:
     """Whether the first `n` rows are the same to the last bit, as they are where a table only grows."""
     return all(old[name] is new[name] or old[name][:n].tobytes() == new[name][:n].tobytes() for name in new)
 
 
-def _kept(old: Mapping[str, NDArray[Any]], new: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+def _kept(old: Table, new: Table) -> tuple[int, int]:
     """Return how many leading rows of `old` went, and how many after them begin `new`."""
     names = list(new)
     if list(old) != names or not names:
@@ -185,7 +191,7 @@ def _kept(old: Mapping[str, NDArray[Any]], new: Mapping[str, NDArray[Any]]) -> t
     return drop, n
 
 
-def _news(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _news(old: Plain, new: Plain) -> dict[str, Any]:
     """Return the changed keys of a header as plain data."""
     found = {}
     for key, value in new.items():
@@ -205,16 +211,14 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def diff(
-    old: tuple[Mapping[str, Any], Tables], new: tuple[Mapping[str, Any], Tables]
-) -> tuple[dict[str, Any], list[bytes]] | None:
+def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> tuple[dict[str, Any], list[bytes]] | None:
     """Return what turns one picture into another, None if nothing changed.
 
     The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per changed
     table.
     """
     header = _news(old[0], new[0])
-    tails: dict[str, dict[str, NDArray[Any]]] = {}
+    tails: dict[str, dict[str, Array]] = {}
     kept = {}
     for table, columns in new[1].items():
         before = old[1].get(table, {})
@@ -242,7 +246,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.seq = 0
-        self._told: tuple[Mapping[str, Any], Tables] | None = None
+        self._told: tuple[Plain, Tables] | None = None
 
     def traits(self, view: Any) -> dict[str, Any]:
         """Return the values of the synced traits ``_header`` and ``_snapshot``, as of the latest message."""

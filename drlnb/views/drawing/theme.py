@@ -1,9 +1,9 @@
-"""Which colour, letter and hatch does a thing have?  Given by order of first appearance, equal in every picture."""
+"""Give things their colour, letter and hatch, by order of first appearance, equal in every picture."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "styles"]
+__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "plain", "styles"]
 
 #: Okabe and Ito's colours, told apart with any colour vision; without black, which is invisible on dark.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
@@ -11,40 +11,41 @@ PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#C
 #: Second mark after one turn through the colours: plain, rising, falling, crossed, level strokes.
 HATCHES = ("", "/", "\\", "x", "-")
 
-#: Parts of a round: name, letter, colour.  Apart from the tasks' colours by the letter, not by the hue alone.
-PHASES = (
-    ("collect", "C", "#56B4E9"),
-    ("wait for a slot", "W", "#D55E00"),
-    ("update", "U", "#009E73"),
-    ("push", "P", "#CC79A7"),
-    ("control", "K", "#999999"),
-)
 
-#: What a collector does between two rounds, and two points in time; amber is idle, red is late.
-WARMUP = (
-    ("acts", "A", "#009E73"),
-    ("process ended", "E", "#999999"),
-    ("parked", "P", "#BBBBBB"),
-    ("starts", "S", "#56B4E9"),
-    ("idle", "I", "#E69F00"),
-    ("late", "L", "#D55E00"),
-    ("planned start", "p", "#0072B2"),
-    ("parameters arrive", "k", "#CC79A7"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Style:
     """How one series is marked; never by colour alone."""
 
     name: str
     letter: str
     colour: str
-    hatch: str
+    hatch: str = ""
 
     def to_plain(self) -> dict[str, str]:
         """Return the fields as plain data."""
         return {"name": self.name, "letter": self.letter, "colour": self.colour, "hatch": self.hatch}
+
+
+#: Parts of a round.  Apart from the tasks' colours by the letter, not by the hue alone.
+PHASES = (
+    Style("collect", "C", "#56B4E9"),
+    Style("wait for a slot", "W", "#D55E00"),
+    Style("update", "U", "#009E73"),
+    Style("push", "P", "#CC79A7"),
+    Style("control", "K", "#999999"),
+)
+
+#: What a collector does between two rounds, and two points in time; amber is idle, red is late.
+WARMUP = (
+    Style("acts", "A", "#009E73"),
+    Style("process ended", "E", "#999999"),
+    Style("parked", "P", "#BBBBBB"),
+    Style("starts", "S", "#56B4E9"),
+    Style("idle", "I", "#E69F00"),
+    Style("late", "L", "#D55E00"),
+    Style("planned start", "p", "#0072B2"),
+    Style("parameters arrive", "k", "#CC79A7"),
+)
 
 
 def letter(index: int) -> str:
@@ -66,7 +67,9 @@ def letter(index: int) -> str:
 def styles(names: Iterable[str]) -> tuple[Style, ...]:
     """Return the style of each name, in order; a name appended later changes no earlier one."""
     n = len(PALETTE)
-    return tuple(
-        Style(name=name, letter=letter(i), colour=PALETTE[i % n], hatch=HATCHES[i // n % len(HATCHES)])
-        for i, name in enumerate(names)
-    )
+    return tuple(Style(name, letter(i), PALETTE[i % n], HATCHES[i // n % len(HATCHES)]) for i, name in enumerate(names))
+
+
+def plain(styled: Iterable[Style]) -> list[dict[str, str]]:
+    """Return styles as plain data: the ``series`` of a picture."""
+    return [style.to_plain() for style in styled]

@@ -1,20 +1,26 @@
-"""What is a picture before it is drawn?  One sentence, columns of numbers, a table: everything else is made of them."""
+"""Hold a picture before it is drawn: a sentence, columns of numbers, a table; everything else is made of them."""
 
 import base64
 import hashlib
 import html
+import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from drlnb.views.drawing import payload, words
-from drlnb.views.drawing.payload import Tables
+from drlnb.views.drawing.payload import Plain, Tables
 
-__all__ = ["Column", "View"]
+__all__ = ["Column", "Number", "Numbers", "View", "meanings", "numbered", "table"]
+
+#: A number beside a picture: label, value, unit, definition.
+Number = tuple[str, float | None, str, str]
+Numbers = Mapping[str, Number]
 
 #: Rows of the table that the text/html twin shows.
 _HTML_ROWS = 8
@@ -36,15 +42,67 @@ class Column:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain data, for the payload's header."""
-        return {
-            "label": self.label, "unit": self.unit, "definition": self.definition, "source": self.source,
-            "kind": self.kind, "factor": self.factor,
-        }  # fmt: skip
+        return asdict(self)
+
+    @property
+    def name(self) -> str:
+        """Name of the drawn column."""
+        return self.source.partition(".")[2]
 
     @property
     def title(self) -> str:
         """Label with unit."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        return words.titled(self.label, self.unit)
+
+
+#: A line of :func:`table` or :func:`meanings`.
+_LINE = re.compile(
+    r"(?P<name>\w+)(:(?P<kind>\w+))?(\*(?P<factor>[\d.]+))? \| "
+    r"(?P<label>[^|]*?)( \((?P<unit>[^()|]*)\))? \| (?P<text>.+)"
+)
+
+
+def _lines(text: str) -> list[re.Match[str]]:
+    lines = re.sub(r"\n +", " ", inspect.cleandoc(text)).splitlines()
+    return [match for line in lines if (match := _LINE.fullmatch(line))]
+
+
+def table(source: str, text: str) -> tuple[Column, ...]:
+    """Return the columns of a table twin, written a line each; a line that is indented goes on with the former.
+
+    Parameters
+    ----------
+    source
+        Drawn table that holds them.
+    text
+        Lines ``name:kind*factor | label (unit) | definition``; kind, factor and unit may be missing.
+
+    Examples
+    --------
+    >>> table("bars", "held*1000 | held (ms) | from grant to return")[0].title
+    'held (ms)'
+    """
+    return tuple(
+        Column(
+            label=line["label"],
+            unit=line["unit"] or "",
+            definition=line["text"],
+            source=f"{source}.{line['name']}",
+            kind=line["kind"] or "number",
+            factor=float(line["factor"] or 1.0),
+        )
+        for line in _lines(text)
+    )
+
+
+def meanings(text: str) -> Mapping[str, tuple[str, str, str]]:
+    """Return key -> (label, unit, definition) of numbers, written ``key | label (unit) | definition`` a line each."""
+    return {line["name"]: (line["label"], line["unit"] or "", line["text"]) for line in _lines(text)}
+
+
+def numbered(known: Mapping[str, tuple[str, str, str]], **values: float | None) -> dict[str, Number]:
+    """Return numbers beside a picture, in the order of their values."""
+    return {key: (known[key][0], value, *known[key][1:]) for key, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +130,9 @@ class View:
     #: Names that columns of indices point to.
     names: tuple[str, ...] = ()
     #: Numbers beside the picture: key -> (label, value, unit, definition).
-    numbers: Mapping[str, tuple[str, float | None, str, str]] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
     #: What else the drawing needs: lanes, series, axes; plain data.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Plain = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<View {self.name}, {self.origin}: {self.sentence}>"

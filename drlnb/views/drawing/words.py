@@ -1,8 +1,19 @@
-"""How are numbers and states said in plain words?  The one place; JavaScript's twin is tested against a golden file."""
+"""Put numbers and states into plain words; JavaScript's twin is tested against a golden file."""
 
 import math
 
-__all__ = ["axis_seconds", "count", "duration", "ending", "milliseconds", "number", "percent", "plural", "slots_busy"]
+__all__ = [
+    "axis_seconds",
+    "count",
+    "duration",
+    "ending",
+    "milliseconds",
+    "number",
+    "percent",
+    "plural",
+    "slots_busy",
+    "titled",
+]
 
 #: What stands for a number that is not known.
 UNKNOWN = "-"
@@ -137,6 +148,17 @@ def axis_seconds(seconds: float, step: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def titled(label: str, unit: str) -> str:
+    """Return a label with its unit.
+
+    Examples
+    --------
+    >>> titled("held", "ms"), titled("task", "")
+    ('held (ms)', 'task')
+    """
+    return f"{label} ({unit})" if unit else label
 
 
 def ending(reason: str) -> str:

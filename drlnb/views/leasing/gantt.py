@@ -1,7 +1,7 @@
-"""Who holds which slot, who waits, and how well are the slots used?  The lease Gantt (seed 000)."""
+"""Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (seed 000)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import RUN_TIME
+from drlnb.views.drawing.payload import Array, Table
+from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.lines import LeaseLine, Leases
 from drlnb.views.leasing.shares import shares
@@ -19,9 +21,6 @@ from drlnb.views.leasing.tables import lending, queue, reasons
 __all__ = ["Numbers", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
 
 Floats = NDArray[np.float64]
-#: Numbers beside a picture: key -> (label, value, unit, definition).
-Numbers = Mapping[str, tuple[str, float | None, str, str]]
-
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
@@ -29,30 +28,38 @@ _SEEN = 0.002
 #: Pixel columns that merged bars are made for: a wide screen.
 N_COLUMNS = 1200
 
-TABLE = (
-    Column(
-        label="fence",
-        unit="",
-        definition="token of the lease, one higher at each grant",
-        source="bars.token",
-        kind="fence",
-    ),
-    Column(label="task", unit="", definition="task that held the slot", source="bars.series", kind="series"),
-    Column(label="slot", unit="", definition="slot that was lent", source="bars.lane", kind="lane"),
-    Column(label="granted", unit="s", definition="when it was lent, since the run's first event", source="bars.start"),
-    Column(label="waited", unit="ms", definition="from request to grant", source="bars.waited", factor=1000.0),
-    Column(label="held", unit="ms", definition="from grant to return", source="bars.held", factor=1000.0),
-    Column(
-        label="computed",
-        unit="ms",
-        definition="seconds that the executor computed under it",
-        source="bars.computed",
-        factor=1000.0,
-    ),
-    Column(
-        label="leases", unit="", definition="leases in this bar: 1, unless narrower than a pixel", source="bars.count"
-    ),
-    Column(label="end", unit="", definition="how it ended", source="bars.reason", kind="name"),
+TABLE = table(
+    "bars",
+    """
+    token:fence | fence | token of the lease, one higher at each grant
+    series:series | task | task that held the slot
+    lane:lane | slot | slot that was lent
+    start | granted (s) | when it was lent, since the run's first event
+    waited*1000 | waited (ms) | from request to grant
+    held*1000 | held (ms) | from grant to return
+    computed*1000 | computed (ms) | seconds that the executor computed under it
+    count | leases | leases in this bar: 1, unless narrower than a pixel
+    reason:name | end | how it ended
+    """,
+)
+
+_THERE = "seconds that slots were there (from when each came up until it was lost), in the time shown"
+NUMBERS = meanings(
+    f"""
+    slots | slots | slots that can be lent now
+    busy | busy | slots that are lent now
+    waiting | waiting | tasks that wait for a slot now
+    held | held (%) | seconds lent / {_THERE}
+    computing | computing (%) | seconds computed / {_THERE}
+    longest_wait_s | longest wait (s) | longest wait for a slot, answered or not, in the time shown
+    utilisation | utilisation (%) | seconds computed / seconds that slots were there, from the first grant to the last
+        release of the run
+    bound | bound (%) | most that utilisation can be: sum of duties / slots, mean over the time of the run
+    expected | expected (%) | utilisation by queueing theory, mean over the time of the run
+    inflation | rounds take (x) | time with waits for slots / without them, mean over tasks
+    expected_inflation | expected (x) | the same by queueing theory, mean over the time of the run
+    fairness | fairness (x) | largest share of held seconds / smallest, over tasks, in the time shown
+    """
 )
 
 
@@ -117,7 +124,7 @@ def gantt(
     )
 
 
-def _strangers(line: LeaseLine, work: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+def _strangers(line: LeaseLine, work: Table) -> tuple[str, ...]:
     """Say of whose work only the pool's word is known."""
     drawn = set(work["series"].tolist())
     names = [name for name in line.strangers if line.tasks.index(name) in drawn]
@@ -133,45 +140,24 @@ def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:
     return shared
 
 
-def _numbers(
-    line: LeaseLine, leases: Leases, work: Mapping[str, NDArray[Any]], span: tuple[float, float], theory: Numbers
-) -> dict[str, tuple[str, float | None, str, str]]:
+def _numbers(line: LeaseLine, leases: Leases, work: Table, span: tuple[float, float], theory: Numbers) -> Numbers:
     low, high = span
     alive = line.alive_s(low, high)
     held = _overlap(leases.start, leases.stop, low, high)
     computing = float(np.sum(_overlap(work["start"], work["stop"], low, high)))
     going = line.waiting(high)
-    answered = leases.waited[leases.stop >= low]
-    busy = set(leases.lane[leases.is_open].tolist())
-    shown = "in the time shown"
-    there = f"seconds that slots were there (from when each came up until it was lost), {shown}"
-    longest = [float(part.max()) for part in (answered, high - going["start"]) if len(part)]
-    return {
-        "slots": ("slots", float(line.n_alive()), "", "slots that can be lent now"),
-        "busy": ("busy", float(len(busy)), "", "slots that are lent now"),
-        "waiting": ("waiting", float(len(set(going["series"].tolist()))), "", "tasks that wait for a slot now"),
-        "held": ("held", _share(float(np.sum(held)), alive), "%", f"seconds lent / {there}"),
-        "computing": ("computing", _share(computing, alive), "%", f"seconds computed / {there}"),
-        "longest_wait_s": (
-            "longest wait",
-            max(longest, default=None),
-            "s",
-            f"longest wait for a slot, answered or not, {shown}",
-        ),
-        "utilisation": (
-            "utilisation",
-            _utilisation(line, leases),
-            "%",
-            "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
-        ),
-        **theory,
-        "fairness": (
-            "fairness",
-            _fairness(held, leases.series, going["series"]),
-            "x",
-            f"largest share of held seconds / smallest, over tasks, {shown}",
-        ),
-    }
+    waits = (leases.waited[leases.stop >= low], high - going["start"])
+    first = numbered(
+        NUMBERS,
+        slots=float(line.n_alive()),
+        busy=float(len(set(leases.lane[leases.is_open].tolist()))),
+        waiting=float(len(set(going["series"].tolist()))),
+        held=_share(float(np.sum(held)), alive),
+        computing=_share(computing, alive),
+        longest_wait_s=max((float(part.max()) for part in waits if len(part)), default=None),
+        utilisation=_utilisation(line, leases),
+    )
+    return {**first, **theory, **numbered(NUMBERS, fairness=_fairness(held, leases.series, going["series"]))}
 
 
 def beside_theory(fold: Fold) -> Numbers:
@@ -186,13 +172,13 @@ def _theory(line: LeaseLine, leases: Leases, now: float) -> Numbers:
     theory = expected(line, *whole)
     prices = [part.inflation for part in sharing(line, leases, now) if part.inflation is not None]
     price = sum(prices) / len(prices) if prices else None
-    mean = "mean over the time of the run"
-    return {
-        "bound": ("bound", theory.bound, "%", f"most that utilisation can be: sum of duties / slots, {mean}"),
-        "expected": ("expected", theory.utilisation, "%", f"utilisation by queueing theory, {mean}"),
-        "inflation": ("rounds take", price, "x", "time with waits for slots / without them, mean over tasks"),
-        "expected_inflation": ("expected", theory.inflation, "x", f"the same by queueing theory, {mean}"),
-    }
+    return numbered(
+        NUMBERS,
+        bound=theory.bound,
+        expected=theory.utilisation,
+        inflation=price,
+        expected_inflation=theory.inflation,
+    )
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -207,7 +193,7 @@ def _utilisation(line: LeaseLine, leases: Leases) -> float | None:
     return _share(float(np.nansum(leases.computed[ended])), there)
 
 
-def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> float | None:
+def _fairness(held: Floats, series: Array, waiting: Array) -> float | None:
     if not len(series):
         return None
     shares = np.bincount(series, weights=held)
@@ -216,9 +202,7 @@ def _fairness(held: Floats, series: NDArray[Any], waiting: NDArray[Any]) -> floa
     return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
-def _sentence(
-    numbers: Mapping[str, tuple[str, float | None, str, str]], n_leases: int, *, ended: bool, whole: bool
-) -> str:
+def _sentence(numbers: Numbers, n_leases: int, *, ended: bool, whole: bool) -> str:
     def value(key: str) -> float:
         return numbers[key][1] or 0.0
 
@@ -236,18 +220,16 @@ def _sentence(
 
 
 def _drawn(
-    line: LeaseLine, leases: Leases, work: dict[str, NDArray[Any]], span: tuple[float, float], max_bars: int
-) -> tuple[dict[str, dict[str, NDArray[Any]]], list[str]]:
+    line: LeaseLine, leases: Leases, work: Table, span: tuple[float, float], max_bars: int
+) -> tuple[dict[str, Table], list[str]]:
     low, now = span
-    done, going = line.waits(), line.waiting(now)
-    n_slots = len(line.slots)
-    reason = leases.reason
+    done, n_slots = line.waits(), len(line.slots)
     ended = np.flatnonzero(~leases.is_open & (leases.stop >= low))
     ended = ended[np.argsort(leases.stop[ended], kind="stable")]
     notes: list[str] = []
     width = decimate.column_s(now - low, N_COLUMNS)
     if len(ended) > max_bars:
-        bars = _merged(leases, ended, reason, width)
+        bars = _merged(leases, ended, width)
         notes.append(
             f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: "
             f"those narrower than {words.duration(width)} are merged"
@@ -256,46 +238,44 @@ def _drawn(
             notes[-1] += f", and only the newest {max_bars:,} are shown"
             bars = {name: values[-max_bars:] for name, values in bars.items()}
     else:
-        bars = _bars(leases, ended, reason)
+        bars = _bars(leases, ended)
     shown = work["stop"] >= low
     pieces = _joined({name: values[shown] for name, values in work.items()}, width)
     waits = {name: values[done["stop"] >= low][-max_bars:] for name, values in done.items()}
     return {
         "bars": bars,
-        "open": _bars(leases, np.flatnonzero(leases.is_open), reason),
+        "open": _bars(leases, np.flatnonzero(leases.is_open)),
         "work": {name: values[-2 * max_bars :] for name, values in pieces.items()},
         "waits": _with_lane(waits, n_slots),
-        "waiting": _with_lane(going, n_slots),
+        "waiting": _with_lane(line.waiting(now), n_slots),
         "drains": _drains(line, span),
         "absent": _spans([one for one in line.absent(*span) if one[1] - one[0] > _SEEN * (now - low)]),
     }, notes  # fmt: skip
 
 
-def _bars(leases: Leases, rows: NDArray[np.int64], reason: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def _bars(leases: Leases, rows: NDArray[np.int64]) -> dict[str, Array]:
     return {
         "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
         "held": leases.held[rows], "computed": leases.computed[rows],
         "token": leases.token[rows].astype(np.uint32), "count": np.ones(len(rows), dtype=np.uint32),
         "lane": _index(leases.lane[rows]), "series": _index(leases.series[rows]),
-        "reason": _index(reason[rows]),
+        "reason": _index(leases.reason[rows]),
     }  # fmt: skip
 
 
-def _index(values: NDArray[Any]) -> NDArray[np.uint16]:
+def _index(values: Array) -> NDArray[np.uint16]:
     """Return small numbers of lanes, series and names in two bytes each; there are never 65,536 of them."""
     return values.astype(np.uint16)
 
 
-def _merged(
-    leases: Leases, rows: NDArray[np.int64], reason: NDArray[np.int64], width: float
-) -> dict[str, NDArray[Any]]:
+def _merged(leases: Leases, rows: NDArray[np.int64], width: float) -> Table:
     parts = []
     for lane in np.unique(leases.lane[rows]):
         mine = rows[leases.lane[rows] == lane]
         one = decimate.merge_bars(leases.start[mine], leases.stop[mine], leases.series[mine], width)
         single = one.index >= 0
         row = mine[np.maximum(one.index, 0)]
-        bars = _bars(leases, row, reason)
+        bars = _bars(leases, row)
         size = one.stop - one.start
         bars |= {
             "start": one.start, "stop": one.stop, "held": np.where(single, bars["held"], size),
@@ -309,7 +289,7 @@ def _merged(
     return {name: values[order] for name, values in merged.items()}
 
 
-def _joined(work: Mapping[str, NDArray[Any]], gap: float) -> dict[str, NDArray[Any]]:
+def _joined(work: Table, gap: float) -> Table:
     """Join pieces of work of one lane and task with less than a quarter pixel between them; ordered by their end."""
     start, stop, lane, series = (work[name] for name in ("start", "stop", "lane", "series"))
     if len(start):
@@ -318,21 +298,18 @@ def _joined(work: Mapping[str, NDArray[Any]], gap: float) -> dict[str, NDArray[A
         stop = np.maximum.reduceat(stop, first)
         start, lane, series = start[first], lane[first], series[first]
     order = np.argsort(stop, kind="stable")
-    return {
-        "start": start[order], "stop": stop[order],
-        "lane": _index(lane[order]), "series": _index(series[order]),
-    }  # fmt: skip
+    return _laned(start[order], stop[order], lane[order], series[order])
 
 
-def _with_lane(waits: Mapping[str, NDArray[Any]], n_slots: int) -> dict[str, NDArray[Any]]:
-    series = waits["series"]
-    return {
-        "start": waits["start"], "stop": waits["stop"],
-        "lane": _index(series + n_slots), "series": _index(series),
-    }  # fmt: skip
+def _with_lane(waits: Table, n_slots: int) -> Table:
+    return _laned(waits["start"], waits["stop"], waits["series"] + n_slots, waits["series"])
 
 
-def _drains(line: LeaseLine, span: tuple[float, float]) -> dict[str, NDArray[Any]]:
+def _laned(start: Floats, stop: Floats, lane: Array, series: Array) -> Table:
+    return {"start": start, "stop": stop, "lane": _index(lane), "series": _index(series)}
+
+
+def _drains(line: LeaseLine, span: tuple[float, float]) -> Table:
     found: list[tuple[float, float, int]] = []
     for life in line.fold.pool.lives.values():
         shift = line.fold.offset_s(life.stream)
@@ -343,12 +320,9 @@ def _drains(line: LeaseLine, span: tuple[float, float]) -> dict[str, NDArray[Any
     return _spans(found)
 
 
-def _spans(found: Sequence[tuple[float, float, int]]) -> dict[str, NDArray[Any]]:
-    return {
-        "start": np.array([one[0] for one in found], dtype=np.float64),
-        "stop": np.array([one[1] for one in found], dtype=np.float64),
-        "lane": np.array([one[2] for one in found], dtype=np.uint16),
-    }
+def _spans(found: Sequence[tuple[float, float, int]]) -> Table:
+    start, stop, lane = np.array(found, dtype=np.float64).reshape(-1, 3).T
+    return {"start": start, "stop": stop, "lane": _index(lane)}
 
 
 def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *, thin: bool) -> dict[str, Any]:
@@ -356,12 +330,12 @@ def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *
     lanes: list[dict[str, Any]] = [{"label": name, "kind": "slot"} for name in line.slots]
     lanes += [{"label": f"{s.letter} waits", "kind": "wait", "series": i} for i, s in enumerate(styles)]
     return {
-        "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
+        "x": RUN_TIME,
         "span": list(span),
         "now": span[1],
         "window_s": window_s,
         "thin": thin,
         "lanes": lanes,
-        "series": [style.to_plain() for style in styles],
+        "series": theme.plain(styles),
         "marks": marks.in_time(line.fold, span[0]),
     }

@@ -1,16 +1,16 @@
-"""What did sharing save, and what did it cost?  Leases above the ghosts of doing without them (seed 000).
+"""Draw what sharing saved and cost: leases above the ghosts of doing without them (seed 000).
 
 Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import RUN_TIME
+from drlnb.views.drawing.payload import Array, Table
+from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
 from drlnb.views.leasing.lines import LeaseLine, Leases
@@ -23,26 +23,15 @@ Floats = NDArray[np.float64]
 #: Most bars of the leases: those narrower than one of so many columns are merged.
 _COLUMNS = 150
 
-TABLE = (
-    Column(
-        label="row", unit="", definition="slot as it was shared, or slot of the ghosts", source="bars.lane", kind="lane"
-    ),
-    Column(
-        label="task",
-        unit="",
-        definition="task; alone: without the waits for slots; co-located: as a process beside the others",
-        source="bars.series",
-        kind="series",
-    ),
-    Column(label="from", unit="s", definition="since the run's first event", source="bars.start"),
-    Column(label="for", unit="s", definition="seconds of the slot", source="bars.held"),
-    Column(
-        label="how known",
-        unit="",
-        definition="recorded, or what a ghost assumes",
-        source="bars.known",
-        kind="name",
-    ),
+TABLE = table(
+    "bars",
+    """
+    lane:lane | row | slot as it was shared, or slot of the ghosts
+    series:series | task | task; alone: without the waits for slots; co-located: as a process beside the others
+    start | from (s) | since the run's first event
+    held | for (s) | seconds of the slot
+    known:name | how known | recorded, or what a ghost assumes
+    """,
 )
 
 #: How a bar is known: a lease, a ghost of exclusive allocation, one of co-location.
@@ -51,6 +40,28 @@ _KNOWN = (
     "the recorded rounds less their waits for slots",
     "modelled, time-sliced: processes that compute on a device at once share it evenly, at full speed together; "
     "contexts and memory cost nothing",
+)
+
+NUMBERS = meanings(
+    f"""
+    shared_s | shared (s) | from the first grant to the last return
+    exclusive_s | exclusive (s) | the same rounds with one device per task, one task after the other, without waits for
+        slots
+    times | so much faster (x) | exclusive / shared
+    colocated_s | co-located, time-sliced, modelled (s) | the same rounds as ordinary processes, all at once on the
+        devices, without leases; {_KNOWN[2]}
+    times_colocated | speed v co-located (x) | co-located / shared; below 1 leases took longer
+    saved | saved (%) | 1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation
+    saved_colocated | saved v co-located, modelled (%) | 1 - slot-seconds lent / device-seconds until the last
+        co-located process of each device ends
+    inflation | rounds take (x) | time with the waits for slots / time without them, from each task's first slot on,
+        mean over tasks; where a wait overlapped with collecting, the true price is less
+    expected_inflation | expected (x) | the same by queueing theory, mean over time
+    utilisation | utilisation (%) | seconds computed / seconds that slots were there, from the first grant to the last
+        return
+    bound | bound (%) | most that utilisation can be: the duties' sum / slots, mean over time
+    expected | expected (%) | utilisation by queueing theory, mean over time
+    """
 )
 
 
@@ -98,20 +109,20 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
         names=_KNOWN,
         numbers=numbers,
         facts={
-            "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
+            "x": RUN_TIME,
             "span": [first, max(end, first)],
             "thin": False,
             "lanes": lanes,
-            "series": [*(style.to_plain() for style in styles), *drawn],
+            "series": [*theme.plain(styles), *drawn],
             "marks": marks.in_time(fold, first),
         },
     )  # fmt: skip
 
 
-def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> dict[str, NDArray[Any]]:
+def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> Table:
     n_slots, n_tasks = len(line.slots), len(line.tasks)
     order = np.argsort(leases.start, kind="stable")
-    mine: dict[str, NDArray[Any]] = {
+    mine: dict[str, Array] = {
         "start": leases.start[order], "stop": leases.stop[order], "lane": leases.lane[order],
         "series": leases.series[order],
     }  # fmt: skip
@@ -138,75 +149,32 @@ def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> dict
 
 def _numbers(
     line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
-) -> dict[str, tuple[str, float | None, str, str]]:
+) -> Numbers:
     theory = expected(line, *span)
     shared = span[1] - span[0] if parts else None
     exclusive, together = (end - span[0] if parts else None for end in without.last(span[0]))
     there = line.alive_s(*span)
-    computed = float(np.nansum(leases.computed))
-    return {
-        "shared_s": ("shared", shared, "s", "from the first grant to the last return"),
-        "exclusive_s": (
-            "exclusive",
-            exclusive,
-            "s",
-            "the same rounds with one device per task, one task after the other, without waits for slots",
-        ),
-        "times": ("so much faster", exclusive / shared if shared and exclusive else None, "x", "exclusive / shared"),
-        "colocated_s": (
-            "co-located, time-sliced, modelled",
-            together,
-            "s",
-            f"the same rounds as ordinary processes, all at once on the devices, without leases; {_KNOWN[2]}",
-        ),
-        "times_colocated": (
-            "speed v co-located",
-            together / shared if shared and together else None,
-            "x",
-            "co-located / shared; below 1 leases took longer",
-        ),
-        **_prices(parts, without),
-        "expected_inflation": ("expected", theory.inflation, "x", "the same by queueing theory, mean over time"),
-        "utilisation": (
-            "utilisation",
-            computed / there if there > 0 and parts else None,
-            "%",
-            "seconds computed / seconds that slots were there, from the first grant to the last return",
-        ),
-        "bound": ("bound", theory.bound, "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
-        "expected": ("expected", theory.utilisation, "%", "utilisation by queueing theory, mean over time"),
-    }
-
-
-def _prices(parts: tuple[Sharing, ...], without: Ghosts) -> dict[str, tuple[str, float | None, str, str]]:
-    """Return what leases saved against both ways to do without, and their price in round time."""
     spent = sum(part.alone * part.n_slots for part in parts)
     held = sum(part.held for part in parts)
     ratios = [part.inflation for part in parts if part.inflation is not None]
-    return {
-        "saved": (
-            "saved",
-            1.0 - held / spent if spent > 0 else None,
-            "%",
-            "1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation",
-        ),
-        "saved_colocated": (
-            "saved v co-located, modelled",
-            1.0 - held / without.occupied if without.occupied > 0 else None,
-            "%",
-            "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
-        ),
-        "inflation": (
-            "rounds take",
-            sum(ratios) / len(ratios) if ratios else None,
-            "x",
-            "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; "
-            "where a wait overlapped with collecting, the true price is less",
-        ),
-    }
+    return numbered(
+        NUMBERS,
+        shared_s=shared,
+        exclusive_s=exclusive,
+        times=exclusive / shared if shared and exclusive else None,
+        colocated_s=together,
+        times_colocated=together / shared if shared and together else None,
+        saved=1.0 - held / spent if spent > 0 else None,
+        saved_colocated=1.0 - held / without.occupied if without.occupied > 0 else None,
+        inflation=sum(ratios) / len(ratios) if ratios else None,
+        expected_inflation=theory.inflation,
+        utilisation=float(np.nansum(leases.computed)) / there if there > 0 and parts else None,
+        bound=theory.bound,
+        expected=theory.utilisation,
+    )
 
 
-def _sentence(numbers: dict[str, tuple[str, float | None, str, str]]) -> str:
+def _sentence(numbers: Numbers) -> str:
     value = {key: one[1] for key, one in numbers.items()}
     if value["shared_s"] is None:
         return "no task has had a slot yet: there is nothing to compare"

@@ -1,6 +1,5 @@
-"""How long is the queue, what did each task take, and why was a slot lent, kept, given back or refused?"""
+"""Draw how long the queue is, what each task took, and why slots were lent, kept, given back or refused."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +8,11 @@ from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.lines import Lines, column
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import RUN_TIME, axis, listing
+from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.payload import Array
+from drlnb.views.drawing.theme import Style
+from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.lines import LeaseLine, Leases
@@ -25,31 +27,31 @@ _COLUMNS = 150
 #: Most rows of the table of reasons; the rarest are left out.
 _REASONS = 60
 
-QUEUE = (
-    column("line", "", "what is counted", "line", "name"),
-    column("time", "s", "since the run's first event", "x"),
-    column("count", "", "requests that wait, slots that are lent, slots that are there", "y"),
+QUEUE = table(
+    "points",
+    """
+    line:name | line | what is counted
+    x | time (s) | since the run's first event
+    y | count | requests that wait, slots that are lent, slots that are there
+    """,
 )
-
-
-def _rows(label: str, unit: str, definition: str, name: str, kind: str = "number", factor: float = 1.0) -> Column:
-    return Column(label=label, unit=unit, definition=definition, source=f"rows.{name}", kind=kind, factor=factor)
-
-
-LENDING = (
-    _rows("task", "", "name, with the letter that it has in every picture", "task", "series"),
-    _rows("rounds", "", "rounds for which it was lent a slot", "rounds"),
-    _rows("leases", "", "leases", "leases"),
-    _rows("per round", "", "leases / rounds: more than 1 where it gave way in a round", "per_round"),
-    _rows("wait p50", "s", "median of its latest 100 waits for a slot", "p50"),
-    _rows("wait p95", "s", "95 % of its latest 100 waits were shorter", "p95"),
-    _rows("held", "s", "slot-seconds that it was lent", "held"),
-    _rows("computed", "s", "of these, seconds that its executor computed", "computed"),
-    _rows("share", "%", "of all slot-seconds that were lent", "share", factor=100.0),
-    _rows("resident", "%", "leases whose slots held the round's parameters already", "resident", factor=100.0),
-    _rows("moved", "MB", "parameters and kept gradients that were brought to slots; nothing: not told", "moved"),
-    _rows("duty", "", "d: seconds computed / (time - pauses - waits for slots)", "duty"),
-    _rows("rounds take", "x", "time with the waits for slots / time without them", "inflation"),
+LENDING = table(
+    "rows",
+    """
+    task:series | task | name, with the letter that it has in every picture
+    rounds | rounds | rounds for which it was lent a slot
+    leases | leases | leases
+    per_round | per round | leases / rounds: more than 1 where it gave way in a round
+    p50 | wait p50 (s) | median of its latest 100 waits for a slot
+    p95 | wait p95 (s) | 95 % of its latest 100 waits were shorter
+    held | held (s) | slot-seconds that it was lent
+    computed | computed (s) | of these, seconds that its executor computed
+    share*100 | share (%) | of all slot-seconds that were lent
+    resident*100 | resident (%) | leases whose slots held the round's parameters already
+    moved | moved (MB) | parameters and kept gradients that were brought to slots; nothing: not told
+    duty | duty | d: seconds computed / (time - pauses - waits for slots)
+    inflation | rounds take (x) | time with the waits for slots / time without them
+    """,
 )
 _LENDING_COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "task", "label": "task", "kind": "series"},
@@ -66,11 +68,14 @@ _LENDING_COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "inflation", "label": "rounds take x", "kind": "number"},
 )
 
-REASONS = (
-    _rows("what", "", "rule and its answer, or what became of a lease, a request or a slot", "what", "name"),
-    _rows("times", "", "how often", "times"),
-    _rows("reason", "", "in its own words; measured numbers are left out", "reason", "name"),
-    _rows("by", "", "slot, or how often by the letters of the tasks", "by", "name"),
+REASONS = table(
+    "rows",
+    """
+    what:name | what | rule and its answer, or what became of a lease, a request or a slot
+    times | times | how often
+    reason:name | reason | in its own words; measured numbers are left out
+    by:name | by | slot, or how often by the letters of the tasks
+    """,
 )
 _REASONS_COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "what", "label": "what", "kind": "text"},
@@ -99,7 +104,8 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     absent = line.absent(0.0, now)
     waiting = _steps(asked, left, now)
     lent = _steps(leases.start, leases.stop[~leases.is_open], now)
-    gone = _steps(np.array([one[0] for one in absent]), np.array([one[1] for one in absent]), now)
+    lost, back, _ = np.array(absent, dtype=np.float64).reshape(-1, 3).T
+    gone = _steps(lost, back, now)
     made = Lines()
     if line.slots:
         _add(made, "slots there", "#999999", gone[0], len(line.slots) - gone[1], "T")
@@ -109,8 +115,7 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
     return made.view(
         "leasing.queue", fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        ({"label": "time since the run began", "unit": "s", "kind": "clock"},
-         {"label": "count", "unit": "", "kind": "number"}),
+        (RUN_TIME, axis("count")),
         numbers={
             "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
             "most": ("at most", most, "", "most requests that waited at once"),
@@ -171,23 +176,13 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
         })  # fmt: skip
-    keys = [one.source.partition(".")[2] for one in LENDING]
-    columns: dict[str, NDArray[Any]] = {key: _floats([row[key] for row in rows]) for key in keys if key != "task"}
-    series = np.array([row["task"] for row in rows], dtype=np.uint16)
-    return View(
-        name="leasing.lending",
-        module="table",
-        origin=fold.origin,
-        sentence=_lending_said(line, rows),
-        notes=tuple(fold.clock_note()),
-        columns={"rows": {"task": series, **columns}},
-        table=LENDING,
-        facts={
-            "cols": [dict(one) for one in _LENDING_COLUMNS],
-            "series": [style.to_plain() for style in theme.styles(line.tasks)],
-            "actions": [],
-            "row_key": "task",
-        },
+    keys = [column.name for column in LENDING]
+    columns = {key: np.array([row[key] for row in rows], dtype=np.float64) for key in keys}  # None becomes NaN
+    columns["task"] = columns["task"].astype(np.uint16)
+    series = theme.plain(theme.styles(line.tasks))
+    return listing(
+        "leasing.lending", fold, _lending_said(line, rows), {"rows": columns}, LENDING,
+        shown=_LENDING_COLUMNS, series=series, row_key="task", notes=fold.clock_note(),
     )  # fmt: skip
 
 
@@ -196,10 +191,6 @@ def _resident(leases: Leases, series: int) -> float:
     mine = leases.series == series
     _, first = np.unique(leases.token[mine], return_index=True)
     return float(np.mean(leases.resident[mine][first]))
-
-
-def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array([math.nan if value is None else float(value) for value in values], dtype=np.float64)
 
 
 def _lending_said(line: LeaseLine, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -234,41 +225,19 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     n = sum(times for _, (times, _) in found)
     more = f"; the {_REASONS} most frequent of {len(found)} are shown" if len(found) > _REASONS else ""
     trouble = sum(times for (what, _, _), (times, _) in found if what in _TROUBLE)
-    return View(
-        name="leasing.reasons",
-        module="table",
-        origin=fold.origin,
-        sentence=f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
-        if found
-        else "no decision about a slot yet",
-        columns={
-            "rows": {
-                "row": np.arange(len(shown), dtype=np.uint16),
-                "what": np.array([index[what] for (what, _, _), _ in shown], dtype=np.uint16),
-                "times": np.array([times for _, (times, _) in shown], dtype=np.float64),
-                "reason": np.array([index[why] for (_, why, _), _ in shown], dtype=np.uint16),
-                "by": np.array([index[by] for _, (_, by) in shown], dtype=np.uint16),
-            }
-        },
-        table=REASONS,
-        names=texts,
-        numbers={
-            "trouble": (
-                "trouble",
-                float(trouble),
-                "",
-                "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes",
-            )
-        },
-        facts={
-            "cols": [dict(one) for one in _REASONS_COLUMNS],
-            "series": [
-                {"name": f"{what}: {why} {who}", "letter": "", "colour": "#999999", "hatch": ""}
-                for (what, why, who), _ in shown
-            ],
-            "actions": [],
-            "row_key": "row",
-        },
+    rows: dict[str, Array] = {
+        "row": np.arange(len(shown), dtype=np.uint16),
+        "what": np.array([index[what] for (what, _, _), _ in shown], dtype=np.uint16),
+        "times": np.array([times for _, (times, _) in shown], dtype=np.float64),
+        "reason": np.array([index[why] for (_, why, _), _ in shown], dtype=np.uint16),
+        "by": np.array([index[by] for _, (_, by) in shown], dtype=np.uint16),
+    }
+    sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
+    meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
+    return listing(
+        "leasing.reasons", fold, sentence if found else "no decision about a slot yet", {"rows": rows}, REASONS,
+        shown=_REASONS_COLUMNS, series=theme.plain(Style(f"{what}: {why} {who}", "", "#999999")
+        for (what, why, who), _ in shown), names=texts, numbers={"trouble": ("trouble", float(trouble), "", meaning)},
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What was a plan of starts made of?  The rounds that its filter kept and dropped, and how long starts take."""
+"""Draw what a plan of starts was made of: the rounds that its filter kept and dropped, and how long starts take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
-from drlnb.views.drawing.lines import Lines, axis_s, column
-from drlnb.views.drawing.view import View
+from drlnb.views.drawing.axes import axis
+from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
 
@@ -27,17 +28,31 @@ _BINS = 24
 _COLOURS = {"kept": "#009E73", "dropped": "#D55E00", "other": "#999999", "cut": "#CC79A7"}
 
 
-ROUNDS = (
-    column("rounds", "", "kept by the filter, dropped by it, or not looked at by the newest plan", "line", "name"),
-    column("round", "", "number of the round", "x"),
-    column("seconds", "s", "whole round (planner seed), else mean from sending to the next parameters", "y"),
-    column("least kept", "s", "least seconds among the rounds that the newest plan kept", "lo"),
-    column("most kept", "s", "most seconds among them", "hi"),
+ROUNDS = table(
+    "points",
+    """
+    line:name | rounds | kept by the filter, dropped by it, or not looked at by the newest plan
+    x | round | number of the round
+    y | seconds (s) | whole round (planner seed), else mean from sending to the next parameters
+    lo | least kept (s) | least seconds among the rounds that the newest plan kept
+    hi | most kept (s) | most seconds among them
+    """,
 )
-STARTS = (
-    column("starts", "", "node, start mode, starts at the same time there", "line", "name"),
-    column("from", "s", "lower edge of the bar; measured from the command at the node to ready", "x"),
-    column("starts in it", "", "how many; a line of L* is upright", "y"),
+STARTS = table(
+    "points",
+    """
+    line:name | starts | node, start mode, starts at the same time there
+    x | from (s) | lower edge of the bar; measured from the command at the node to ready
+    y | starts in it | how many; a line of L* is upright
+    """,
+)
+NUMBERS = meanings(
+    """
+    starts | starts | starts of a collector's process that were measured
+    p50 | p50 (s) | median duration of a start, over all kinds
+    p95 | p95 (s) | 95 % of the starts took less
+    lead | L* (s) | lead that costs least if the arrival is known; nothing: no plan, or several tasks
+    """
 )
 
 
@@ -81,7 +96,7 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     for cut in cuts:
         label = f"regime ends in round {cut.round}: {cut.reason}; {words.plural(cut.n_kept, 'round')} kept"
         made.add(label, _COLOURS["cut"], [cut.round] * 2, top, style=("|", "/"))
-    axes = ({"label": "round", "unit": "", "kind": "number"}, axis_s(what))
+    axes = (axis("round"), axis(what, "s"))
     return made.view(
         "warmup.rounds", fold, _rounds_said(name, line, found, (int(kept.sum()), int(dropped.sum()))), ROUNDS, axes,
         notes=_rounds_notes(line, found), facts={"marks": marks.in_rounds(fold, name) if name else []},
@@ -110,10 +125,8 @@ def _dots(
     made: Lines, label: str, colour: str, x: NDArray[Any], y: Floats, which: NDArray[np.bool_],
     band: tuple[float, float] | None = None,
 ) -> None:  # fmt: skip
-    n = int(which.sum())
-    edges = None if band is None else ([band[0]] * n, [band[1]] * n)
-    if n:
-        made.add(label, colour, x[which], y[which], dots=True, band=edges)
+    if which.any():
+        made.add(label, colour, x[which], y[which], dots=True, band=band or (np.nan, np.nan))
 
 
 def _rounds_said(name: str | None, line: WarmupLine, found: Sequence[tuple[float, ...]], n: tuple[int, int]) -> str:
@@ -169,7 +182,7 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
         hatch = theme.HATCHES[k // len(theme.PALETTE) % len(theme.HATCHES)]
         made.add(_key_said(*key), colour, edges, [*counts.tolist(), 0], step=True, style=("", hatch))
     leads = _leads(fold, made, top)
-    axes = (axis_s("from the command to ready"), {"label": "starts", "unit": "", "kind": "number"})
+    axes = (axis("from the command to ready", "s"), axis("starts"))
     notes = ["starts of new and of lost collectors are counted, too"] if len(everything) else []
     if leads:
         notes.append(
@@ -206,18 +219,6 @@ def _starts_said(values: Floats, n_keys: int) -> str:
     return f"{words.plural(len(values), 'start')}{kinds}: median {p50}, 95 % below {p95}"
 
 
-def _starts_numbers(values: Floats, lead_s: float | None) -> dict[str, tuple[str, float | None, str, str]]:
-    def quantile(q: float) -> float | None:
-        return float(np.quantile(values, q)) if len(values) else None
-
-    return {
-        "starts": ("starts", float(len(values)), "", "starts of a collector's process that were measured"),
-        "p50": ("p50", quantile(0.5), "s", "median duration of a start, over all kinds"),
-        "p95": ("p95", quantile(0.95), "s", "95 % of the starts took less"),
-        "lead": (
-            "L*",
-            lead_s,
-            "s",
-            "lead that costs least if the arrival is known; nothing: no plan, or several tasks",
-        ),
-    }
+def _starts_numbers(values: Floats, lead_s: float | None) -> Numbers:
+    p50, p95 = np.quantile(values, (0.5, 0.95)).tolist() if len(values) else (None, None)
+    return numbered(NUMBERS, starts=float(len(values)), p50=p50, p95=p95, lead=lead_s)

@@ -1,4 +1,4 @@
-"""What would another start time have cost?  The wait/idle curve of a plan, with cold and keep beside it."""
+"""Draw what other start times would have cost: the wait/idle curve of a plan, with cold and keep beside it."""
 
 import math
 from typing import Any
@@ -8,8 +8,9 @@ import numpy as np
 from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
-from drlnb.views.drawing.lines import Lines, axis_s, column
-from drlnb.views.drawing.view import View
+from drlnb.views.drawing.axes import axis
+from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.view import Number, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
 
@@ -26,12 +27,29 @@ _COLOURS = {
     "plan": "#CC79A7",
 }  # fmt: skip
 
-CURVE = (
-    column("line", "", "wait, idle time, cost, or a rule to compare with", "line", "name"),
-    column("start after", "s", "planned seconds from sending to the start", "x"),
-    column("seconds", "s", "mean per round over the latest rounds, as the plan has it", "y"),
-    column("one error less", "s", "cost less one standard error of what that start saves over cold", "lo"),
-    column("one error more", "s", "cost plus one such error: a plan needs this below the cost of cold", "hi"),
+CURVE = table(
+    "points",
+    """
+    line:name | line | wait, idle time, cost, or a rule to compare with
+    x | start after (s) | planned seconds from sending to the start
+    y | seconds (s) | mean per round over the latest rounds, as the plan has it
+    lo | one error less (s) | cost less one standard error of what that start saves over cold
+    hi | one error more (s) | cost plus one such error: a plan needs this below the cost of cold
+    """,
+)
+NUMBERS = meanings(
+    """
+    rho | rho | cost of a second of a delayed round / cost of a second of an idle collector
+    best | least cost at (s) | planned start after sending that costs least at this rho
+    wait | waits there (s) | mean wait of a round at that start
+    idle | idle there (s) | mean idle time of a collector at that start
+    cold | cold waits (s) | mean wait if started at the arrival
+    keep | gap (s) | mean from sending to the next parameters: what a collector idles if kept
+    start | a start takes (s) | mean over the latest starts of this task between rounds
+    chosen | planned (s) | what the newest plan chose, after sending; nothing: cold or keep
+    saved | saves (s) | what the best planned start saves over cold, at the task's rho
+    error | +- (s) | its standard error over the rounds that the plan looked at
+    """
 )
 
 
@@ -67,7 +85,7 @@ def curve(
     line = WarmupLine(fold, name or "")
     weighed = line.weighed
     made = Lines()
-    axes = (axis_s("planned start after sending"), axis_s("mean per round"))
+    axes = (axis("planned start after sending", "s"), axis("mean per round", "s"))
     if weighed is None:
         why = "no plan has weighed start times yet: " + (line.newest_reason or "nothing was started between rounds")
         return made.view("warmup.curve", fold, why, CURVE, axes)
@@ -130,26 +148,22 @@ class _Costs:
             f"{words.duration(cold)}, never to stop {words.duration(self.gap)})"
         )
 
-    def numbers(self, weighed: WarmupPlanned) -> dict[str, tuple[str, float | None, str, str]]:
+    def numbers(self, weighed: WarmupPlanned) -> dict[str, Number]:
         """Return the numbers beside the picture."""
         best = self.best or (None, None, None)
-        return {
-            "rho": ("rho", self.rho, "", "cost of a second of a delayed round / cost of a second of an idle collector"),
-            "best": ("least cost at", best[0], "s", "planned start after sending that costs least at this rho"),
-            "wait": ("waits there", best[1], "s", "mean wait of a round at that start"),
-            "idle": ("idle there", best[2], "s", "mean idle time of a collector at that start"),
-            "cold": ("cold waits", self.cold[0] if self.cold else None, "s", "mean wait if started at the arrival"),
-            "keep": ("gap", self.gap, "s", "mean from sending to the next parameters: what a collector idles if kept"),
-            "start": ("a start takes", self.start, "s", "mean over the latest starts of this task between rounds"),
-            "chosen": (
-                "planned",
-                weighed.start_after_s,
-                "s",
-                "what the newest plan chose, after sending; nothing: cold or keep",
-            ),
-            "saved": ("saves", weighed.saved_s, "s", "what the best planned start saves over cold, at the task's rho"),
-            "error": ("+-", weighed.saved_error_s, "s", "its standard error over the rounds that the plan looked at"),
-        }
+        return numbered(
+            NUMBERS,
+            rho=self.rho,
+            best=best[0],
+            wait=best[1],
+            idle=best[2],
+            cold=self.cold[0] if self.cold else None,
+            keep=self.gap,
+            start=self.start,
+            chosen=weighed.start_after_s,
+            saved=weighed.saved_s,
+            error=weighed.saved_error_s,
+        )
 
 
 def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
@@ -158,7 +172,7 @@ def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
     cost = found.rho * wait + idle
     made.add("rounds wait", _COLOURS["wait"], u, wait, style=("W", ""))
     made.add("collectors idle", _COLOURS["idle"], u, idle, style=("I", ""))
-    band = (cost - found.error, cost + found.error) if found.error else None
+    band = (cost - found.error, cost + found.error) if found.error else (np.nan, np.nan)
     made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""), band=band)
     span = [0.0, max(float(np.max(u, initial=0.0)), found.gap or 0.0)]
     slider = {

@@ -1,4 +1,4 @@
-"""Why was a collector started when it was, and was it ready in time?  Warm-up round by round (seed 000)."""
+"""Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
-from drlnb.views.drawing.view import Column, View
+from drlnb.views.drawing.axes import RUN_TIME, listing
+from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.charts import rounds, starts
 from drlnb.views.warmup.curve import curve
@@ -25,49 +27,43 @@ N_CHOICES = 8
 
 _ACTS, _ENDED, _PARKED, _STARTS, _IDLE, _LATE, _PLANNED, _ARRIVAL = range(8)
 
-WATERFALL = (
-    Column(label="collector", unit="", definition="task and collector", source="bars.lane", kind="lane"),
-    Column(label="phase", unit="", definition="what it did", source="bars.series", kind="series"),
-    Column(label="from", unit="s", definition="since the run's first event", source="bars.start"),
-    Column(label="for", unit="s", definition="how long", source="bars.held"),
-    Column(label="round", unit="", definition="round whose experience it had sent, or was making", source="bars.round"),
-    Column(
-        label="planned after",
-        unit="s",
-        definition="planned delay from sending to its start; nothing: at the parameters' arrival",
-        source="bars.after",
-    ),
-    Column(
-        label="lead",
-        unit="s",
-        definition="by how much the start was planned before the arrival that the planner expected",
-        source="bars.lead",
-    ),
-    Column(label="started by", unit="", definition="what made it start", source="bars.cause", kind="name"),
-    Column(label="planner", unit="", definition="which rule planned it", source="bars.planner", kind="name"),
-    Column(label="reason", unit="", definition="the planner's reason, in its words", source="bars.reason", kind="name"),
+WATERFALL = table(
+    "bars",
+    """
+    lane:lane | collector | task and collector
+    series:series | phase | what it did
+    start | from (s) | since the run's first event
+    held | for (s) | how long
+    round | round | round whose experience it had sent, or was making
+    after | planned after (s) | planned delay from sending to its start; nothing: at the parameters' arrival
+    lead | lead (s) | by how much the start was planned before the arrival that the planner expected
+    cause:name | started by | what made it start
+    planner:name | planner | which rule planned it
+    reason:name | reason | the planner's reason, in its words
+    """,
 )
-
-CHOICES = (
-    Column(label="task, round", unit="", definition="the round that had been sent", source="rows.row", kind="series"),
-    Column(label="planner", unit="", definition="which rule planned", source="rows.planner", kind="name"),
-    Column(
-        label="choice",
-        unit="",
-        definition="start: at a planned time; cold: at the parameters' arrival; keep: not stopped",
-        source="rows.action",
-        kind="name",
-    ),
-    Column(label="after", unit="s", definition="planned seconds from sending to the start, mean", source="rows.after"),
-    Column(label="lead", unit="s", definition="seconds before the expected arrival, mean", source="rows.lead"),
-    Column(
-        label="waited",
-        unit="s",
-        definition="from the parameters' arrival until the last collector was ready",
-        source="rows.wait",
-    ),
-    Column(label="idle", unit="s", definition="mean seconds that a collector was ready too early", source="rows.idle"),
-    Column(label="reason", unit="", definition="the planner's reason, in its words", source="rows.reason", kind="name"),
+CHOICES = table(
+    "rows",
+    """
+    row:series | task, round | the round that had been sent
+    planner:name | planner | which rule planned
+    action:name | choice | start: at a planned time; cold: at the parameters' arrival; keep: not stopped
+    after | after (s) | planned seconds from sending to the start, mean
+    lead | lead (s) | seconds before the expected arrival, mean
+    wait | waited (s) | from the parameters' arrival until the last collector was ready
+    idle | idle (s) | mean seconds that a collector was ready too early
+    reason:name | reason | the planner's reason, in its words
+    """,
+)
+NUMBERS = meanings(
+    """
+    starts | starts | starts between two rounds, with their parameters' arrival known
+    on_time | on time (%) | starts ready when the parameters arrived
+    wait | rounds waited (s) | mean time from the parameters' arrival until the round's last collector was ready
+    idle | idle (s) | mean time per round that a collector was ready before the parameters
+    late_s | late ones by (s) | mean over the starts that were late
+    early_s | early ones by (s) | mean over the starts that were early
+    """
 )
 
 #: How the page shows the columns of ``rows``.
@@ -129,12 +125,12 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
         names=texts.all,
         numbers=_numbers(lines),
         facts={
-            "x": {"label": "time since the run began", "unit": "s", "kind": "clock"},
+            "x": RUN_TIME,
             "span": [low, max(low, float(np.max(bars["stop"], initial=low)))],
             "window_s": None,
             "thin": False,
             "lanes": [{"label": f"{letters[task]} {task} {i}", "kind": "collector"} for task, i in lanes],
-            "series": [{"name": n, "letter": c, "colour": colour, "hatch": ""} for n, c, colour in theme.WARMUP],
+            "series": theme.plain(theme.WARMUP),
             "marks": marks.in_time(fold, low),
         },
     )  # fmt: skip
@@ -154,7 +150,7 @@ _BAR = {
 _DOT = {"start": np.float64, "stop": np.float64, "lane": np.uint16, "series": np.uint16, "share": np.float64}
 
 
-def _joined(parts: Sequence[Mapping[str, NDArray[Any]]], kinds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _joined(parts: Sequence[Table], kinds: Mapping[str, Any]) -> Table:
     """Return tables as one, ordered by time."""
     found = {
         name: np.concatenate([part[name] for part in parts]).astype(kind) if parts else np.zeros(0, dtype=kind)
@@ -166,7 +162,7 @@ def _joined(parts: Sequence[Mapping[str, NDArray[Any]]], kinds: Mapping[str, Any
 
 def _bars(
     line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: Texts, now: float
-) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+) -> tuple[Table, Table]:
     collector = line["collector"].astype(np.int64)
     for one in sorted(set(collector.tolist())):
         lanes.setdefault((line.task, one), len(lanes))
@@ -229,35 +225,23 @@ def _next_began(line: WarmupLine) -> Floats:
     return found
 
 
-def _late_and_early(lines: Sequence[WarmupLine]) -> tuple[Floats, Floats]:
-    """Return seconds late and seconds early of every start."""
-    ahead = [line["arrival"] - line["ready"] for line in lines]
-    all_of_them = np.concatenate(ahead) if ahead else np.zeros(0)
-    all_of_them = all_of_them[np.isfinite(all_of_them)]
-    return np.maximum(0.0, -all_of_them), np.maximum(0.0, all_of_them)
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
-def _numbers(lines: Sequence[WarmupLine]) -> dict[str, tuple[str, float | None, str, str]]:
-    late, early = _late_and_early(lines)
-    waits = np.concatenate([line.measured.wait for line in lines]) if lines else np.zeros(0)
-    idles = np.concatenate([line.measured.idle for line in lines]) if lines else np.zeros(0)
-
-    def mean(values: Floats) -> float | None:
-        return float(values.mean()) if len(values) else None
-
-    return {
-        "starts": ("starts", float(len(late)), "", "starts between two rounds, with their parameters' arrival known"),
-        "on_time": ("on time", mean((late <= 0).astype(np.float64)), "%", "starts ready when the parameters arrived"),
-        "wait": (
-            "rounds waited",
-            mean(waits),
-            "s",
-            "mean time from the parameters' arrival until the round's last collector was ready",
-        ),
-        "idle": ("idle", mean(idles), "s", "mean time per round that a collector was ready before the parameters"),
-        "late_s": ("late ones by", mean(late[late > 0]), "s", "mean over the starts that were late"),
-        "early_s": ("early ones by", mean(early[early > 0]), "s", "mean over the starts that were early"),
-    }
+def _numbers(lines: Sequence[WarmupLine]) -> Numbers:
+    none = np.zeros(0)
+    ahead = np.concatenate([none, *(line["arrival"] - line["ready"] for line in lines)])  # seconds early, or late
+    ahead = ahead[np.isfinite(ahead)]
+    return numbered(
+        NUMBERS,
+        starts=float(len(ahead)),
+        on_time=_mean((ahead >= 0).astype(np.float64)),
+        wait=_mean(np.concatenate([none, *(line.measured.wait for line in lines)])),
+        idle=_mean(np.concatenate([none, *(line.measured.idle for line in lines)])),
+        late_s=_mean(-ahead[ahead < 0]),
+        early_s=_mean(ahead[ahead > 0]),
+    )
 
 
 def _sentence(lines: Sequence[WarmupLine]) -> str:
@@ -311,24 +295,21 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     ]
     found.sort(key=lambda one: one[:2])
     series = [{**styles[k].to_plain(), "name": f"{styles[k].name}, round {round_}"} for round_, k, _ in found]
-    rows = [row for *_, row in found]
-    kinds = {name: np.uint16 if name in _CHOSEN[:3] else np.float64 for name in _CHOSEN}
-    columns: dict[str, NDArray[Any]] = {"row": np.arange(len(rows), dtype=np.uint16)}
-    columns |= {name: np.array([row[k] for row in rows], dtype=kinds[name]) for k, name in enumerate(_CHOSEN)}
+    values = np.array([row for *_, row in found], dtype=np.float64).reshape(-1, len(_CHOSEN)).T
+    columns = {
+        name: of.astype(np.uint16 if k < _N_TEXTS else np.float64)
+        for k, (name, of) in enumerate(zip(_CHOSEN, values, strict=True))
+    }
+    rows: Table = {"row": np.arange(len(found), dtype=np.uint16), **columns}
     planned = int(np.sum([texts.all[int(i)] == "start" for i in columns["action"]]))
-    return View(
-        name="warmup.choices",
-        module="table",
-        origin=fold.origin,
-        sentence=f"newest {words.plural(len(rows), 'choice')}: {planned} planned" if rows else "no choice yet",
-        columns={"rows": columns},
-        table=CHOICES,
-        names=texts.all,
-        facts={"cols": [dict(one) for one in _COLUMNS], "series": series, "actions": [], "row_key": "row"},
-    )  # fmt: skip
+    sentence = f"newest {words.plural(len(found), 'choice')}: {planned} planned" if found else "no choice yet"
+    return listing(
+        "warmup.choices", fold, sentence, {"rows": rows}, CHOICES, shown=_COLUMNS, series=series, names=texts.all
+    )
 
 
-_CHOSEN = ("planner", "action", "reason", "after", "lead", "wait", "idle")
+#: Columns of a choice; the first ones are texts.
+_CHOSEN, _N_TEXTS = ("planner", "action", "reason", "after", "lead", "wait", "idle"), 3
 
 
 def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tuple[float, ...], int]]:
@@ -344,12 +325,7 @@ def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tu
         first = int(mine[0])
         after, lead = (values[np.isfinite(values)] for values in (line["after"][mine], line["lead"][mine]))
         at = np.flatnonzero(done.round == round_ + 1)
-        row = (
-            *(float(texts.of(line.texts(name)[first])) for name in ("planner", "action", "reason")),
-            float(after.mean()) if len(after) else np.nan,
-            float(lead.mean()) if len(lead) else np.nan,
-            float(done.wait[at[-1]]) if len(at) else np.nan,
-            float(done.idle[at[-1]]) if len(at) else np.nan,
-        )
-        found.append((row, int(round_)))
+        known = [texts.of(line.texts(name)[first]) for name in _CHOSEN[:_N_TEXTS]]
+        came = (done.wait[at[-1]], done.idle[at[-1]]) if len(at) else (np.nan, np.nan)
+        found.append(((*known, *(values.mean() if len(values) else np.nan for values in (after, lead)), *came), round_))
     return found
