@@ -20,6 +20,7 @@ __all__ = ["Column", "Number", "Numbers", "View", "meanings", "numbered", "table
 
 #: A number beside a picture: label, value, unit, definition.
 Number = tuple[str, float | None, str, str]
+#: Key -> number.
 Numbers = Mapping[str, Number]
 
 #: Rows of the table that the text/html twin shows.
