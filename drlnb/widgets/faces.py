@@ -1,25 +1,24 @@
-"""Which panel is asked for?  The names behind the entry points of group ``drlnb.faces``."""
+"""Make the panels that are asked for: the names behind the entry points of group ``drlnb.faces``."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import Run
 from drlnb.widgets.panels.desk import Desk
-from drlnb.widgets.panels.fleet import TasksPanel
-from drlnb.widgets.panels.frame import Panel
-from drlnb.widgets.panels.launcher import LauncherPanel
-from drlnb.widgets.panels.leasing import LeasingPanel
+from drlnb.widgets.panels.fleet import Tasks
+from drlnb.widgets.panels.frame import Content, Panel
+from drlnb.widgets.panels.launcher import Launcher
+from drlnb.widgets.panels.leasing import Leasing
 from drlnb.widgets.panels.settings import WrongSetting, nearest
 from drlnb.widgets.transport.live import live
 
 __all__ = ["PANELS", "desk", "launcher", "panel"]
 
-#: Name of a panel -> its class.
-PANELS: dict[str, type[Panel]] = {"fleet": TasksPanel, "leasing": LeasingPanel}
+#: Name of a panel -> what it shows.
+PANELS: dict[str, type[Content]] = {"fleet": Tasks, "leasing": Leasing}
 
 
-def panel(training: Run, name: str | None = None, **settings: Any) -> Any:
+def panel(training: Run, name: str | None = None, **settings: object) -> Panel | Desk:
     """Return a panel of a run; asked for twice in the same words, it is the same one.
 
     Parameters
@@ -42,24 +41,28 @@ def panel(training: Run, name: str | None = None, **settings: Any) -> Any:
         return desk(training, **settings)
     if name not in PANELS:
         raise WrongSetting(f"there is no panel {name!r}{nearest(name, PANELS)}")
+    return _panel(training, name, **settings)
+
+
+def _panel(training: Run, name: str, **settings: object) -> Panel:
     key = _key(training, training.id, name, settings)
-    return live.registry.get(key, lambda: PANELS[name](training, **settings))
+    return live.registry.get(key, lambda: Panel(PANELS[name](), training, **settings))
 
 
-def desk(training: Run, **settings: Any) -> Desk:
+def desk(training: Run, **settings: object) -> Desk:
     """Return tasks and leases of a run, one above the other."""
     return live.registry.get(
         _key(training, training.id, "desk", settings),
-        lambda: Desk(panel(training, "fleet"), panel(training, "leasing", **settings)),
+        lambda: Desk(_panel(training, "fleet"), _panel(training, "leasing", **settings)),
     )
 
 
-def launcher(fleet: Fleet, **settings: Any) -> LauncherPanel:
+def launcher(fleet: Fleet, **settings: object) -> Panel:
     """Return the launcher of a fleet; without settings, the one that is there already."""
     key = _key(fleet, fleet.address, "launcher", settings)
-    return live.registry.get(key, lambda: LauncherPanel(fleet, **settings))
+    return live.registry.get(key, lambda: Panel(Launcher(fleet), None, **settings))
 
 
-def _key(owner: object, of: str, name: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(owner: object, of: str, name: str, settings: Mapping[str, object]) -> tuple[int, str, str, str]:
     """Return what was asked for; panels hold their owners, so an id stays theirs."""
     return (id(owner), of, name, repr(sorted(settings.items())))

@@ -31,8 +31,8 @@ for (const id of IDS) {
 }
 return held;
 """
-_MODELS = "{p.NAME: p.pictures[0].widget.model_id for p in run.panel().panels}"
-_DIGESTS = "{p.NAME: p.view().digest() for p in run.panel().panels}"
+_MODELS = "{p.content.NAME: p.picture.widget.model_id for p in run.panel().panels}"
+_DIGESTS = "{p.content.NAME: p.view().digest() for p in run.panel().panels}"
 LEASES = "__import__('drlnb.fleet.rows.tables').fleet.rows.tables.table_rows(run.journal(), 'leases')"
 #: Longest wait for what a click or a message does, in milliseconds: ten times what it takes on a busy machine.
 SOON_MS = 20_000

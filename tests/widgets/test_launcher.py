@@ -61,7 +61,7 @@ def fleet(run):
 
 
 def start_of(panel):
-    return next(one for one in panel.facts()["buttons"] if one["name"] == "start")
+    return next(one for one in panel.content.facts()["buttons"] if one["name"] == "start")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def start_of(panel):
 def test_start_is_off_with_the_reason_in_words(fleet, field, text, reason):
     """The sentence stands beside the form before anything is started; a click all the same is refused."""
     panel = launcher(fleet, env="CartPole-v1")
-    assert (panel.reason, start_of(panel)["enabled"]) == ("", True)
-    panel._fields[field].value = text
-    assert panel.reason.startswith(reason)
+    assert (panel.content.reason, start_of(panel)["enabled"]) == ("", True)
+    panel.content.form.fields[field].value = text
+    assert panel.content.reason.startswith(reason)
     assert start_of(panel) | {"confirm": ""} == {
-        "name": "start", "label": "Start", "enabled": False, "confirm": "", "reason": panel.reason,
+        "name": "start", "label": "Start", "enabled": False, "confirm": "", "reason": panel.content.reason,
     }  # fmt: skip
-    assert panel.facts()["notes"] == [f"Start is off: {panel.reason}"]
+    assert panel.content.facts()["notes"] == [f"Start is off: {panel.content.reason}"]
     clicked(panel.shell.widget, "start")
     assert panel.shell.widget.comm.custom[-1]["kind"] == "failed"
     assert fleet.calls == []
@@ -103,15 +103,15 @@ def test_slots_of_the_form_are_devices_and_not_seats(fleet):
     """One device with three seats lists three slots; what the field counts is the device, as `Fleet(slots=1)` does."""
     fleet.slots = tuple(SimpleNamespace(slot=f"0/cpu0/{seat}") for seat in range(3))
     panel = launcher(fleet, env="CartPole-v1", slots="1")
-    assert (panel._fields["slots"].placeholder, panel.reason) == ("1", "")
-    panel._fields["slots"].value = "3"
-    assert panel.reason == "this fleet has 1; for 3: fleet.close(), then drlnb.Fleet(slots=3)"
+    assert (panel.content.form.fields["slots"].placeholder, panel.content.reason) == ("1", "")
+    panel.content.form.fields["slots"].value = "3"
+    assert panel.content.reason == "this fleet has 1; for 3: fleet.close(), then drlnb.Fleet(slots=3)"
 
 
 def test_start_trains_what_the_form_says(fleet, run):
     """Off the callback's thread; then the panel shows the run's tasks, and its code starts the same."""
     panel = launcher(fleet, env="CartPole-v1", seeds="0-1")
-    panel._fields["total_timesteps"].value = "20,000"
+    panel.content.form.fields["total_timesteps"].value = "20,000"
     clicked(panel.shell.widget, "start")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
     assert fleet.calls == [("drlnb-commands", [("CartPole-v1", 0, 20000), ("CartPole-v1", 1, 20000)])]
@@ -149,47 +149,47 @@ def test_an_environment_that_cannot_be_trained_on_is_remembered(fleet):
     panel = launcher(fleet, env="CartPole-v1")
     clicked(panel.shell.widget, "start")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
-    assert panel.reason == "Tuple-v0: action space Tuple() is not supported"
+    assert panel.content.reason == "Tuple-v0: action space Tuple() is not supported"
     assert [m.text for m in panel.messages] == ["start: Tuple-v0: action space Tuple() is not supported"]
-    panel._fields["env"].value = "Acrobot-v1"
-    assert panel.reason == ""
+    panel.content.form.fields["env"].value = "Acrobot-v1"
+    assert panel.content.reason == ""
 
 
 def tried(panel, fleet, n=1):
     """Let the pause after the last key pass, and wait for the environment's probe."""
     panel.tick(time.monotonic() + 1.0)
-    until(lambda: len(fleet.probed) == n and not panel._trial._commands._thread)
+    until(lambda: len(fleet.probed) == n and not panel.content.form.trial._commands._thread)
 
 
 def test_an_environment_is_tried_while_it_is_typed(fleet):
     """Half a second after the last key, off the clicks' thread, once; what does not fit keeps Start off."""
     panel = launcher(fleet, env="CartPole-v1")
-    panel._fields["env"].value = "Pendulum-v1"
+    panel.content.form.fields["env"].value = "Pendulum-v1"
     panel.tick(time.monotonic())
     assert fleet.probed == []
     fleet.spaces = BOX_TO_BOX
     tried(panel, fleet)
     assert fleet.probed == [("drlnb-commands", "Pendulum-v1")]
-    assert panel.reason == ""
-    panel._fields["algo"].value = "dqn"
+    assert panel.content.reason == ""
+    panel.content.form.fields["algo"].value = "dqn"
     tried(panel, fleet)
-    assert panel.reason == "dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"
+    assert panel.content.reason == "dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"
     clicked(panel.shell.widget, "start")
     assert (panel.shell.widget.comm.custom[-1]["kind"], fleet.calls) == ("failed", [])
-    panel._fields["algo"].value = "ppo"
-    assert panel.reason == ""
+    panel.content.form.fields["algo"].value = "ppo"
+    assert panel.content.reason == ""
 
 
 def test_what_cannot_be_built_is_told_before_the_start(fleet):
     """The cluster's own sentence stands beside the form; a name that nobody knows is not tried at all."""
     panel = launcher(fleet, env="CartPole-v1")
-    panel._fields["env"].value = "CartPole-v9"
+    panel.content.form.fields["env"].value = "CartPole-v9"
     panel.tick(time.monotonic() + 1.0)
-    panel._fields["env"].value = "Blackjack-v1"
+    panel.content.form.fields["env"].value = "Blackjack-v1"
     fleet.spaces = EnvError("Blackjack-v1: observation space Tuple(...) is not supported")
     tried(panel, fleet)
     assert fleet.probed == [("drlnb-commands", "Blackjack-v1")]
-    assert panel.reason == "Blackjack-v1: observation space Tuple(...) is not supported"
+    assert panel.content.reason == "Blackjack-v1: observation space Tuple(...) is not supported"
     assert list(panel.messages) == []
 
 
@@ -200,24 +200,24 @@ def test_a_cluster_that_does_not_answer_keeps_no_environment_from_starting(fleet
     tried(panel, fleet)
     until(lambda: len(panel.messages))
     assert [m.text for m in panel.messages] == ["try the environment: scheduler: is gone"]
-    assert panel.reason == ""
+    assert panel.content.reason == ""
 
 
 def test_it_follows_a_run_that_was_started_in_code(fleet, run):
     """The newest is shown by itself; an older one can be chosen again."""
     panel = launcher(fleet)
-    assert (panel.training, panel.sentence()) == (None, "no tasks yet")
+    assert (panel.training, panel.view().sentence) == (None, "no tasks yet")
     older = SimpleNamespace(id="r0", specs={"x": None})
     fleet.trainings = (run,)
     panel.refresh()
     assert panel.training is run
-    assert panel.sentence() == "2 tasks: 2 queued"
-    assert (panel._runs.options, panel._runs.value) == ((("r1, 2 tasks", "r1"),), "r1")
+    assert panel.view().sentence == "2 tasks: 2 queued"
+    assert (panel.content.runs.field.options, panel.content.runs.field.value) == ((("r1, 2 tasks", "r1"),), "r1")
     fleet.trainings = (older, run)
     fleet.attach = {"r0": run, "r1": run}.__getitem__
     panel.refresh()
-    assert panel._runs.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
-    assert (panel._runs.value, panel.shell.widget.comm.custom[-1]["kind"]) == ("r1", "snapshot")
+    assert panel.content.runs.field.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
+    assert (panel.content.runs.field.value, panel.shell.widget.comm.custom[-1]["kind"]) == ("r1", "snapshot")
 
 
 def test_a_run_that_others_started_can_be_chosen(fleet, run):
@@ -227,14 +227,14 @@ def test_a_run_that_others_started_can_be_chosen(fleet, run):
     fleet.attach = lambda run_id: attached.append((threading.current_thread().name, run_id)) or run
     panel = launcher(fleet)
     panel.refresh()
-    assert panel._runs.options == (("none yet", ""),)
+    assert panel.content.runs.field.options == (("none yet", ""),)
     shown(panel.shell.widget)
     panel.refresh()
-    until(lambda: panel._known_runs == {"r1": 2})
+    until(lambda: panel.content.runs.known == {"r1": 2})
     panel.refresh()
-    assert panel._runs.options == (("r1, 2 tasks", "r1"),)
-    panel._runs.value = None
-    panel._runs.value = "r1"
+    assert panel.content.runs.field.options == (("r1, 2 tasks", "r1"),)
+    panel.content.runs.field.value = None
+    panel.content.runs.field.value = "r1"
     until(lambda: panel.training is run)
     assert attached == [("drlnb-commands", "r1")]
 
@@ -246,7 +246,7 @@ def test_a_task_is_cloned_into_the_form(fleet, run):
     clicked(panel.shell.widget, "clone", task="b")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
     panel.refresh()
-    form = panel.form()
+    form = panel.content.form.read()
     assert (form.env, form.algo, form.seeds, form.total_timesteps) == ("CartPole-v1", "ppo", "0", "1000")
     assert fleet.calls == []
     clicked(panel.shell.widget, "clone", ident="c2", task="c")
@@ -257,14 +257,14 @@ def test_what_the_pool_says_is_a_note(fleet):
     """No CUDA device is no warning."""
     fleet.notices = ("no CUDA device (none here): training on 2 virtual CPU slots",)
     panel = launcher(fleet, env="CartPole-v1")
-    assert panel.facts()["notes"] == list(fleet.notices)
+    assert panel.content.facts()["notes"] == list(fleet.notices)
     assert list(panel.messages) == []
 
 
 def test_no_label_is_cut(fleet, run):
     """Each is as wide as its word."""
     panel = launcher(fleet)
-    fields = [*panel._fields.values(), panel._runs, *run.panel("leasing").controls[0].children]
+    fields = [*panel.content.form.fields.values(), panel.content.runs.field, *run.panel("leasing").controls[0].children]
     assert {field.style.description_width for field in fields} == {"initial"}
 
 
@@ -272,22 +272,22 @@ def test_a_closed_fleet_starts_nothing(fleet):
     """The reason names the way out."""
     panel = launcher(fleet, env="CartPole-v1")
     fleet.closed = True
-    assert panel.reason == "this fleet is closed; make a new one: drlnb.Fleet()"
+    assert panel.content.reason == "this fleet is closed; make a new one: drlnb.Fleet()"
 
 
 def test_the_copied_lines_give_the_same_form_and_start_the_same(fleet):
     """Form and tasks survive the way through text."""
     panel = launcher(fleet)
-    panel._fields["env"].value = "CartPole-v1"
-    panel._fields["seeds"].value = "0, 3"
-    panel._fields["total_timesteps"].value = "512"
+    panel.content.form.fields["env"].value = "CartPole-v1"
+    panel.content.form.fields["seeds"].value = "0, 3"
+    panel.content.form.fields["total_timesteps"].value = "512"
     import drlnb
 
     exec(panel.code(), {"fleet": fleet, "drlnb": drlnb})
     assert fleet.calls[0][1] == [("CartPole-v1", 0, 512), ("CartPole-v1", 3, 512)]
     copied = fleet.panel(env="CartPole-v1", seeds="0, 3", total_timesteps="512")
     assert copied is not panel
-    assert copied.form() == panel.form()
+    assert copied.content.form.read() == panel.content.form.read()
 
 
 def test_code_with_a_mistake_in_it_is_not_copied(fleet):
@@ -301,7 +301,7 @@ def test_fields_change_by_code(fleet):
     panel = launcher(fleet)
     panel.set(env="Acrobot-v1")
     panel.refresh()
-    assert panel.form().env == "Acrobot-v1"
+    assert panel.content.form.read().env == "Acrobot-v1"
 
 
 def test_it_shows_the_newest_run_of_its_fleet(fleet, run):
@@ -309,4 +309,4 @@ def test_it_shows_the_newest_run_of_its_fleet(fleet, run):
     fleet.trainings = (run,)
     panel = launcher(fleet)
     assert panel.training is run
-    assert panel.sentence() == "2 tasks: 2 queued"
+    assert panel.view().sentence == "2 tasks: 2 queued"

@@ -21,7 +21,7 @@ def refreshed(panel, look, patience_s=60.0):
         panel.refresh()
         if look():
             return
-        assert time.monotonic() < end, panel.sentence()
+        assert time.monotonic() < end, panel.view().sentence
         time.sleep(0.05)
 
 

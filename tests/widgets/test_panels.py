@@ -13,7 +13,7 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 from drlnb.fleet import follower
 from drlnb.fleet.faces import faces
 from drlnb.records.errors import PeerError
-from drlnb.widgets.panels.frame import Panel
+from drlnb.widgets.panels.frame import Content
 from drlnb.widgets.transport.live import live
 from tests.fleet.conftest import ended, finished, header, opened, row
 from tests.widgets.conftest import clicked, said, shown, until
@@ -52,7 +52,7 @@ def test_without_a_kernel_nothing_moves_by_itself(run, link):
     three_rounds(link)
     until(lambda: run.tasks["a"].n_timesteps == 300)
     panel.refresh()
-    table = panel.pictures[0].widget
+    table = panel.picture.widget
     assert [one["kind"] for one in table.comm.custom] == ["snapshot"]
     header = json.loads(table._header)
     values = {one["key"]: value for one, value in zip(header["numbers"], header["values"], strict=True)}
@@ -127,7 +127,7 @@ class Recorder:
 def test_the_copied_lines_give_an_equal_panel(run):
     """Run in another cell, they open the panel with the same settings and the same picture."""
     panel = run.panel("leasing")
-    panel._window.value = "2 min"
+    panel.content._window.value = "2 min"
     recorder = Recorder(run)
     exec(panel.code(), {"run": recorder})
     assert recorder.calls == [("panel", ("leasing",), {"window_s": 120.0})]
@@ -139,13 +139,13 @@ def test_settings_change_by_code_and_show_in_the_controls(run):
     panel = run.panel("leasing")
     assert panel.set(window_s=45) is panel
     panel.refresh()
-    assert panel._window.value == "45 s"
+    assert panel.content._window.value == "45 s"
     with pytest.raises(ValueError, match="got 0"):
         panel.set(window_s=0)
     assert panel.settings == {"window_s": 45.0}
     panel.set(window_s=None)
     panel.refresh()
-    assert panel._window.value == "all"
+    assert panel.content._window.value == "all"
 
 
 def test_a_panel_can_be_written_to_a_file(run, tmp_path):
@@ -186,7 +186,7 @@ def test_showing_never_raises(run, kernel, monkeypatch):
 def test_a_picture_that_raises_gives_one_message(run, kernel, monkeypatch, caplog):
     """The view of the panel is shown all the same."""
     panel = run.panel("leasing")
-    monkeypatch.setattr(panel, "draw", lambda index: 1 / 0)
+    monkeypatch.setattr(panel.content, "draw", lambda: 1 / 0)
     with caplog.at_level(logging.CRITICAL, "drlnb"):
         data, _ = panel._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
@@ -197,7 +197,7 @@ def test_a_picture_that_raises_gives_one_message(run, kernel, monkeypatch, caplo
 def test_the_hub_sends_and_sets_no_trait(run, link, kernel):
     """Deltas go out by the thread while the main loop stands still; traits are written on the loop alone."""
     panel = run.panel("fleet")
-    table = panel.pictures[0].widget
+    table = panel.picture.widget
     shown(table)
     until(lambda: [one["kind"] for one in table.comm.custom] == ["snapshot"])
     three_rounds(link)
@@ -208,7 +208,7 @@ def test_the_hub_sends_and_sets_no_trait(run, link, kernel):
     assert {thread for thread, kind, data in table.comm.sent if data.get("method") == "custom"} == {"drlnb-hub"}
     assert all(thread == main for thread, _ in table.comm.updates)
     said(table, {"kind": "hello", "seq": 0})
-    until(lambda: panel.pictures[0]._traits is not None)
+    until(lambda: panel.picture._traits is not None)
     kernel.turn()
     assert [names for _, names in table.comm.updates if "_header" in names]
     assert all(thread == main for thread, _ in table.comm.updates)
@@ -218,14 +218,14 @@ def test_the_hub_sends_and_sets_no_trait(run, link, kernel):
 def test_a_hidden_panel_neither_folds_nor_sends(run, link, kernel):
     """It is caught up when it is seen again, and keeps the last picture of the run for whoever comes later."""
     panel = run.panel("fleet")
-    table = panel.pictures[0].widget
+    table = panel.picture.widget
     three_rounds(link)
     time.sleep(0.03)
     assert table.comm.custom == []
-    assert panel._fold.n_rows == 0
+    assert panel.reader.fold.n_rows == 0
     link.say(ended("a"), ended("b"))
     run.watch.settle(5)
-    until(lambda: panel.pictures[0]._traits is not None)
+    until(lambda: panel.picture._traits is not None)
     kernel.turn()
     assert json.loads(table._header)["sentence"] == "2 tasks: 2 done"
 
@@ -233,7 +233,7 @@ def test_a_hidden_panel_neither_folds_nor_sends(run, link, kernel):
 def test_a_hello_is_answered_with_the_whole_picture(run, link, kernel):
     """Also before the page has counted its views."""
     panel = run.panel("leasing")
-    timeline = panel.pictures[0].widget
+    timeline = panel.picture.widget
     said(timeline, {"kind": "hello", "seq": 0})
     until(lambda: timeline.comm.custom)
     assert timeline.comm.custom[0]["kind"] == "snapshot"
@@ -251,7 +251,7 @@ def test_a_click_returns_at_once_whatever_the_cluster_does(run, link, kernel):
 
     link.control = control
     panel = run.panel("fleet")
-    table = panel.pictures[0].widget
+    table = panel.picture.widget
     began = time.perf_counter()
     clicked(table, "pause", task="a")
     assert time.perf_counter() - began < 0.05
@@ -263,7 +263,7 @@ def test_a_click_returns_at_once_whatever_the_cluster_does(run, link, kernel):
 
 def reasons(panel):
     """Why each button is off."""
-    buttons = panel.facts()["buttons"]
+    buttons = panel.content.facts()["buttons"]
     assert all(one["enabled"] == (not one["reason"]) for one in buttons)
     return {one["name"]: one["reason"] for one in buttons}
 
@@ -277,7 +277,7 @@ def test_buttons_for_all_tasks_follow_their_state_and_say_why_they_are_off(run, 
     until(lambda: run.tasks["a"].state == "paused" and run.tasks["b"].state == "done")
     idle = "no task is running"
     assert reasons(panel) == {"pause": idle, "resume": "", "checkpoint": idle, "stop": ""}
-    assert [one["confirm"] for one in panel.facts()["buttons"] if one["name"] == "stop"] == ["Stop 1 task?"]
+    assert [one["confirm"] for one in panel.content.facts()["buttons"] if one["name"] == "stop"] == ["Stop 1 task?"]
     link.say(ended("a"))
     run.watch.settle(5)
     over = "run r1 is done already"
@@ -302,10 +302,10 @@ def test_a_failed_task_is_started_again_by_a_click(run, link):
     panel = run.panel("fleet")
     link.say(opened("a"), ended("a", "failed", "it broke"), opened("b"))
     until(lambda: run.tasks["a"].state == "failed")
-    assert [one["label"] for one in panel.facts()["buttons"]][-1] == "Restart 1 task"
-    clicked(panel.pictures[0].widget, "restart", task="a")
-    until(lambda: panel.pictures[0].widget.comm.custom[-1]["kind"] == "done")
-    assert panel.pictures[0].widget.comm.custom[-1]["text"] == "starts again from its newest checkpoint"
+    assert [one["label"] for one in panel.content.facts()["buttons"]][-1] == "Restart 1 task"
+    clicked(panel.picture.widget, "restart", task="a")
+    until(lambda: panel.picture.widget.comm.custom[-1]["kind"] == "done")
+    assert panel.picture.widget.comm.custom[-1]["text"] == "starts again from its newest checkpoint"
     assert (link.asked, run.tasks["a"].state) == ([("restart", "a")], "running")
     link.say(opened("a", 2), ended("a", "failed", "again", attempt=2), ended("b"))
     assert run.watch.settle(5)
@@ -381,7 +381,7 @@ def test_a_torn_history_is_told_and_what_is_at_hand_is_drawn(run, link):
 def test_what_the_page_could_not_draw_is_a_message(run):
     """With the script's stack as details."""
     panel = run.panel("leasing")
-    said(panel.pictures[0].widget, {"kind": "js_error", "text": "offset is out of bounds", "details": "at draw"})
+    said(panel.picture.widget, {"kind": "js_error", "text": "offset is out of bounds", "details": "at draw"})
     (message,) = panel.messages
     assert (message.text, message.details) == ("drawing in the page: offset is out of bounds", "at draw")
 
@@ -389,8 +389,8 @@ def test_what_the_page_could_not_draw_is_a_message(run):
 def test_apply_changes_one_setting(run, link):
     """Moving the control asks nothing; Apply asks once, and is kept as code."""
     panel = run.panel("leasing")
-    panel._hold.value = "last"
-    panel._task.value = "b"
+    panel.content._hold.value = "last"
+    panel.content._task.value = "b"
     assert link.asked == []
     clicked(panel.shell.widget, "apply")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
@@ -405,7 +405,7 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
     panel = run.panel("leasing")
     link.say(ended("a"), ended("b"))
     run.watch.settle(5)
-    (button,) = panel.facts()["buttons"]
+    (button,) = panel.content.facts()["buttons"]
     assert (button["enabled"], button["reason"]) == (False, "run r1 is done already")
     clicked(panel.shell.widget, "apply", hold="round")
     assert "run r1 is done already: nothing can be changed" in panel.shell.widget.comm.custom[-1]["text"]
@@ -414,7 +414,7 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
 def test_the_hold_dropdown_follows_the_journal(run, link):
     """Set in code or by somebody else it is shown by the pump, and no command goes back."""
     panel = run.panel("leasing")
-    assert panel._hold.value == "round"
+    assert panel.content._hold.value == "round"
 
     def change(task, value, attempt=1):
         said = {"k": "e", "t": 1.0, "key": "leasing.hold", "value": value, "task": task}
@@ -423,20 +423,20 @@ def test_the_hold_dropdown_follows_the_journal(run, link):
 
     link.say(header("a"), opened("a"), header("b"), opened("b"))
     change("a", "last")
-    refreshed(panel, lambda: panel._n_followed == 1)
-    assert panel._hold.value == "round"  # of all tasks only one has changed
-    panel._task.value = "a"
+    refreshed(panel, lambda: panel.content._n_followed == 1)
+    assert panel.content._hold.value == "round"  # of all tasks only one has changed
+    panel.content._task.value = "a"
     panel.refresh()
-    assert panel._hold.value == "last"
-    panel._task.value = "all tasks"
+    assert panel.content._hold.value == "last"
+    panel.content._task.value = "all tasks"
     change("b", "last")
-    refreshed(panel, lambda: panel._n_followed == 2)
-    assert panel._hold.value == "last"
-    panel._hold.value = "round"  # a wish that is not applied yet stays until the journal says something new
+    refreshed(panel, lambda: panel.content._n_followed == 2)
+    assert panel.content._hold.value == "last"
+    panel.content._hold.value = "round"  # a wish that is not applied yet stays until the journal says something new
     link.say(finished("a", 1))
     until(lambda: run.tasks["a"].n_timesteps)
     panel.refresh()
-    assert panel._hold.value == "round"
+    assert panel.content._hold.value == "round"
     assert link.asked == []
 
 
@@ -453,10 +453,10 @@ def refreshed(panel, look):
 def test_a_panel_without_a_picture_cannot_be_made():
     """What every panel must say is asked for when it is made, not when it is drawn."""
 
-    class Empty(Panel):
+    class Empty(Content):
         NAME = "empty"
 
-    with pytest.raises(TypeError, match=r"abstract methods? '?draw'?, '?pictured'?"):
+    with pytest.raises(TypeError, match=r"abstract method '?draw'?"):
         Empty()
 
 

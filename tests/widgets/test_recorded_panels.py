@@ -41,7 +41,7 @@ def test_a_recording_has_the_panels_of_a_run(recorded):
 def test_its_commands_answer_what_it_is(recorded, name):
     """No button is on, and a click all the same is answered; rows have no buttons."""
     panel = drlnb.play(recorded, speed=None).panel("fleet")
-    assert {one["reason"] for one in panel.facts()["buttons"]} == {"this is a recording"}
+    assert {one["reason"] for one in panel.content.facts()["buttons"]} == {"this is a recording"}
     assert panel.view().header["actions"] == []
     clicked(panel.shell.widget, name, task="a")
     assert panel.shell.widget.comm.custom[-1]["text"] == f"{name} task: this is a recording"
@@ -80,4 +80,4 @@ def test_a_torn_journal_is_told_in_the_panel(recorded):
     assert "task-b-a1.jsonl:7: not a line of JSON" in message.text
     assert message.text.endswith("; 7 rows from there on are missing")
     panel.set()
-    assert panel.sentence() == "2 tasks: 1 starting, 1 done"
+    assert panel.view().sentence == "2 tasks: 1 starting, 1 done"

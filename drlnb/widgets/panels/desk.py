@@ -1,10 +1,8 @@
-"""What does a run look like as a whole?  Its tasks, and below them who holds which slot."""
-
-from typing import Any
+"""Show a run as a whole: its tasks, and below them who holds which slot."""
 
 import ipywidgets
 
-from drlnb.widgets.panels.frame import Panel
+from drlnb.widgets.panels.frame import Panel, Plain, mime_bundle
 from drlnb.widgets.transport.live import live
 
 __all__ = ["Desk"]
@@ -26,7 +24,7 @@ class Desk:
         self.box = ipywidgets.VBox([panel.box for panel in panels])
 
     def __repr__(self) -> str:
-        return f"<Desk of {', '.join(panel.NAME for panel in self.panels)}>"
+        return f"<Desk of {', '.join(panel.content.NAME for panel in self.panels)}>"
 
     @property
     def closed(self) -> bool:
@@ -50,11 +48,7 @@ class Desk:
         self.box.layout.close()
         self.box.close()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[Plain, Plain]:
         """Return the panels' views in one output."""
-        del include, exclude
-        bundles = [panel._repr_mimebundle_()[0] for panel in self.panels]
-        found = None if self.closed else self.box._repr_mimebundle_()
-        shown, meta = found if isinstance(found, tuple) else (found or {}, {})
-        twin = "".join(str(bundle.get("text/html", "")) for bundle in bundles)
-        return {**shown, "text/plain": repr(self), "text/html": twin}, meta
+        twin = "".join(str(panel._repr_mimebundle_()[0].get("text/html", "")) for panel in self.panels)
+        return mime_bundle(None if self.closed else self.box, {"text/plain": repr(self), "text/html": twin})

@@ -1,11 +1,14 @@
-"""What do all panels have in common?  Sentence, origin, copy as code, messages, and an end without a trace."""
+"""Show a run in a notebook: sentence, origin, controls, one picture, messages, and an end without a trace.
+
+A :class:`Panel` is the same for all; what it shows and can do is its :class:`Content`.
+"""
 
 import abc
 import html
 import json
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,100 +16,131 @@ import ipywidgets
 
 from drlnb.fleet.run import Run
 from drlnb.views.drawing.view import View
-from drlnb.widgets.panels.picture import Picture, Sheet
+from drlnb.views.folds.fold import Fold
+from drlnb.widgets.panels.picture import Drawn, Picture, Sheet
+from drlnb.widgets.panels.reader import Reader
 from drlnb.widgets.panels.settings import Checks, checked
 from drlnb.widgets.transport.commands import Commands, Reply
 from drlnb.widgets.transport.live import live
-from drlnb.widgets.transport.messages import Message, MessageArea
+from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Module, Shell, free_route
-from drlnb.widgets.transport.story import FOLDS, Story
+from drlnb.widgets.transport.story import FOLDS
 
-__all__ = ["Panel", "button"]
+__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row", "styled"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
 #: Seconds between two sendings of what is read, not watched: tables, sentences, buttons.  A little less than two turns.
 _WORDS_S = 0.45
 
+#: Plain data, as JSON holds it.
+Plain = dict[str, Any]
 
-class Panel(abc.ABC):
-    """A live panel: one shell, controls, pictures of one run.
 
-    Parameters
-    ----------
-    training
-        The run; None for a panel that has none yet.
-    **settings
-        As :attr:`CHECKS` names them.
-    """
+class Content(abc.ABC):
+    """What one kind of panel shows and can do; :attr:`panel` is set before anything is called."""
 
     NAME: ClassVar[str] = ""
     CHECKS: ClassVar[Checks] = {}
-    #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
-    tells_defects: bool = True
+    #: Module of its picture: ``timeline``, ``table`` ...
+    MODULE: ClassVar[str] = ""
+    panel: "Panel"
 
-    def __init__(self, training: Run | None = None, **settings: Any) -> None:
-        self.settings = checked(self.NAME, self.CHECKS, settings)
-        self.training = training
-        self.messages = MessageArea(self._told)
-        self._closed = False
-        self._ended = False
-        self._story = Story()
-        #: The columns, and the version of them that were drawn last.
-        self._fold, self._read = self._story.fold, 0
-        #: Grows with everything that may change a picture; picture -> (version, view).
-        self._version = 0
-        #: Whether somebody asked for all pictures, and when words and numbers were last sent.
-        self._touched, self._read_t = True, float("-inf")
-        self._views: dict[int, tuple[int, View]] = {}
-        self._n_told = 0
-        #: Whether the pump writes traits now: what is observed then is no wish of a person.
-        self.writing = False
-        #: Trait writes that wait for the pump: (widget, name, value).
-        self._writes: list[tuple[Any, str, Any]] = []
-        self.shell = self._picture(Shell(), self._sheet)
-        self.commands = Commands(self.messages)
-        self.pictures = [self._picture_of(i, name) for i, name in enumerate(self.pictured())]
-        self.controls = self.make_controls()
-        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *(p.widget for p in self.pictures)])
-        self.box.add_class(f"drlnb-t-{self.NAME}")
-        if training is not None:
-            self._follow(training)
-        live.add(self)
+    @property
+    def run(self) -> Run | None:
+        """The run that is shown, None before there is one."""
+        return self.panel.training
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.code()}{', closed' if self._closed else ''}>"
-
-    # ------------------------------------------------------------------ what a panel adds
-    @abc.abstractmethod
-    def pictured(self) -> Sequence[str]:
-        """Return the module of each picture, in order, at least one: ``timeline``, ``table`` ..."""
+    @property
+    def fold(self) -> Fold:
+        """The run's columns."""
+        return self.panel.reader.fold
 
     @abc.abstractmethod
-    def draw(self, index: int) -> View:
-        """Return what picture number `index` shows now."""
+    def draw(self) -> View:
+        """Return the picture as it is now."""
 
-    def make_controls(self) -> list[ipywidgets.Widget]:
-        """Return the widgets that hold values."""
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the widgets that hold values, and the commands."""
         return []
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Plain:
         """Return what the shell shows beside sentence, code and messages: its buttons."""
         return {}
 
-    def folded(self) -> None:  # noqa: B027 - most panels have nothing to note
-        """Hear that rows were folded: note what the controls shall show; called with the lock held."""
+    def folded(self) -> None:  # noqa: B027 - most have nothing to follow
+        """Follow the columns with the controls, after records were folded; the lock is held."""
 
     def changed(self, settings: Mapping[str, Any]) -> None:  # noqa: B027 - likewise
-        """Hear that settings were changed by code: note what the controls shall show."""
+        """Follow settings that code has changed with the controls."""
+
+    def tick(self, now_s: float) -> None:  # noqa: B027 - likewise
+        """Do what is due, before columns are read; must not raise."""
+
+    def close(self) -> None:  # noqa: B027 - likewise
+        """End what it began."""
 
     def code(self) -> str:
-        """Return the line of Python that gives this panel."""
-        said = "".join(f", {name}={value!r}" for name, value in self.settings.items())
-        return f'run.panel("{self.NAME}"{said})'
+        """Return the lines of Python that give this panel."""
+        given = "".join(f", {name}={value!r}" for name, value in self.panel.settings.items())
+        return f'run.panel("{self.NAME}"{given})'
 
-    # ------------------------------------------------------------------ what a person calls
-    def set(self, **settings: Any) -> "Panel":
+
+class Panel:
+    """A live panel: one shell, controls, one picture of a run.
+
+    Parameters
+    ----------
+    content
+        What it shows.
+    training
+        The run; None for a panel that has none yet.
+    **settings
+        As the content's ``CHECKS`` name them.
+    """
+
+    def __init__(self, content: Content, training: Run | None = None, **settings: object) -> None:
+        self.content = content
+        self.settings = checked(content.NAME, content.CHECKS, settings)
+        self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **message.to_plain()}))
+        self.commands = Commands(self.messages)
+        self.reader = Reader()
+        #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
+        self.tells_defects = True
+        self._closed = False
+        #: Grows with everything that may change the picture; the picture as of a version.
+        self._version = 0
+        self._drawn: tuple[int, View] | None = None
+        #: Whether somebody asked for the picture, and when words and numbers were last sent.
+        self._touched, self._read_t = True, float("-inf")
+        #: Whether the pump writes traits now: what is observed then is no wish of the user.
+        self.writing = False
+        #: Trait writes that wait for the pump: (widget, name, value).
+        self._writes: list[tuple[ipywidgets.Widget, str, object]] = []
+        self.shell = self._picture(Shell(), self._sheet)
+        self.picture = self._picture(MODULES[content.MODULE](), self._view)
+        if training is not None:
+            self.follow(training)
+        content.panel = self
+        self.controls = content.controls()
+        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, self.picture.widget])
+        self.box.add_class(f"drlnb-t-{content.NAME}")
+        live.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Panel {self.code()}{', closed' if self._closed else ''}>"
+
+    # ------------------------------------------------------------------ what a user calls
+    @property
+    def training(self) -> Run | None:
+        """The run that is shown."""
+        return self.reader.run
+
+    def code(self) -> str:
+        """Return the lines of Python that give this panel."""
+        return self.content.code()
+
+    def set(self, **settings: object) -> "Panel":
         """Change settings.
 
         Raises
@@ -116,11 +150,16 @@ class Panel(abc.ABC):
         WrongSetting
             If a value is wrong; nothing is changed then.
         """
-        new = checked(self.NAME, self.CHECKS, settings)
+        new = checked(self.content.NAME, self.content.CHECKS, settings)
         self.settings = {**self.settings, **new}
-        self.changed(new)
+        self.content.changed(new)
         self.touch()
         return self
+
+    def follow(self, run: Run) -> None:
+        """Show a run from now on."""
+        self.reader.follow(run)
+        self._version += 1
 
     def touch(self) -> None:
         """Draw anew at the hub's next turn, which is now."""
@@ -132,20 +171,21 @@ class Panel(abc.ABC):
         """Return the picture as it is now."""
         with FOLDS:
             self._take()
-            return self._drawn(0)
+            return self._view()
 
-    def figure(self) -> Any:
+    def figure(self) -> object:
         """Return the picture as a plotly figure."""
         return self.view().figure()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Plain:
         """Return the panel as plain data; works on a closed one, too."""
         view = json.loads(self.view().json())
-        return {"panel": self.NAME, "settings": dict(self.settings), "code": self.code(), "view": view}
+        return {"panel": self.content.NAME, "settings": dict(self.settings), "code": self.code(), "view": view}
 
     def to_html(self, path: str | Path) -> Path:
         """Write the picture, as it is now, to a file that needs no network."""
-        page = f'<!doctype html><meta charset="utf-8"><title>{html.escape(self.NAME)}</title>{self.view().html()}'
+        title = html.escape(self.content.NAME)
+        page = f'<!doctype html><meta charset="utf-8"><title>{title}</title>{self.view().html()}'
         target = Path(path)
         target.write_text(page, encoding="utf-8")
         return target
@@ -167,33 +207,111 @@ class Panel(abc.ABC):
         self._closed = True
         live.forget(self)
         self.commands.join()
-        self._story.leave()
+        self.reader.leave()
         for widget in _family(self.box):
             widget.close()
+        self.content.close()
 
-    # ------------------------------------------------------------------ display
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[Plain, Plain]:
         """Return the widget view with its twin as text; never raises, blocks or makes a model."""
-        del include, exclude
-        data: dict[str, Any] = {"text/plain": repr(self)}
+        data: Plain = {"text/plain": repr(self)}
         with self.messages.guard("show panel"):
             data["text/html"] = self._twin()
-        found = None if self.closed else self.box._repr_mimebundle_()
-        shown, meta = found if isinstance(found, tuple) else (found or {}, {})
-        return {**shown, **data}, meta
+        return mime_bundle(None if self.closed else self.box, data)
 
     def _twin(self) -> str:
         if not FOLDS.acquire(timeout=0.05):
             return f"<p>{html.escape(repr(self))}</p>"
         try:
-            if self._story.n_waiting <= _AT_ONCE:
+            if self.reader.n_waiting <= _AT_ONCE:
                 self._take()
-            return self._drawn(0).html()
+            return self._view().html()
         finally:
             FOLDS.release()
 
+    # ------------------------------------------------------------------ the hub
+    def tick(self, now_s: float, *, keep: bool = False) -> None:
+        """Drain, fold, send what is new; a panel that nobody sees does nothing."""
+        if self.closed:
+            live.forget(self)
+            return
+        self.content.tick(now_s)
+        with self.messages.guard("draw panel"), FOLDS:
+            last = self.reader.has_just_ended() or keep
+            if last or not live.running or any(p.widget.shown or p.greeted for p in (self.picture, self.shell)):
+                self._take()
+                self._push(now_s, last)
+
+    def _push(self, now_s: float, last: bool) -> None:
+        """Send what is new: what moves each time, words and numbers half as often."""
+        calm = not (last or self._touched) and now_s - self._read_t < _WORDS_S
+        if not calm:
+            self._touched, self._read_t = False, now_s
+        for picture in (self.picture, self.shell):
+            if not (calm and picture.calm) or picture.greeted:
+                picture.push(now_s, keep=last)
+
+    def _take(self) -> None:
+        """Fold the rows that wait."""
+        defects = self.reader.take()
+        if defects is not None:
+            self._version += 1
+            for text in defects if self.tells_defects else ():
+                self.messages.say("warning", text)
+            self.content.folded()
+
+    def _view(self) -> View:
+        """Return the picture, drawn anew only if something has changed."""
+        if self._drawn is None or self._drawn[0] != self._version:
+            self._drawn = (self._version, self.content.draw())
+        return self._drawn[1]
+
+    def _sheet(self) -> Sheet:
+        fold = self.reader.fold
+        on_cpu = any(life.device.startswith("cpu") for life in fold.pool.lives.values())
+        return Sheet({
+            "name": self.content.NAME,
+            "sentence": self._view().sentence,
+            "origin": fold.origin if fold.n_rows else "",
+            "chips": ["CPU slots"] if on_cpu else [],
+            "notes": [],
+            "buttons": [],
+            **self.content.facts(),
+        })
+
+    # ------------------------------------------------------------------ the pump
+    def write(self) -> None:
+        """Write the traits that wait."""
+        writes, self._writes = self._writes, []
+        self.writing = True
+        with self.messages.guard("write panel"):
+            for widget, name, value in writes:
+                setattr(widget, name, value)
+            for picture in (self.picture, self.shell):
+                picture.write()
+            if not self.shell.widget.gone:
+                self.shell.widget._code = self.code()
+                self.shell.widget._messages = json.dumps([message.to_plain() for message in self.messages])
+        self.writing = False
+        for widget in _family(self.box):
+            free_route(widget)
+
+    def later(self, widget: ipywidgets.Widget, name: str, value: object) -> None:
+        """Leave a trait to the pump."""
+        self._writes.append((widget, name, value))
+
     # ------------------------------------------------------------------ the page's callbacks
-    def _heard(self, content: dict[str, Any], reply: Reply) -> None:
+    def _picture(self, widget: Module, draw: Callable[[], Drawn]) -> Picture:
+        me = weakref.ref(self)
+
+        def receive(content: Plain, reply: Reply) -> None:
+            panel = me()
+            if panel is not None:
+                panel._received(content, reply)
+
+        return Picture(widget, draw, receive)
+
+    def _received(self, content: Plain, reply: Reply) -> None:
         kind = content.get("kind")
         if kind == "hello":
             live.hub.wake()
@@ -202,136 +320,35 @@ class Panel(abc.ABC):
         elif kind == "js_error":
             self.messages.say("error", f"drawing in the page: {content.get('text')}", str(content.get("details", "")))
 
-    # ------------------------------------------------------------------ the hub
-    def tick(self, now_s: float, *, keep: bool = False) -> None:
-        """Drain, fold, send what is new; a panel that nobody sees does nothing."""
-        if self.closed:
-            live.forget(self)
-            return
-        with self.messages.guard("draw panel"), FOLDS:
-            last = self._is_last() or keep
-            if last or not live.running or any(p.widget.shown or p.greeted for p in self._every()):
-                self._take()
-                self._push(now_s, last)
-
-    def _push(self, now_s: float, last: bool) -> None:
-        """Send every picture what is new: what moves each time, words and numbers half as often."""
-        calm = not (last or self._touched) and now_s - self._read_t < _WORDS_S
-        if not calm:
-            self._touched, self._read_t = False, now_s
-        for picture in self._every():
-            if not (calm and picture.calm) or picture.greeted:
-                picture.push(now_s, keep=last)
-
-    def _every(self) -> tuple[Picture, ...]:
-        return (*self.pictures, self.shell)
-
-    def _is_last(self) -> bool:
-        """Whether the run has just ended: its last picture is kept in the traits even if nobody looks."""
-        ended = self.training is not None and self.training.ended
-        last, self._ended = ended and not self._ended, ended
-        return last
-
-    def _take(self) -> None:
-        """Fold the rows that wait, unless another panel of the run has done so."""
-        self._story.take()
-        if self._read == self._story.version:
-            return
-        self._read = self._story.version
-        self._version += 1
-        if self._fold is not self._story.fold:
-            self._fold, self._n_told = self._story.fold, 0
-        for text in self._fold.defects[self._n_told :] if self.tells_defects else ():
-            self.messages.say("warning", text)
-        self._n_told = len(self._fold.defects)
-        self.folded()
-
-    def _drawn(self, index: int) -> View:
-        """Return a picture, drawn anew only if something has changed."""
-        version, view = self._views.get(index, (-1, None))
-        if view is None or version != self._version:
-            view = self.draw(index)
-            self._views[index] = (self._version, view)
-        return view
-
-    def _follow(self, training: Run) -> None:
-        """Show a run from now on."""
-        with FOLDS:
-            self._story.leave()
-            self.training, self._story, self._ended = training, Story.of(training), False
-            self._read = -1  # whatever was folded for others is new here
-            self._version += 1
-
-    def _sheet(self) -> Sheet:
-        return Sheet({
-            "name": self.NAME,
-            "sentence": self.sentence(),
-            "origin": self._fold.origin if self._fold.n_rows else "",
-            "chips": ["CPU slots"] if self._on_cpu() else [],
-            "notes": [],
-            "buttons": [],
-            **self.facts(),
-        })
-
-    def _on_cpu(self) -> bool:
-        return any(life.device.startswith("cpu") for life in self._fold.pool.lives.values())
-
-    def _told(self, message: Message) -> None:
-        self.shell.send({"kind": "message", **message.to_plain()})
-
-    def sentence(self) -> str:
-        """Return the panel in one sentence."""
-        return self._drawn(0).sentence
-
-    # ------------------------------------------------------------------ the pump
-    def write(self) -> None:
-        """Write the traits that were noted."""
-        writes, self._writes = self._writes, []
-        self.writing = True
-        try:
-            self._write(writes)
-        finally:
-            self.writing = False
-
-    def _write(self, writes: list[tuple[Any, str, Any]]) -> None:
-        with self.messages.guard("write panel"):
-            for widget, name, value in writes:
-                setattr(widget, name, value)
-            for picture in self._every():
-                picture.write()
-            if not self.shell.widget.gone:
-                self.shell.widget._code = self.code()
-                self.shell.widget._messages = json.dumps([message.to_plain() for message in self.messages])
-        for widget in _family(self.box):
-            free_route(widget)
-
-    def later(self, widget: Any, name: str, value: Any) -> None:
-        """Note a trait for the pump."""
-        self._writes.append((widget, name, value))
-
-    # ------------------------------------------------------------------ making
-    def _picture_of(self, index: int, module: str) -> Picture:
-        return self._picture(MODULES[module](), lambda: self._drawn(index))
-
-    def _picture(self, widget: Module, draw: Any) -> Picture:
-        me = weakref.WeakMethod(self._heard)
-
-        def heard(content: dict[str, Any], reply: Reply) -> None:
-            method = me()
-            if method is not None:
-                method(content, reply)
-
-        return Picture(widget, draw, heard)
-
 
 def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
     """Return a widget, all that is in it, and their layouts and styles."""
-    found = [widget, *(getattr(widget, name) for name in ("layout", "style") if hasattr(widget, name))]
+    family = [widget, *(getattr(widget, name) for name in ("layout", "style") if hasattr(widget, name))]
     for child in getattr(widget, "children", ()):
-        found += _family(child)
-    return found
+        family += _family(child)
+    return family
 
 
-def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> dict[str, Any]:
+def mime_bundle(box: ipywidgets.Widget | None, data: Plain) -> tuple[Plain, Plain]:
+    """Return what a notebook shows of a widget (None: it is closed), with text and HTML of our own beside it."""
+    bundle = None if box is None else box._repr_mimebundle_()  # an AnyWidget adds metadata, others do not
+    shown, meta = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+    return {**shown, **data}, meta
+
+
+def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> Plain:
     """Return a button of the shell; it is off as long as there is a `reason`. `confirm`: what is asked back."""
     return {"name": name, "label": label, "enabled": not reason, "confirm": confirm, "reason": reason}
+
+
+def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidgets.Widget:
+    """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
+    field.layout.width = width
+    field.style.description_width = "initial"
+    field.add_class(f"drlnb-t-{name}")
+    return field
+
+
+def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Return controls side by side, in as many lines as they need."""
+    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})

@@ -1,4 +1,4 @@
-"""How is more started?  A form above the tasks of one run of the fleet: the newest, or one that was chosen."""
+"""Start more tasks: a form above the tasks of one run of the fleet, the newest or one that was chosen."""
 
 import contextlib
 import time
@@ -13,31 +13,165 @@ from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
+from drlnb.views.drawing.view import View
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.fleet import TasksPanel
-from drlnb.widgets.panels.frame import button
+from drlnb.widgets.panels.fleet import TaskRows
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
-__all__ = ["LauncherPanel"]
+__all__ = ["Form", "Launcher", "Runs"]
 
 #: Seconds between two questions which runs others have started on the cluster.
 _LOOK_S = 5.0
 
 
-class LauncherPanel(TasksPanel):
+class Form:
+    """The fields of the form, and what is wrong with them.
+
+    Parameters
+    ----------
+    panel
+        Its settings are the fields.
+    fleet
+        Where tasks shall run.
+    """
+
+    def __init__(self, panel: Panel, fleet: Fleet) -> None:
+        self._panel, self._fleet = panel, fleet
+        #: Field -> why tasks cannot be started so.
+        self.problems: dict[str, str] = {}
+        # Weakly: a probe that takes long must not keep a closed panel.
+        me = weakref.proxy(self)
+        self.trial = Trial(lambda env: fleet.probe(env), panel.messages, lambda: me.tried())
+        first = LaunchForm(**panel.settings)
+        self.fields: dict[str, ipywidgets.Widget] = {
+            "env": ipywidgets.Combobox(description="environment", options=known_envs(), ensure_option=False),
+            "algo": ipywidgets.Dropdown(description="algorithm", options=ALGORITHMS),
+            "seeds": ipywidgets.Text(description="seeds", placeholder="0, or 0-4"),
+            "total_timesteps": ipywidgets.Text(description="steps", placeholder="tuned budget"),
+            "slots": ipywidgets.Text(description="slots", placeholder=str(fleet.pool.n_devices)),
+        }
+        for name, field in self.fields.items():
+            field.value = getattr(first, name)
+            styled(field, name, "300px" if name == "env" else "200px")
+            field.observe(self._typed, "value")
+        self.look()
+
+    def read(self) -> LaunchForm:
+        """Return the fields as they are now."""
+        return LaunchForm(**{name: str(field.value) for name, field in self.fields.items()})
+
+    def look(self) -> None:
+        """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
+        form = self.read()
+        problems = form.problems(self._fleet.pool.n_devices)
+        fits = "env" not in problems and "algo" not in problems
+        self.trial.typed(form if fits else None)
+        if fits and self.trial.problem(form):
+            problems["env"] = self.trial.problem(form)
+        self.problems = problems
+
+    def tried(self) -> None:
+        """See what is wrong after an environment was tried."""
+        self.look()
+        self._panel.touch()
+
+    def _typed(self, change: Mapping[str, Any]) -> None:
+        with self._panel.messages.guard("read the form"):
+            self._panel.settings = dict(self.read().settings())
+            self.tried()
+
+
+class Runs:
+    """The choice of the run that is shown: the newest of this kernel, until another one is chosen.
+
+    Parameters
+    ----------
+    panel
+        Shows the run.
+    fleet
+        Whose runs they are.
+    """
+
+    def __init__(self, panel: Panel, fleet: Fleet) -> None:
+        self._panel, self._fleet = panel, fleet
+        #: The newest run of this kernel that was followed by itself.
+        self._newest: Run | None = None
+        #: Runs of the cluster, as it last told them: id -> number of tasks.
+        self.known: dict[str, int] = {}
+        self._look_t = float("-inf")
+        self._offered: list[tuple[str, str]] = []
+        self.field = styled(ipywidgets.Dropdown(description="run", options=[("none yet", "")]), "run", "420px")
+        self.field.observe(self._chosen, "value")
+        self.looks = Commands(panel.messages)
+        self.looks.add("look", Command(what="look for runs", run=self._look))
+        panel.commands.add("show", Command(what="show run", run=self._attach))
+        self.follow_newest()
+
+    def tick(self, now_s: float) -> None:
+        """Follow a run that was started in code, and ask now and then which ones others have started."""
+        self.follow_newest()
+        if now_s - self._look_t >= _LOOK_S and not self._fleet.closed and self._panel.shell.widget.shown:
+            self._look_t = now_s
+            self.looks.receive({"id": str(now_s), "name": "look"}, lambda reply: None)
+        self._offer()
+
+    def follow_newest(self) -> None:
+        """Show the fleet's newest run, if it is new."""
+        newest = self._fleet.trainings[-1] if self._fleet.trainings else None
+        if newest is not None and newest is not self._newest:
+            self.show(newest)
+
+    def show(self, run: Run) -> None:
+        """Show a run from now on, until a newer one is started or another one is chosen."""
+        self._newest = self._fleet.trainings[-1] if self._fleet.trainings else run
+        if run is not self._panel.training:
+            self._panel.follow(run)
+        self._panel.touch()
+
+    def _look(self, args: Args) -> None:
+        if not self._fleet.closed:
+            self.known = {str(row["run"]): len(row["tasks"]) for row in self._fleet.runs()}
+
+    def _offer(self) -> None:
+        """Offer the runs, newest first: this kernel's, then those that others started."""
+        ours = {run.id: len(run.specs) for run in reversed(self._fleet.trainings)}
+        runs = {**ours, **self.known}
+        offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
+        if offered != self._offered:
+            self._offered = offered
+            self._panel.later(self.field, "options", offered)
+        chosen = self._panel.training.id if self._panel.training is not None else ""
+        if self.field.value != chosen and chosen in runs:
+            self._panel.later(self.field, "value", chosen)
+
+    def _chosen(self, change: Mapping[str, Any]) -> None:
+        with self._panel.messages.guard("choose a run"):
+            run_id, shown = str(change["new"] or ""), self._panel.training
+            if run_id and not self._panel.writing and (shown is None or run_id != shown.id):
+                content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
+                self._panel.commands.receive(content, lambda reply: None)
+
+    def _attach(self, args: Args) -> None:
+        self.show(self._fleet.attach(str(args["run"])))
+
+
+class Launcher(Content):
     """A form that starts tasks on a fleet, above the tasks of its newest run.
+
+    Its settings (``env``, ``algo``, ``seeds``, ``total_timesteps``, ``slots``) are what the form's fields begin with,
+    as text.
 
     Parameters
     ----------
     fleet
         Where they shall run.
-    **settings
-        ``env``, ``algo``, ``seeds``, ``total_timesteps``, ``slots``: what the form's fields begin with, as text.
     """
 
     NAME = "launcher"
+    MODULE = "table"
     CHECKS: ClassVar[settings.Checks] = {
         "env": settings.text,
         "algo": settings.choice(*ALGORITHMS),
@@ -46,82 +180,27 @@ class LauncherPanel(TasksPanel):
         "slots": settings.text,
     }
 
-    def __init__(self, fleet: Fleet, **wanted: Any) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self._problems: dict[str, str] = {}
         self._starting = False
-        #: The newest run of this kernel that was followed by itself.
-        self._newest: Run | None = None
-        #: Runs of the cluster, as it last told them: id -> number of tasks.
-        self._known_runs: dict[str, int] = {}
-        self._look_t = float("-inf")
-        self._offered: list[tuple[str, str]] = []
-        super().__init__(None, **wanted)
-        self._follow_newest()
 
-    # ------------------------------------------------------------------ the form
-    def make_controls(self) -> list[ipywidgets.Widget]:
-        """Return the fields, and the choice of the run."""
-        super().make_controls()
-        first = LaunchForm(**self.settings)
-        self._fields: dict[str, ipywidgets.Widget] = {
-            "env": ipywidgets.Combobox(description="environment", options=known_envs(), ensure_option=False),
-            "algo": ipywidgets.Dropdown(description="algorithm", options=ALGORITHMS),
-            "seeds": ipywidgets.Text(description="seeds", placeholder="0, or 0-4"),
-            "total_timesteps": ipywidgets.Text(description="steps", placeholder="tuned budget"),
-            "slots": ipywidgets.Text(description="slots", placeholder=str(self.fleet.pool.n_devices)),
-        }
-        for name, field in self._fields.items():
-            field.value = getattr(first, name)
-            _styled(field, name, "300px" if name == "env" else "200px")
-            field.observe(self._typed, "value")
-        self._runs = ipywidgets.Dropdown(description="run", options=[("none yet", "")])
-        _styled(self._runs, "run", "420px")
-        self._runs.observe(self._run_chosen, "value")
-        self._add_commands()
-        self._look()
-        return [_row(*self._fields.values()), _row(self._runs)]
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the fields, and the choice of the run."""
+        self.rows = TaskRows(self.panel)
+        self.form = Form(self.panel, self.fleet)
+        self.runs = Runs(self.panel, self.fleet)
+        self.panel.commands.add("start", Command(what="start", run=self._start, check=self._can_start))
+        self.panel.commands.add("clone", Command(what="clone task", run=self._clone, check=self.rows.known))
+        return [row(*self.form.fields.values()), row(self.runs.field)]
 
-    def _add_commands(self) -> None:
-        # Weakly: a probe that takes long must not keep a closed panel.
-        me = weakref.proxy(self)
-        self._trial = Trial(lambda env: me.fleet.probe(env), self.messages, lambda: me._tried())
-        self._looks = Commands(self.messages)
-        self._looks.add("look", Command(what="look for runs", run=self._look_for_runs))
-        self.commands.add("start", Command(what="start", run=self._start, check=self._can_start))
-        self.commands.add("show", Command(what="show run", run=self._show_run))
-        self.commands.add("clone", Command(what="clone task", run=self._clone, check=self._known))
-
-    def form(self) -> LaunchForm:
-        """Return the fields as they are now."""
-        return LaunchForm(**{name: str(field.value) for name, field in self._fields.items()})
-
-    def _look(self) -> None:
-        """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
-        form = self.form()
-        found = form.problems(self.fleet.pool.n_devices)
-        fits = "env" not in found and "algo" not in found
-        self._trial.typed(form if fits else None)
-        if fits and self._trial.problem(form):
-            found["env"] = self._trial.problem(form)
-        self._problems = found
-
-    def _tried(self) -> None:
-        self._look()
-        self.touch()
-
-    def _typed(self, change: Mapping[str, Any]) -> None:
-        del change
-        with self.messages.guard("read the form"):
-            form = self.form()
-            self.settings = dict(form.settings())
-            self._look()
-            self.touch()
+    def draw(self) -> View:
+        """Return the table of tasks."""
+        return self.rows.draw()
 
     def changed(self, new: Mapping[str, Any]) -> None:
         """Show what code has put into the fields."""
         for name, value in new.items():
-            self.later(self._fields[name], "value", value)
+            self.panel.later(self.form.fields[name], "value", value)
 
     @property
     def reason(self) -> str:
@@ -130,124 +209,60 @@ class LauncherPanel(TasksPanel):
             return "this fleet is closed; make a new one: drlnb.Fleet()"
         if self._starting:
             return "starting"
-        return next(iter(self._problems.values()), "")
+        return next(iter(self.form.problems.values()), "")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Plain:
         """Return Start with its reason, the buttons for all tasks, and what the pool has to say."""
         start = button("start", "Start", reason=self.reason)
         notes = [f"Start is off: {self.reason}"] if self.reason else []
-        return {"buttons": [start, *self._steering()], "notes": [*notes, *self.fleet.notices]}
+        return {"buttons": [start, *self.rows.buttons()], "notes": [*notes, *self.fleet.notices]}
 
-    # ------------------------------------------------------------------ start
     def _can_start(self, args: Args) -> None:
-        del args
         if self.reason:
             raise ConfigError(self.reason)
         self._starting = True
-        self.touch()
+        self.panel.touch()
 
     def _start(self, args: Args) -> str:
-        del args
-        form, known = self.form(), self.fleet.trainings
+        form, known = self.form.read(), self.fleet.trainings
         try:
             training = self.fleet.train(form.tasks())
         except Exception as error:
-            self._trial.refused(form, str(error))
+            self.form.trial.refused(form, str(error))
             raise
         finally:
             self._starting = False
-            self._look()
-            self.touch()
-        what = "these tasks train already" if training in known else "started"
-        self._shown(training)
-        return f'{what}; in Python: run = fleet.attach("{training.id}")'
+            self.form.tried()
+        done = "these tasks train already" if training in known else "started"
+        self.runs.show(training)
+        return f'{done}; in Python: run = fleet.attach("{training.id}")'
 
     def _clone(self, args: Args) -> str:
         """Fill the form with what a task was started with."""
         task = str(args.get("task"))
-        if self.training is None or task not in self.training.specs:
+        if self.run is None or task not in self.run.specs:
             raise ConfigError("choose a task to clone")
-        spec = self.training.specs[task]
+        spec = self.run.specs[task]
         steps = str(spec.total_timesteps)
-        self.set(env=spec.env, algo=spec.algo, seeds=str(spec.seed), total_timesteps=steps)
+        self.panel.set(env=spec.env, algo=spec.algo, seeds=str(spec.seed), total_timesteps=steps)
         return f"the form holds {task}: choose another seed, then Start"
 
-    # ------------------------------------------------------------------ which run
-    def tick(self, now_s: float, *, keep: bool = False) -> None:
-        """Follow a run that was started in code, and try what was typed; then as every panel."""
-        if not self.closed:
-            with self.messages.guard("look for runs"):
-                self._follow_newest()
-                self._trial.tick(now_s)
-                self._ask_for_runs(now_s)
-                self._offer_runs()
-        super().tick(now_s, keep=keep)
-
-    def _follow_newest(self) -> None:
-        newest = self.fleet.trainings[-1] if self.fleet.trainings else None
-        if newest is not None and newest is not self._newest:
-            self._shown(newest)
-
-    def _shown(self, run: Run) -> None:
-        """Show a run from now on, until a newer one is started or another one is chosen."""
-        self._newest = self.fleet.trainings[-1] if self.fleet.trainings else run
-        if run is not self.training:
-            self._follow(run)
-        self.touch()
-
-    def _ask_for_runs(self, now_s: float) -> None:
-        if now_s - self._look_t >= _LOOK_S and not self.fleet.closed and self.shell.widget.shown:
-            self._look_t = now_s
-            self._looks.receive({"id": str(now_s), "name": "look"}, lambda reply: None)
-
-    def _look_for_runs(self, args: Args) -> None:
-        del args
-        if not self.fleet.closed:
-            self._known_runs = {str(row["run"]): len(row["tasks"]) for row in self.fleet.runs()}
-
-    def _offer_runs(self) -> None:
-        """Have the pump write the choice of runs, newest first: this kernel's, then those that others started."""
-        ours = {run.id: len(run.specs) for run in reversed(self.fleet.trainings)}
-        runs = {**ours, **self._known_runs}
-        offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
-        chosen = self.training.id if self.training is not None else ""
-        if offered != self._offered:
-            self._offered = offered
-            self.later(self._runs, "options", offered)
-        if self._runs.value != chosen and chosen in runs:
-            self.later(self._runs, "value", chosen)
-
-    def _run_chosen(self, change: Mapping[str, Any]) -> None:
-        with self.messages.guard("choose a run"):
-            run_id = str(change["new"] or "")
-            if run_id and not self.writing and (self.training is None or run_id != self.training.id):
-                content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
-                self.commands.receive(content, lambda reply: None)
-
-    def _show_run(self, args: Args) -> None:
-        self._shown(self.fleet.attach(str(args["run"])))
+    def tick(self, now_s: float) -> None:
+        """Follow runs, and try what was typed."""
+        with self.panel.messages.guard("look for runs"):
+            self.form.trial.tick(now_s)
+            self.runs.tick(now_s)
 
     def close(self) -> None:
-        """Leave nothing behind; the runs go on."""
-        super().close()
-        self._trial.close()
-        self._looks.join()
+        """End what asks the cluster; the runs go on."""
+        self.form.trial.close()
+        self.runs.looks.join()
 
     def code(self) -> str:
         """Return the line that gives this panel, and the one that starts what the form says."""
-        said = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        lines = [f"fleet.panel({said})"]
-        if not self._problems and not self.reason:
-            with contextlib.suppress(ConfigError):  # another thread has just heard of a key that makes it wrong
-                lines.append(self.form().code())
+        given = ", ".join(f"{name}={value!r}" for name, value in self.panel.settings.items())
+        lines = [f"fleet.panel({given})"]
+        if not self.form.problems and not self.reason:
+            with contextlib.suppress(ConfigError):  # another thread has just read a key that makes it wrong
+                lines.append(self.form.read().code())
         return "\n".join(lines)
-
-
-def _styled(field: ipywidgets.Widget, name: str, width: str) -> None:
-    field.layout.width = width
-    field.style.description_width = "initial"  # as wide as the word: a narrower one would be cut
-    field.add_class(f"drlnb-t-{name}")
-
-
-def _row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
-    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})

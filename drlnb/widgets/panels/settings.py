@@ -1,4 +1,4 @@
-"""Which settings does a panel have, and what may they be?  Wrong ones are refused with the nearest name and all."""
+"""Check a panel's settings: wrong ones are refused with the nearest name and all that there are."""
 
 import difflib
 import math

@@ -1,17 +1,15 @@
-"""Where does a person read what went wrong?  In the panel: cells show nothing of a callback's or thread's failure."""
+"""Keep what a user should read in the panel: cells show nothing of a callback's or thread's failure."""
 
 import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from drlnb.records.errors import InputError, PeerError
 
-__all__ = ["Message", "MessageArea", "guarded", "sentence_of"]
+__all__ = ["Message", "MessageArea", "sentence_of"]
 
 #: Messages that are kept.
 _MOST = 20
@@ -21,7 +19,7 @@ _LOG = logging.getLogger("drlnb")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One thing that a person should know."""
+    """One thing that a user should know."""
 
     #: ``info``, ``warning`` or ``error``.
     level: str
@@ -30,9 +28,9 @@ class Message:
     #: How often it was said.
     n: int = 1
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """Return the fields as plain data."""
-        return {"level": self.level, "text": self.text, "details": self.details, "n": self.n}
+        return asdict(self)
 
 
 class MessageArea:
@@ -90,17 +88,3 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, InputError | PeerError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def guarded(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a method of something with ``messages``: an exception becomes a message, and nothing is raised."""
-
-    def decorate(method: Callable[..., None]) -> Callable[..., None]:
-        @wraps(method)
-        def call(self: Any, *args: Any, **kwargs: Any) -> None:
-            with self.messages.guard(what):
-                method(self, *args, **kwargs)
-
-        return call
-
-    return decorate
