@@ -1,4 +1,4 @@
-"""Which floor learns?  Environments, collectors, learners and evaluation, with no cluster in sight.
+"""Learn: environments, collectors, learners and evaluation, with no cluster in sight.
 
 Import the module you need (``drlnb.rl.collecting.collector``, ``drlnb.rl.algorithms.protocol``): this package loads
 nothing by itself, so that a collector process never pays for torch.  A few names that people type load on first use.

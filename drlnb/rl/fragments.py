@@ -21,16 +21,15 @@ name               shape                  meaning
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-__all__ = ["Facts", "Fragment"]
+from drlnb.rl.plain import Facts
 
-#: Plain data with text keys, as JSON holds it: Any, because numbers, texts, lists and mappings stand side by side.
-Facts = Mapping[str, Any]
+__all__ = ["Fragment"]
+
 _Bytes = bytes | bytearray | memoryview | np.ndarray
 
 #: Arrays start at multiples of this many bytes (a cache line; enough for every vector instruction).

@@ -1,4 +1,4 @@
-"""What do a network's outputs mean?  One head per action space: which noise, which action, how likely it was.
+"""Interpret a network's outputs, one head per action space: which noise, which action, how likely it was.
 
 All in numpy, for actors; :mod:`drlnb.rl.networks.distributions` says the same in torch, and a test holds both equal.
 Noise of zero gives the most likely action.
@@ -19,13 +19,14 @@ deviations ``exp(log_std)``, shape ``(L, d)``, drawn now and then; so the varian
 ``h^2 exp(log_std)^2 + 1e-6``.  No gradient goes through h.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+
+from drlnb.rl.plain import Space
 
 __all__ = ["SDE_EPSILON", "Head", "Noise", "bounds"]
 
@@ -44,7 +45,7 @@ _NOISE: dict[str, Noise] = {
 }
 
 
-def bounds(space: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
     """Return the flat lower and upper bounds of a plain box space, float64; None becomes infinity.
 
     The lists hold one number per element, or one for all.
@@ -66,7 +67,7 @@ class Head:
     sizes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, action_space: Mapping[str, Any]) -> "Head":
+    def of(cls, action_space: Space) -> "Head":
         """Return the head of a plain action space, see :func:`drlnb.rl.envs.make.describe`.
 
         Raises
@@ -80,10 +81,8 @@ class Head:
         if kind == "multidiscrete":
             sizes = tuple(int(n) for n in action_space["nvec"])
             return cls("multidiscrete", sum(sizes), sizes)
-        if kind == "multibinary":
-            return cls("multibinary", prod(action_space["shape"]))
-        if kind == "box":
-            return cls("box", prod(action_space["shape"]))
+        if kind in ("multibinary", "box"):
+            return cls(kind, prod(action_space["shape"]))
         raise ValueError(f"actions must be discrete, multidiscrete, multibinary or box, got {kind!r}")
 
     def exploring(self, n_features: int) -> "Head":
@@ -128,46 +127,39 @@ class Head:
 
         `std` is for boxes ``(width,)``, and for state-dependent exploration ``(L, d)``.
         """
-        chosen: np.ndarray
         if self.kind == "box":
-            chosen = outputs + std * noise
-        elif self.kind == "discrete":
-            chosen = (outputs + noise).argmax(axis=-1)
-        elif self.kind == "sde":
+            return outputs + std * noise
+        if self.kind == "sde":
             assert std is not None
             d, n = self.sizes
             matrices = noise.reshape(*noise.shape[:-1], n, d) * std
-            chosen = outputs[..., :d] + (outputs[..., None, d:] @ matrices)[..., 0, :]
-        elif self.kind == "multibinary":
-            chosen = (outputs + noise > 0.0).astype(np.int64)
-        else:
-            perturbed = outputs + noise
-            chosen = np.stack([perturbed[..., part].argmax(axis=-1) for part in self.parts()], axis=-1)
-        return chosen
+            return outputs[..., :d] + (outputs[..., None, d:] @ matrices)[..., 0, :]
+        perturbed = outputs + noise
+        if self.kind == "discrete":
+            return perturbed.argmax(axis=-1)
+        if self.kind == "multibinary":
+            return (perturbed > 0.0).astype(np.int64)
+        return np.stack([perturbed[..., part].argmax(axis=-1) for part in self.parts()], axis=-1)
 
     def log_prob(self, outputs: np.ndarray, actions: np.ndarray, log_std: np.ndarray | None = None) -> np.ndarray:
         """Return log-probabilities, float32, shape ``(...)``, of unclipped actions under outputs ``(..., width)``."""
-        log_p: np.ndarray
+        if self.kind == "discrete":
+            return _categorical(outputs, actions)
         if self.kind == "box":
             assert log_std is not None
             z = (actions - outputs) / np.exp(log_std)
             constant = log_std.sum() + np.float32(0.5 * _LOG_2PI * self.width)
-            log_p = np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
-        elif self.kind == "discrete":
-            log_p = _categorical(outputs, actions)
-        elif self.kind == "sde":
+            return np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
+        if self.kind == "sde":
             assert log_std is not None
             d = self.sizes[0]
             variance = np.square(outputs[..., d:]) @ np.square(np.exp(log_std)) + np.float32(SDE_EPSILON)
             error = np.square(actions - outputs[..., :d])
-            log_p = np.float32(-0.5) * (error / variance + np.log(variance) + np.float32(_LOG_2PI)).sum(axis=-1)
-        elif self.kind == "multibinary":
-            log_p = -np.logaddexp(np.float32(0.0), (1 - 2 * actions).astype(np.float32) * outputs).sum(axis=-1)
-        else:
-            log_p = sum(  # type: ignore[assignment]
-                _categorical(outputs[..., part], actions[..., d]) for d, part in enumerate(self.parts())
-            )
-        return log_p
+            return np.float32(-0.5) * (error / variance + np.log(variance) + np.float32(_LOG_2PI)).sum(axis=-1)
+        if self.kind == "multibinary":
+            return -np.logaddexp(np.float32(0.0), (1 - 2 * actions).astype(np.float32) * outputs).sum(axis=-1)
+        terms = [_categorical(outputs[..., part], actions[..., d]) for d, part in enumerate(self.parts())]
+        return sum(terms[1:], terms[0])
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Return noise of this head from a generator, float32, of `shape` (its last axis is `noise_width`)."""
@@ -181,5 +173,4 @@ class Head:
 def _categorical(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
     shifted = logits - logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, actions[..., None], axis=-1)[..., 0]
-    log_p: np.ndarray = chosen - np.log(np.exp(shifted).sum(axis=-1))
-    return log_p
+    return chosen - np.log(np.exp(shifted).sum(axis=-1))

@@ -1,4 +1,4 @@
-"""How are running mean and variance kept?  As moments that merge exactly.
+"""Keep running mean and variance as moments that merge exactly.
 
 A set is ``(n, mean, M2)`` with ``M2`` the sum of squared deviations, float64.  Two sets merge exactly (parallel
 Welford; Chan, Golub and LeVeque 1979): with ``d = m_b - m_a`` and ``n = n_a + n_b``, the mean is ``m_a + d n_b / n``

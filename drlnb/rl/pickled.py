@@ -1,4 +1,4 @@
-"""How does a function of the user's travel in plain data?  As base64 text of a cloudpickle, unpickled only to train.
+"""Carry a function of the user's in plain data: as base64 text of a cloudpickle, unpickled only to train.
 
 A factory from a notebook cell is defined in ``__main__``, which other processes do not have: cloudpickle carries its
 code by value.  What cannot travel (an open file, a lock, a live environment in a closure) is told by name.
@@ -17,8 +17,8 @@ __all__ = ["culprit", "display_name", "pack", "unpack"]
 _DEPTH = 4
 
 
-def display_name(value: Any) -> str:
-    """Return what a person calls a class, a function, a partial or an object.
+def display_name(value: object) -> str:
+    """Return what a user calls a class, a function, a partial or an object.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def display_name(value: Any) -> str:
     return str(name).rpartition("<locals>.")[2].strip("<>") or "factory"
 
 
-def pack(value: Any) -> str:
+def pack(value: object) -> str:
     """Return `value` as text.
 
     Raises
@@ -60,7 +60,7 @@ def unpack(text: str) -> Any:
         raise ValueError(f"cannot be rebuilt here: {type(error).__name__}: {error}") from error
 
 
-def _travels(value: Any) -> bool:
+def _travels(value: object) -> bool:
     try:
         cloudpickle.dumps(value, protocol=5)
     except Exception:  # noqa: BLE001 - foreign code; whatever it raises means "no"
@@ -68,7 +68,7 @@ def _travels(value: Any) -> bool:
     return True
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any) -> Iterator[tuple[str, object]]:  # a function, a partial, any object
     """Yield the named things that an object carries with it."""
     function = getattr(value, "__func__", value)
     code = getattr(function, "__code__", None)
@@ -89,7 +89,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"attribute {name!r}", part) for name, part in held.items() if not str(name).startswith("__"))
 
 
-def culprit(value: Any, depth: int = _DEPTH) -> str:
+def culprit(value: object, depth: int = _DEPTH) -> str:
     """Return in words which variable, argument or attribute keeps `value` from being pickled."""
     if depth:
         for name, part in _parts(value):

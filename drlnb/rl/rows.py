@@ -1,4 +1,4 @@
-"""How does an observation that is no single array become one row?  Every key at its place, the same place always.
+"""Lay observations that are no single array out as rows: every key at its place, the same place always.
 
 Collectors, rings and checkpoints know arrays only.  So a ``Dict`` (or a ``Discrete``) observation is laid out as one
 row as soon as the environment returns it, and a network takes the row apart again.  What goes where is told by the
@@ -14,12 +14,12 @@ space alone.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from drlnb.records.errors import EnvError
 from drlnb.rl.normalise import normalise
+from drlnb.rl.plain import Space
 
 __all__ = ["FLAT", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_spaces", "vector_width"]
 
@@ -27,14 +27,14 @@ __all__ = ["FLAT", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_sp
 FLAT = "flat"
 
 
-def is_image(space: Mapping[str, Any]) -> bool:
-    """Say whether a plain space holds images: uint8, three axes, bounds 0 and 255."""
+def is_image(space: Space) -> bool:
+    """Return whether a plain space holds images: uint8, three axes, bounds 0 and 255."""
     if space["kind"] != "box" or len(space["shape"]) != 3 or space["dtype"] != "uint8":
         return False
     return set(space["low"]) == {0.0} and set(space["high"]) == {255.0}
 
 
-def part_spaces(of: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def part_spaces(of: Space) -> dict[str, Space]:
     """Return the plain spaces of a row's keys; a space without keys has one, named by the empty text."""
     return dict(of["spaces"]) if of["kind"] == "dict" else {"": of}
 
@@ -49,7 +49,7 @@ class Part:
     kind: str
     #: Of one observation as the environment returns it.
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     #: First place and width: in numbers of the vector, for images in bytes of the row.
     start: int
     width: int
@@ -75,14 +75,14 @@ class Part:
             return flat
         choices = flat.astype(np.int64) - np.array(self.first)
         if (choices < 0).any() or (choices >= np.array(self.sizes)).any():
-            raise EnvError(f"returned an observation{self.told} that is none of its space's choices: {values[0]!r}")
+            raise EnvError(f"returned an observation{self.quoted} that is none of its space's choices: {values[0]!r}")
         numbers = np.zeros((len(flat), self.width), np.float32)
         offsets = np.cumsum((0, *self.sizes[:-1]))
         np.put_along_axis(numbers, choices + offsets, 1.0, axis=1)
         return numbers
 
     @property
-    def told(self) -> str:
+    def quoted(self) -> str:
         """The key, in the words of a message."""
         return f" {self.name!r}" if self.name else ""
 
@@ -98,7 +98,7 @@ class RowForm:
     width: int
 
     @classmethod
-    def of(cls, of: Mapping[str, Any]) -> "RowForm":
+    def of(cls, of: Space) -> "RowForm":
         """Return the form of a plain space, see :func:`drlnb.rl.envs.make.describe`."""
         spaces = part_spaces(of)
         n_vector = sum(_width(space) for space in spaces.values() if not is_image(space))
@@ -117,7 +117,7 @@ class RowForm:
         return any(part.kind == "image" for part in self.parts)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """Of the rows."""
         return np.dtype(np.uint8 if self.images else np.float32)
 
@@ -136,11 +136,11 @@ class RowForm:
 
     def normalised(self, rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         """Return rows whose numbers are normalised; images stay as they are."""
-        found = normalise(self.vector(rows), mean, var)
+        vector = normalise(self.vector(rows), mean, var)
         if not self.images:
-            return found
+            return vector
         result = np.array(rows)
-        self.vector(result)[...] = found
+        self.vector(result)[...] = vector
         return result
 
     def pack(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
@@ -152,7 +152,7 @@ class RowForm:
             target[:, part.start : part.stop] = part.numbers(values[part.name])
         return rows
 
-    def keyed(self, obs: Any) -> dict[str, Any]:
+    def keyed(self, obs: object) -> dict[str, object]:
         """Return an observation by key.
 
         Raises
@@ -169,7 +169,7 @@ class RowForm:
             raise EnvError(f"returned an observation without the key {missing[0]!r} of its space")
         return {part.name: obs[part.name] for part in self.parts}
 
-    def row(self, obs: Any) -> np.ndarray:
+    def row(self, obs: object) -> np.ndarray:
         """Return the row of one observation of an environment, shape ``(width,)``.
 
         Raises
@@ -179,20 +179,20 @@ class RowForm:
         """
         values = self.keyed(obs)
         arrays = {part.name: _fitting(part, values[part.name])[None] for part in self.parts}
-        found: np.ndarray = self.pack(arrays, 1)[0]
-        if self.images and not np.isfinite(self.vector(found)).all():  # nobody can see that in bytes
+        row = self.pack(arrays, 1)[0]
+        if self.images and not np.isfinite(self.vector(row)).all():  # nobody can see that in bytes
             bad = next(name for name, array in arrays.items() if not np.isfinite(array).all())
             raise EnvError(f"the observation is not finite: {bad!r} is {arrays[bad][0]!r:.200}")
-        return found
+        return row
 
 
-def _width(space: Mapping[str, Any]) -> int:
+def _width(space: Space) -> int:
     if space["kind"] == "discrete":
         return int(space["n"])
     return sum(space["nvec"]) if space["kind"] == "multidiscrete" else prod(space["shape"])
 
 
-def _part(name: str, space: Mapping[str, Any], start: int, width: int) -> Part:
+def _part(name: str, space: Space, start: int, width: int) -> Part:
     kind, shape = space["kind"], tuple(space.get("shape", ()))
     dtype = np.dtype(space.get("dtype", "int64"))
     if kind == "discrete":
@@ -203,27 +203,27 @@ def _part(name: str, space: Mapping[str, Any], start: int, width: int) -> Part:
     return Part(name, "image" if is_image(space) else kind, shape, dtype, start, width)
 
 
-def _fitting(part: Part, value: Any) -> np.ndarray:
+def _fitting(part: Part, value: object) -> np.ndarray:
     array = np.asarray(value)
     if array.shape != part.shape:
-        raise EnvError(f"returned an observation{part.told} of shape {array.shape}, its space says {part.shape}")
+        raise EnvError(f"returned an observation{part.quoted} of shape {array.shape}, its space says {part.shape}")
     if not np.can_cast(array.dtype, part.dtype, "same_kind") and not (part.sizes and array.dtype.kind in "iu"):
-        raise EnvError(f"returned an observation{part.told} of type {array.dtype}, its space says {part.dtype}")
+        raise EnvError(f"returned an observation{part.quoted} of type {array.dtype}, its space says {part.dtype}")
     return array
 
 
-def form_of(space: Mapping[str, Any] | None) -> RowForm | None:
+def form_of(space: Space | None) -> RowForm | None:
     """Return the form of a task's observations; None: they are arrays and stay as they are."""
     return RowForm.of(space["of"]) if space is not None and space["kind"] == FLAT else None
 
 
-def vector_width(space: Mapping[str, Any]) -> int:
+def vector_width(space: Space) -> int:
     """Return how many numbers of an observation statistics are kept of: all, but for images beside other keys."""
     form = form_of(space)
     return prod(space["shape"]) if form is None else form.n_vector
 
 
-def as_rows(space: Mapping[str, Any], obs: Any) -> tuple[np.ndarray, bool]:
+def as_rows(space: Space, obs: object) -> tuple[np.ndarray, bool]:
     """Return one observation, or a batch of them, as a batch of rows, and whether it was one.
 
     Parameters
@@ -251,8 +251,8 @@ def as_rows(space: Mapping[str, Any], obs: Any) -> tuple[np.ndarray, bool]:
     singles = {part.name: values[part.name].shape == part.shape for part in form.parts}
     for part in form.parts:
         if not singles[part.name] and values[part.name].shape[1:] != part.shape:
-            told = f"observation{part.told} must have the shape {part.shape} or (n, *{part.shape})"
-            raise ValueError(f"{told}, got {values[part.name].shape}")
+            expected = f"observation{part.quoted} must have the shape {part.shape} or (n, *{part.shape})"
+            raise ValueError(f"{expected}, got {values[part.name].shape}")
     lengths = {1 if singles[name] else len(value) for name, value in values.items()}
     if len(set(singles.values())) > 1 or len(lengths) > 1:
         raise ValueError("the keys of an observation must have the same number of rows")

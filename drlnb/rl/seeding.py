@@ -1,4 +1,4 @@
-"""Where does each random number come from?  From counters, never from a place or an order.
+"""Draw random numbers from counters, never from a place or an order.
 
 Every draw belongs to a key ``(seed, stream, counters...)``: environment index, round, epoch or episode.  Neither the
 name of a task nor the split of environments over collectors enters, so neither changes a result, and a resumed run

@@ -1,4 +1,4 @@
-"""How does a policy act without torch?  A few matrix products in numpy.
+"""Act without torch: a few matrix products in numpy.
 
 For the handful of rows that one collector steps, numpy's forward pass takes a third of torch's time, and a collector
 process starts ten times faster when it never imports torch.
@@ -22,10 +22,10 @@ __all__ = ["Actor", "Network", "NumpyMlp"]
 
 
 class Network(Protocol):
-    """Computes an actor's outputs from observations."""
+    """Compute an actor's outputs from observations."""
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Take over published tensors, float32 by name; they are not changed afterwards."""
+        """Load published tensors, float32 by name; they are not changed afterwards."""
 
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``, normalised if the task is."""
@@ -49,7 +49,7 @@ class NumpyMlp:
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Take over weights and biases, named ``*.weight`` and ``*.bias``, in the order of the layers."""
+        """Load weights and biases, named ``*.weight`` and ``*.bias``, in the order of the layers."""
         self._layers = [
             (np.ascontiguousarray(tensor.T), tensors[name.removesuffix("weight") + "bias"])
             for name, tensor in tensors.items()
@@ -93,15 +93,15 @@ class Actor:
     """
 
     def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
-        network: Any = None
+        network: Network | None = None
         check_policy(spec)
         check_masks(spec)
         self._masks = uses_masks(spec)
         if layout is None and is_module(spec):
             from drlnb.rl.acting.torch_actor import TorchNetwork  # torch, which an MLP's collector never loads
 
-            network = TorchNetwork(spec)
-            layout = network.layout
+            module = TorchNetwork(spec)
+            network, layout = module, module.layout
         self.layout = layout or layout_of(spec)
         self.head = self.layout.head
         self._obs_space = dict(spec.observation_space or {})
@@ -120,7 +120,7 @@ class Actor:
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:
-        """Take over a published buffer; it is copied, so the caller may reuse it.
+        """Load a published buffer; it is copied, so the caller may reuse it.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Actor:
         self._network.load(tensors)
 
     def at(self, progress_remaining: float, round: int) -> None:
-        """Hear where training stands before a round is collected; nothing depends on it here.
+        """Begin a round of training; nothing depends on where it stands here.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Actor:
         """Return actions outside a collector, where rows belong to no environment; noise 0: the most likely ones."""
         return self.head.choose(outputs, noise, self._std)
 
-    def extras(self, rows: Any) -> dict[str, np.ndarray]:
+    def extras(self, rows: slice | list[int]) -> dict[str, np.ndarray]:
         """Return arrays that ride in the fragment beside the samples; none here.
 
         Parameters
@@ -190,7 +190,7 @@ class Actor:
         """
         return {}
 
-    def to_env(self, actions: np.ndarray) -> Any:
+    def to_env(self, actions: np.ndarray) -> np.ndarray | list[int]:
         """Return what the environments take: whole numbers from the space's start, or arrays of its shape."""
         kind = self.head.kind
         if kind == "discrete":
@@ -201,7 +201,7 @@ class Actor:
             actions = actions + self._start
         return actions.astype(self._action_dtype).reshape(len(actions), *self._action_shape)
 
-    def predict(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Any, None]:
+    def predict(self, obs: object, deterministic: bool = False, action_masks: object = None) -> tuple[np.ndarray, None]:
         """Return the action for one observation or a batch of them, in Stable-Baselines3's manner.
 
         Parameters
@@ -233,11 +233,11 @@ class Actor:
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
 
-    def _allowed(self, told: Any, n: int, single: bool) -> np.ndarray:
+    def _allowed(self, given: Any, n: int, single: bool) -> np.ndarray:
         """Return masks for `n` observations, bool, shape ``(n, width)``."""
         if not self._masks:
             raise ValueError("action_masks are for a policy that was trained with use_masking=True")
-        rows = [told] if single and np.ndim(told[0]) == 0 else list(told)
+        rows = [given] if single and np.ndim(given[0]) == 0 else list(given)
         if len(rows) != n:
             raise ValueError(f"action_masks must hold {n} masks, one per observation, got {len(rows)}")
         return np.stack([read_masks(row, self.head) for row in rows])

@@ -1,4 +1,4 @@
-"""How does a policy act that is no MLP?  Its module runs in the collector, which loads torch for it, and only then."""
+"""Act by a torch module: it runs in the collector, which loads torch for it, and only then."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ class TorchNetwork:
         self._parameters = dict(self._module.named_parameters())
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Take over published tensors, float32 by name."""
+        """Load published tensors, float32 by name."""
         for name, tensor in tensors.items():
             self._parameters[name].copy_(torch.from_numpy(tensor))
 

@@ -18,13 +18,14 @@ from torch import Tensor
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.dqn_actor import HEAD, TOWER, check_discrete, dqn_layout
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
-from drlnb.rl.fragments import Facts, Fragment
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Layout, check_policy, is_module
 from drlnb.rl.networks.mlp import tower, views
 from drlnb.rl.networks.trained_state import Kept
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient, td_target
 from drlnb.rl.objectives.samples import Rows as _Rows
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import INIT, generator
 from drlnb.rl.settings.dqn import DqnSettings

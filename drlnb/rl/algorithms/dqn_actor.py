@@ -1,4 +1,4 @@
-"""How does DQN act?  Greedily on the action values, at random every now and then.
+"""Act as DQN does: greedily on the action values, at random every now and then.
 
 Exploration takes the same block of Gumbel noise that a sampled policy takes.  Of several Gumbel deviates, which one is
 the largest does not depend on how large it is: the place of the largest is a random action, its size says whether that
@@ -10,7 +10,7 @@ import numpy as np
 from drlnb.records.errors import UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower, q_network
+from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower, q_network, spaces_of
 from drlnb.rl.rows import vector_width
 from drlnb.rl.settings.dqn import DqnSettings
 
@@ -34,11 +34,10 @@ def dqn_layout(spec: TaskSpec) -> Layout:
     ConfigError
         If the network's description is wrong.
     """
-    if spec.observation_space is None or spec.action_space is None:
-        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    observation, action = spaces_of(spec)
     check_discrete(spec)
     widths, activation = q_network(spec.hyperparameters.get("policy_kwargs"))
-    n_in, n_actions = vector_width(spec.observation_space), int(spec.action_space["n"])
+    n_in, n_actions = vector_width(observation), int(action["n"])
     shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
     return assemble(spec, shapes, (), activation=activation, scaled=images_scaled(spec))
 

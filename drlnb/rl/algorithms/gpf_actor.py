@@ -1,11 +1,10 @@
-"""How does a member of GPF's family act?  Softmax of advantages at the member's temperatures, in numpy.
+"""Act as a member of GPF's family: softmax of advantages at the member's temperatures, in numpy.
 
 The network's outputs are advantages A(s, .).  Member (eps, tau1, tau2) acts by
 ``eps softmax(A / tau1) + (1 - eps) softmax(A / tau2)``; environment i is played by member ``i mod M``.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,7 @@ _PROGRESS, _PATHS = slice(32, 40), slice(40, 64)
 
 def _log_softmax(rows: np.ndarray) -> np.ndarray:
     shifted = rows - rows.max(axis=-1, keepdims=True)
-    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
@@ -85,7 +83,7 @@ class GpfActor(Actor):
         self._target, self._strategy = family[:1], family[self._members]
 
     def load(self, parameters: np.ndarray) -> None:
-        """Take over a published buffer; see :meth:`drlnb.rl.acting.actors.Actor.load`."""
+        """Load a published buffer; see :meth:`drlnb.rl.acting.actors.Actor.load`."""
         super().load(parameters)
         family = unpack_family(parameters, self._settings)
         self._target, self._strategy = family[:1], family[self._members]
@@ -103,7 +101,7 @@ class GpfActor(Actor):
         """Return the first member's actions for advantages and Gumbel noise ``(B, A)``; noise 0: the largest A."""
         return _perturbed(outputs, self._target, noise)
 
-    def extras(self, rows: Any) -> dict[str, np.ndarray]:
+    def extras(self, rows: slice | list[int]) -> dict[str, np.ndarray]:
         """Return who acted: ``member`` ``(n,)`` int32 and its ``strategy`` ``(n, 3)`` float32, eps, tau1, tau2."""
         return {"member": self._members[rows], "strategy": self._strategy[rows]}
 
@@ -112,8 +110,7 @@ def _perturbed(advantages: np.ndarray, strategy: np.ndarray, noise: np.ndarray) 
     """Sample by the Gumbel trick: the place of the largest of log pi + noise is distributed as pi."""
     one_softmax = (strategy[:, 0] == 1.0).all()  # its logarithm is A / tau1, shifted
     scores = advantages / strategy[:, 1:2] if one_softmax else log_strategy(advantages, strategy)
-    actions: np.ndarray = (scores + noise).argmax(axis=-1)
-    return actions
+    return (scores + noise).argmax(axis=-1)
 
 
 def check_discrete(spec: TaskSpec) -> None:

@@ -49,10 +49,10 @@ def staged_values(
         cut = arrays["final_at"][:, 1] == column
         parts = arrays["obs"][:, column], arrays["last_obs"][column][None], arrays["final_obs"][cut]
         rows = torch.from_numpy(networks.rows(parts)).to(networks.kept.device)
-        found = networks.values(rows).cpu().numpy()
-        values[:, column] = found[:n_steps]
-        next_values[:, column] = found[1 : n_steps + 1]
-        next_values[arrays["final_at"][cut, 0], column] = found[n_steps + 1 :]
+        estimates = networks.values(rows).cpu().numpy()
+        values[:, column] = estimates[:n_steps]
+        next_values[:, column] = estimates[1 : n_steps + 1]
+        next_values[arrays["final_at"][cut, 0], column] = estimates[n_steps + 1 :]
         observations.append(rows[:n_steps])
     return observations, values, next_values
 

@@ -137,7 +137,7 @@ class PpoLearner(RoundLearner[PpoSettings]):
         columns[0] |= {"statistics": table, "n_samples": torch.tensor(len(batch))}
 
     def _stream(self, batch: Batch, notify: Notify) -> tuple[np.ndarray, int]:
-        """Take the round's one step from the gradients of the arrivals; return its statistics and 1."""
+        """Make the round's one step from the gradients of the arrivals; return its statistics and 1."""
         columns = self._in_order() if self.spec.deterministic else list(self._staged.values())
         first = [column for column in columns if "raw" in column]
         parts = [StreamedPart(int(c["n_samples"]), c["raw"], c["unit"], c["rest"]) for c in first]

@@ -41,7 +41,7 @@ class Terms:
 
 
 class PpoGradient:
-    """Computes gradients into the networks' flat buffer.
+    """Compute gradients into the networks' flat buffer.
 
     Parameters
     ----------

@@ -7,14 +7,15 @@ import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
-from drlnb.rl.fragments import Facts, Fragment
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Layout
+from drlnb.rl.plain import Facts
 
 __all__ = ["Learner", "make_learner"]
 
 
 class Learner(Protocol):
-    """Holds a task's parameters and improves them, one round of experience at a time."""
+    """Hold a task's parameters and improve them, one round of experience at a time."""
 
     #: The task, with its spaces filled in.
     spec: TaskSpec
@@ -42,7 +43,7 @@ class Learner(Protocol):
         """
 
     def begin(self, round: int, n_timesteps: int) -> None:
-        """Open a round and forget what was staged.
+        """Open a round and drop what was staged.
 
         Parameters
         ----------
@@ -53,7 +54,7 @@ class Learner(Protocol):
         """
 
     def stage(self, worker: int, fragment: Fragment) -> float:
-        """Take in one fragment: normalise, values, advantages; any order of arrival gives the same result.
+        """Stage one fragment: normalise, values, advantages; any order of arrival gives the same result.
 
         Returns
         -------

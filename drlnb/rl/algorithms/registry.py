@@ -91,8 +91,7 @@ def settings_class(algo: str) -> "type[Settings]":
     ValueError
         If there is no such algorithm.
     """
-    found: type[Settings] = _load(_entry(algo).settings)
-    return found
+    return _load(_entry(algo).settings)
 
 
 def settings_of(spec: TaskSpec) -> "Settings":
@@ -164,8 +163,7 @@ def make_actor(spec: TaskSpec) -> "Actor":
     ValueError
         If the spec holds no spaces.
     """
-    made: Actor = _load(_entry(spec.algo).actor)(spec)
-    return made
+    return _load(_entry(spec.algo).actor)(spec)
 
 
 def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
@@ -185,12 +183,11 @@ def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
     ConfigError
         If a hyper-parameter is wrong.
     """
-    made: Learner = _load(_entry(spec.algo).learner)(spec, device=device)
-    return made
+    return _load(_entry(spec.algo).learner)(spec, device=device)
 
 
 def off_policy(algo: str) -> bool:
-    """Say whether an algorithm learns from a replay ring instead of the round's fragments.
+    """Return whether an algorithm learns from a replay ring instead of the round's fragments.
 
     Raises
     ------
@@ -210,5 +207,4 @@ def make_replay(spec: TaskSpec) -> "Replay | None":
     """
     if not off_policy(spec.algo):
         return None
-    made: Replay = _load(_entry(spec.algo).replay)(spec)
-    return made
+    return _load(_entry(spec.algo).replay)(spec)

@@ -1,4 +1,4 @@
-"""What does an off-policy algorithm remember?  A ring per environment: each observation once, exact over every cut.
+"""Remember transitions in a ring per environment: each observation once, exact over every cut.
 
 The observation after a step is the next row of the same ring; what follows the newest row is kept beside it, so nothing
 is read across the write head.  Where the next row is not what the step led to (a time limit, an environment that was
@@ -10,7 +10,6 @@ fragments arrive nor the split of the environments over collectors enters.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class ReplayRing:
         Of one observation, as the environment returns it.
     """
 
-    def __init__(self, capacity: int, n_envs: int, obs_shape: Sequence[int], obs_dtype: Any) -> None:
+    def __init__(self, capacity: int, n_envs: int, obs_shape: Sequence[int], obs_dtype: np.dtype | str) -> None:
         self.n_rows, self.n_envs = max(capacity // n_envs, 1), n_envs
         shape = (self.n_rows, n_envs)
         # Pages of these that nobody has written yet cost no memory.
@@ -211,7 +210,7 @@ class ReplayRing:
         return Fragment(header, arrays)
 
     def restore(self, state: Fragment) -> None:
-        """Take over the state of another ring.
+        """Load the state of another ring.
 
         Raises
         ------
@@ -221,9 +220,9 @@ class ReplayRing:
         theirs, mine = (state.header["n_rows"], state.header["n_envs"]), (self.n_rows, self.n_envs)
         arrays, filled = state.arrays, int(state.header["filled"])
         if theirs != mine or arrays["obs"].dtype != self._obs.dtype or arrays["obs"].shape[1:] != self._obs.shape[1:]:
-            found = f"{theirs} rows and environments of {arrays['obs'].shape[2:]} {arrays['obs'].dtype}"
+            has = f"{theirs} rows and environments of {arrays['obs'].shape[2:]} {arrays['obs'].dtype}"
             needed = f"{mine} of {self._obs.shape[2:]} {self._obs.dtype}"
-            raise ValueError(f"the ring's state has {found}, this task needs {needed}")
+            raise ValueError(f"the ring's state has {has}, this task needs {needed}")
         names = ("obs", "action", "reward", "terminated", "side", "made")
         for name, array in zip(names, self._columns(), strict=True):
             array[:filled] = arrays[name]

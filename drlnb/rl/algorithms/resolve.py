@@ -1,4 +1,4 @@
-"""Which settings does a task get?  Tuned ones where we have them, then what the caller overrides.
+"""Resolve a task's settings: tuned ones where we have them, then what the caller overrides.
 
 All wrong names and values are told at once.  Nothing that a file or a command line holds is ever evaluated.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from drlnb.records.errors import ConfigError
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import sampled
 from drlnb.rl.settings.checks import Settings, whole
 
@@ -28,7 +29,7 @@ class Resolved:
     """A task's settings, complete, and where they came from."""
 
     #: All of the algorithm's settings, plain data.
-    hyperparameters: dict[str, Any]
+    hyperparameters: dict[str, Any]  # as the settings' fields declare
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
@@ -70,11 +71,11 @@ def tuned(env: str, algo: str = "ppo") -> dict[str, Any] | None:
     return None if entry is None else {key: _read(value) for key, value in entry.items()}
 
 
-def _read(value: Any) -> Any:
+def _read(value: object) -> object:
     return parse_text(value) if isinstance(value, str) else value
 
 
-def _portable(name: str, value: Any, problems: list[str]) -> Any:
+def _portable(name: str, value: object, problems: list[str]) -> object:
     """Return a setting from Python as plain data: functions are packed, schedules sampled, activations named."""
     try:
         if name == "policy_kwargs" and isinstance(value, Mapping):
@@ -89,49 +90,48 @@ def _portable(name: str, value: Any, problems: list[str]) -> Any:
     return value
 
 
-def _portable_part(key: str, value: Any) -> Any:
+def _portable_part(key: str, value: object) -> object:
     if key == "activation_fn" and isinstance(value, type):
         return named(value)
     return _packed(value) if callable(value) else value
 
 
-def _packed(value: Any) -> dict[str, str]:
+def _packed(value: object) -> dict[str, str]:
     from drlnb.rl.pickled import display_name, pack  # cloudpickle, for those who need it
 
     return {"name": display_name(value), "pickled": pack(value)}
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """Return 1e5 as 100000; leave the rest to the checks."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _split(overrides: Mapping[str, Any], kind: type[Settings], problems: list[str]) -> dict[str, Any]:
-    """Return overrides under our names; note unknown and unsupported ones."""
-    found: dict[str, Any] = {}
+def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> dict[str, Any]:
+    """Return overrides under our names; list unknown and unsupported ones as problems."""
+    values: dict[str, Any] = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
         name, value = kind.ALIASES.get(given, given), _read(raw)
-        if name in found:
+        if name in values:
             problems.append(f"{given} and {name} are the same setting, give one of them")
         elif name in known:
-            found[name] = _portable(name, value, problems)
+            values[name] = _portable(name, value, problems)
         elif name in kind.UNSUPPORTED:
             if not (name == "use_sde" and value is False):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
         else:
             near = difflib.get_close_matches(name, [*kind.names(), "n_envs", *kind.ALIASES], n=1)
             problems.append(f"unknown hyper-parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return found
+    return values
 
 
-def _checked_count(name: str, value: Any, problems: list[str]) -> int:
+def _checked_count(name: str, value: object, problems: list[str]) -> int:
     value = _whole(value)
     problem = whole(value)
     if problem:
         problems.append(f"{name} {problem}, got {value!r}")
-        return 1
-    return int(value)
+    return value if isinstance(value, int) and not problem else 1
 
 
 def _kind(algo: str) -> type[Settings]:
@@ -142,26 +142,26 @@ def _kind(algo: str) -> type[Settings]:
 
 
 def _entry(
-    env: str, algo: str, entry: Mapping[str, Any] | None, kind: type[Settings], problems: list[str]
+    env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]
 ) -> tuple[dict[str, Any], str]:
     """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
     if entry is not None:
         budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
         return _split({k: v for k, v in entry.items() if k not in budget}, kind, problems) | budget, "a zoo entry"
-    found = tuned(env, algo)
-    if found is None:
+    tuning = tuned(env, algo)
+    if tuning is None:
         return {}, "Stable-Baselines3's defaults"
-    return found, f"tuned settings for {env} (rl/settings/tuned.yml)"
+    return tuning, f"tuned settings for {env} (rl/settings/tuned.yml)"
 
 
 def resolve(
     env: str,
     algo: str = "ppo",
     *,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Facts | None = None,
     n_envs: int | None = None,
     total_timesteps: int | None = None,
-    entry: Mapping[str, Any] | None = None,
+    entry: Facts | None = None,
 ) -> Resolved:
     """Return the complete settings for an environment.
 
@@ -191,11 +191,11 @@ def resolve(
     """
     problems: list[str] = []
     kind = _kind(algo)
-    found, origin = _entry(env, algo, entry, kind, problems)
+    base, origin = _entry(env, algo, entry, kind, problems)
     given = _split(overrides or {}, kind, problems)
     if given:
         origin += ", with " + ", ".join(sorted(given))
-    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **found}
+    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **base}
     steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
     envs_given = given.pop("n_envs", envs_of_entry)
     timesteps = steps_of_entry if total_timesteps is None else total_timesteps

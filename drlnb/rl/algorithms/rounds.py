@@ -15,8 +15,9 @@ from torch import Tensor
 
 from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.fragments import Facts, Fragment
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.trained_state import Kept
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.settings.checks import Settings
 

@@ -14,7 +14,6 @@ A checkpoint of a run and a saved model are the same files; the model leaves out
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -26,6 +25,7 @@ from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.trained import Trained, check_layout, describe_layout, from_files, layout_from, to_files
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import is_module
+from drlnb.rl.plain import Facts
 
 __all__ = ["LAYOUT", "pack", "unpack"]
 
@@ -39,7 +39,7 @@ _NUMBERS = ("discounted", "return", "length", "fresh")
 _BLOBS = ("obs", "snapshot", "mask")
 
 
-def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, bytes]]:
+def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str, bytes]]:
     """Return plain data and files of a training's state.
 
     Parameters
@@ -54,10 +54,10 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, by
     tuple
         Facts that JSON holds, and file name -> content.
     """
-    told = trained.state.facts.get(LAYOUT)
-    layout = make_actor(spec).layout if told is None else layout_from(spec, told)
+    saved = trained.state.facts.get(LAYOUT)
+    layout = make_actor(spec).layout if saved is None else layout_from(spec, saved)
     blobs = to_files(layout, trained.state)
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "spec": spec.to_plain(),
         "layout": describe_layout(layout),
         "learner": dict(trained.state.facts),
@@ -74,7 +74,7 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, Any], dict[str, by
     return facts, blobs
 
 
-def _packed_envs(state: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _packed_envs(state: Facts) -> tuple[Facts, bytes]:
     tensors: dict[str, np.ndarray] = {}
     rows = {}
     for index, env in state["envs"].items():
@@ -85,7 +85,7 @@ def _packed_envs(state: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 def unpack(
-    facts: Mapping[str, Any], blobs: Mapping[str, bytes], where: str, spec: TaskSpec | None = None
+    facts: Facts, blobs: Mapping[str, bytes], where: str, spec: TaskSpec | None = None
 ) -> tuple[TaskSpec, Trained]:
     """Return the task and the state that :func:`pack` was given.
 
@@ -134,9 +134,9 @@ def unpack(
     return spec, trained
 
 
-def _unpacked_envs(told: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _unpacked_envs(saved: Facts, tensors: Mapping[str, np.ndarray]) -> Facts:
     envs = {}
-    for index, numbers in told["rows"].items():
+    for index, numbers in saved["rows"].items():
         blobs = {name: tensors[f"{index}/{name}"].tobytes() for name in _BLOBS if f"{index}/{name}" in tensors}
         envs[index] = {"snapshot": None, **numbers, **blobs}
-    return {"round": int(told["round"]), "envs": envs}
+    return {"round": int(saved["round"]), "envs": envs}

@@ -1,4 +1,4 @@
-"""What stays when a trained model begins a budget of its own?  What was learnt; counters and episodes begin anew."""
+"""Begin a new budget for a trained model: what was learnt stays, counters and episodes begin anew."""
 
 from dataclasses import replace
 

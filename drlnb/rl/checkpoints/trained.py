@@ -1,4 +1,4 @@
-"""What does a checkpoint or a saved model hold?  Tensors under their names, and plain data; nothing that runs code.
+"""Turn a trained state into named tensors and plain data, and back; nothing in it runs code.
 
 A learner hands out two flat buffers: what actors need, and what it needs itself to go on.  On disk both become named
 tensors in safetensors files: the parameters in ``model.safetensors``, Adam's moments (and a target network) in
@@ -7,7 +7,6 @@ tensors in safetensors files: the parameters in ``model.safetensors``, Adam's mo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -17,6 +16,7 @@ from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import HEADER_BYTES, Layout, assemble
+from drlnb.rl.plain import Facts
 
 __all__ = [
     "MODEL",
@@ -37,8 +37,6 @@ MODEL, OPTIMIZER, NORMALISER = "model.safetensors", "optimizer.safetensors", "no
 
 #: What the rows of a learner's buffer are, beside the parameters themselves.
 _ROWS = ("exp_avg", "exp_avg_sq", "target")
-#: A buffer in a form of its algorithm's own is one tensor of bytes.
-_RAW = "bytes"
 #: What an algorithm says to its actors beside statistics and parameters, after the layout's fingerprint.
 _HEADER, _RESERVED = "header", slice(32, HEADER_BYTES)
 
@@ -50,7 +48,7 @@ class State:
     #: What the learner published; uint8, shape ``(published_bytes,)``.
     published: np.ndarray
     #: The learner's plain data, see :meth:`drlnb.rl.algorithms.protocol.Learner.state`; empty: only acting is possible.
-    facts: Mapping[str, Any]
+    facts: Facts
     #: The learner's buffer; uint8, empty if there is none.
     buffer: np.ndarray
 
@@ -69,20 +67,18 @@ class Trained:
     #: Returns and lengths of the latest episodes, oldest first.
     episodes: tuple[tuple[float, int], ...] = ()
     #: Joined :meth:`drlnb.rl.collecting.collector.Collector.state` of all environments; None: they start anew.
-    envs: Mapping[str, Any] | None = None
+    envs: Facts | None = None
     #: :meth:`drlnb.rl.algorithms.replay.Replay.state`; None: there is none, or it is filled anew.
     replay: Fragment | None = None
 
 
-def joined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def joined(states: Sequence[Facts]) -> Facts:
     """Return the states of several collectors as one, from which any split of the environments can be restored."""
-    envs: dict[str, Any] = {}
-    for state in states:
-        envs |= state["envs"]
+    envs = {index: env for state in states for index, env in state["envs"].items()}
     return {"round": max(int(state["round"]) for state in states), "envs": envs}
 
 
-def describe_layout(layout: Layout) -> dict[str, Any]:
+def describe_layout(layout: Layout) -> Facts:
     """Return a layout as plain data: what :func:`check_layout` compares."""
     return {
         "sha": layout.sha.hex(),
@@ -95,7 +91,7 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
     }
 
 
-def layout_from(spec: TaskSpec, told: Mapping[str, Any]) -> Layout:
+def layout_from(spec: TaskSpec, plain: Facts) -> Layout:
     """Rebuild the layout of a network that is a torch module from :func:`describe_layout`, without torch.
 
     Raises
@@ -103,20 +99,20 @@ def layout_from(spec: TaskSpec, told: Mapping[str, Any]) -> Layout:
     LayoutMismatch
         If the description does not fit the task's spaces.
     """
-    shapes = [(str(name), tuple(shape)) for name, shape in told["entries"]]
-    n = int(told["n_published"])
-    made = assemble(spec, shapes[:n], shapes[n:], activation=str(told["activation"]))
-    if made.sha.hex() != told["sha"]:
+    shapes = [(str(name), tuple(shape)) for name, shape in plain["entries"]]
+    n = int(plain["n_published"])
+    made = assemble(spec, shapes[:n], shapes[n:], activation=str(plain["activation"]))
+    if made.sha.hex() != plain["sha"]:
         raise LayoutMismatch(f"the network of {spec.env} was saved for other spaces, or by another version")
     return made
 
 
-def check_layout(found: Mapping[str, Any], layout: Layout, where: str) -> None:
+def check_layout(saved: Facts, layout: Layout, where: str) -> None:
     """Refuse tensors that were saved for another network.
 
     Parameters
     ----------
-    found
+    saved
         As of :func:`describe_layout`.
     layout
         The one that is needed.
@@ -129,19 +125,19 @@ def check_layout(found: Mapping[str, Any], layout: Layout, where: str) -> None:
         Naming the first entry that differs.
     """
     wanted = describe_layout(layout)
-    if found["sha"] == wanted["sha"]:
+    if saved["sha"] == wanted["sha"]:
         return
-    theirs, ours = _told(found), _told(wanted)
+    theirs, ours = _in_words(saved), _in_words(wanted)
     for a, b in zip(theirs, ours, strict=False):
         if a != b:
             raise LayoutMismatch(f"{where}: it holds {a}, this task needs {b}")
     more, whose = (theirs[len(ours) :], "it also holds") if len(theirs) > len(ours) else (ours[len(theirs) :], "lacks")
     if more:
         raise LayoutMismatch(f"{where}: {whose} {more[0]}")
-    raise LayoutMismatch(f"{where}: its tensors lie otherwise ({found['sha'][:12]}, here {wanted['sha'][:12]})")
+    raise LayoutMismatch(f"{where}: its tensors lie otherwise ({saved['sha'][:12]}, here {wanted['sha'][:12]})")
 
 
-def _told(plain: Mapping[str, Any]) -> list[str]:
+def _in_words(plain: Facts) -> list[str]:
     entries = [f"{name} of shape {tuple(shape)}" for name, shape in plain["entries"]]
     return [*entries, *(f"{key} = {plain[key]}" for key in ("head", "activation", "norm_obs", "norm_reward"))]
 
@@ -154,50 +150,30 @@ def to_files(layout: Layout, state: State) -> dict[str, bytes]:
     layout
         Of the parameters.
     state
-        Its buffers may be in a form of the algorithm's own: they are then kept as bytes.
+        As a learner of that layout handed it out; or without its buffer.
 
     Returns
     -------
     dict
         File name -> content; :data:`OPTIMIZER` only if the state has a learner's buffer.
     """
-    statistics = _statistics(layout, state.published)
-    rows = _rows(layout, state.buffer)
-    flat = np.zeros(layout.n_total, np.float32)
-    flat[: layout.n_policy] = state.published[layout.policy_offset :].view(np.float32)
-    if rows is not None:
-        flat = rows[0]
-    known = [entry for entry in layout.entries if rows is not None or entry.stop <= layout.n_policy]
-    model = {entry.name: flat[entry.start : entry.stop].reshape(entry.shape) for entry in known}
+    statistics = np.array(state.published[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics]).view(np.float64)
     header = np.array(state.published[_RESERVED])
-    files = {MODEL: save(model), NORMALISER: save({_HEADER: header, **_named(layout, statistics)})}
-    if rows is not None:
+    files = {NORMALISER: save({_HEADER: header, **_named(layout, statistics)})}
+    flat, entries = state.published[layout.policy_offset :].view(np.float32), layout.entries
+    if state.buffer.size:
+        # With a target network there are no statistics: an off-policy learner keeps none.
+        n_rows = 3 if state.buffer.size == 12 * layout.n_total + 8 * layout.n_statistics else 4
+        flat, *rows = state.buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
         files[OPTIMIZER] = save({
-            f"{row}/{entry.name}": rows[number][entry.start : entry.stop].reshape(entry.shape)
-            for number, row in enumerate(_ROWS[: len(rows) - 1], 1)
-            for entry in layout.entries
+            f"{name}/{entry.name}": row[entry.start : entry.stop].reshape(entry.shape)
+            for name, row in zip(_ROWS, rows, strict=False)
+            for entry in entries
         })
-    elif state.buffer.size:
-        files[OPTIMIZER] = save({_RAW: state.buffer})
-    found = from_files(layout, files, state.facts, "")
-    if found.buffer.tobytes() != state.buffer.tobytes():
-        files[OPTIMIZER] = save({_RAW: state.buffer})
-    if found.published.tobytes() != np.asarray(state.published).tobytes():
-        files[MODEL] = save({**model, _RAW: np.array(state.published)})
+    else:
+        entries = tuple(entry for entry in entries if entry.stop <= layout.n_policy)
+    files[MODEL] = save({entry.name: flat[entry.start : entry.stop].reshape(entry.shape) for entry in entries})
     return files
-
-
-def _rows(layout: Layout, buffer: np.ndarray) -> list[np.ndarray] | None:
-    """Return parameters, moments and target of a learner's buffer, each ``(n_total,)``; None if it is otherwise."""
-    for n_rows in (3, 4):
-        for n_statistics in (layout.n_statistics, 0):
-            if buffer.size == 4 * n_rows * layout.n_total + 8 * n_statistics:
-                return list(buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1))
-    return None
-
-
-def _statistics(layout: Layout, published: np.ndarray) -> np.ndarray:
-    return np.array(published[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics]).view(np.float64)
 
 
 def _named(layout: Layout, statistics: np.ndarray) -> dict[str, np.ndarray]:
@@ -210,7 +186,7 @@ def _named(layout: Layout, statistics: np.ndarray) -> dict[str, np.ndarray]:
     return named
 
 
-def from_files(layout: Layout, files: Mapping[str, bytes], facts: Mapping[str, Any], where: str) -> State:
+def from_files(layout: Layout, files: Mapping[str, bytes], facts: Facts, where: str) -> State:
     """Return the state that :func:`to_files` was given.
 
     Parameters
@@ -233,16 +209,13 @@ def from_files(layout: Layout, files: Mapping[str, bytes], facts: Mapping[str, A
         model, named = load(files[MODEL]), load(files[NORMALISER])
         optimizer = load(files[OPTIMIZER]) if OPTIMIZER in files else {}
         statistics = np.concatenate([named[name] for name in _named(layout, np.zeros(layout.n_statistics))])
-        flat = _flat(layout, model, "", partly=not optimizer or _RAW in optimizer)
-        published = model.get(_RAW)
-        if published is None:
-            published = _published(layout, statistics, flat)
-            published[_RESERVED] = named[_HEADER]
-        buffer = optimizer.get(_RAW, np.zeros(0, np.uint8))
-        if optimizer and _RAW not in optimizer:
+        flat = _flat(layout, model, "", partly=not optimizer)
+        published = layout.published(statistics, flat[: layout.n_policy])
+        published[_RESERVED] = named[_HEADER]
+        buffer = np.zeros(0, np.uint8)
+        if optimizer:
             rows = _ROWS if any(name.startswith("target/") for name in optimizer) else _ROWS[:2]
             flats = [flat, *(_flat(layout, optimizer, f"{row}/") for row in rows)]
-            # A target network stands where there are no statistics: an off-policy learner keeps none.
             tail = [] if "target" in rows else [statistics.view(np.uint8)]
             buffer = np.concatenate([row.view(np.uint8) for row in flats] + tail)
     except KeyError as error:
@@ -255,18 +228,10 @@ def from_files(layout: Layout, files: Mapping[str, bytes], facts: Mapping[str, A
 def _flat(layout: Layout, tensors: Mapping[str, np.ndarray], prefix: str, *, partly: bool = False) -> np.ndarray:
     flat = np.zeros(layout.n_total, np.float32)
     for entry in layout.entries:
-        if partly and entry.stop > layout.n_policy and prefix + entry.name not in tensors:
+        if partly and entry.stop > layout.n_policy:
             continue
         tensor = tensors[prefix + entry.name]
         if tensor.dtype != np.float32 or tensor.shape != entry.shape:
             raise ValueError(f"{prefix}{entry.name} is {tensor.dtype} {tensor.shape}, not float32 {entry.shape}")
         flat[entry.start : entry.stop] = tensor.ravel()
     return flat
-
-
-def _published(layout: Layout, statistics: np.ndarray, flat: np.ndarray) -> np.ndarray:
-    buffer = np.zeros(layout.published_bytes, np.uint8)
-    buffer[:32] = np.frombuffer(layout.sha, np.uint8)
-    buffer[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics] = statistics.view(np.uint8)
-    buffer[layout.policy_offset :] = flat[: layout.n_policy].view(np.uint8)
-    return buffer

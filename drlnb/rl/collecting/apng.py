@@ -1,4 +1,4 @@
-"""How do frames become one moving picture that every browser shows?  As an animated PNG, by zlib and numpy alone.
+"""Write frames as an animated PNG, which every browser shows, by zlib and numpy alone.
 
 Format: PNG specification, third edition (W3C 2025), chunks ``acTL``, ``fcTL``, ``fdAT``.  Each frame holds only the
 rectangle that changed, which for most environments is small.

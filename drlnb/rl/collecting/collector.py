@@ -1,4 +1,4 @@
-"""How does experience come about?  A few environments, a policy in numpy, and one loop.
+"""Collect experience: a few environments, a policy in numpy, and one loop.
 
 Environments are stepped by a plain loop (a quarter faster than gymnasium's ``SyncVectorEnv``) with the meaning of its
 ``SAME_STEP`` autoreset: the step that ends an episode also resets, the last observation of a truncated episode is kept
@@ -12,7 +12,6 @@ makes fragments equal, bit for bit, however the environments are split over coll
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -27,6 +26,7 @@ from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments
+from drlnb.rl.plain import Facts
 from drlnb.rl.rows import RowForm, form_of
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
@@ -79,7 +79,9 @@ class Collector:
         self._restorable = restorable(spec)
         self._round = 0
         n = len(indices)
-        self._rows: Any = slice(indices[0], indices[-1] + 1) if indices[-1] - indices[0] + 1 == n else list(indices)
+        self._rows: slice | list[int] = (
+            slice(indices[0], indices[-1] + 1) if indices[-1] - indices[0] + 1 == n else list(indices)
+        )
         space = spec.observation_space or {}
         self._form = form_of(space)
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
@@ -163,7 +165,7 @@ class Collector:
         self._round = round + 1
         return Fragment(self._header(run, version, time.perf_counter() - started), arrays)
 
-    def _header(self, run: "_Run", version: int, collect_s: float) -> dict[str, Any]:
+    def _header(self, run: "_Run", version: int, collect_s: float) -> Facts:
         n_steps, n = run.terminated.shape
         return {
             "task": self.spec.name,
@@ -254,10 +256,10 @@ class Collector:
             arrays["action_mask"] = np.ascontiguousarray(run.masks[:, self._rows])
         if self._norm_obs:
             flat = run.obs.reshape(n_steps, n, -1)
-            arrays["obs_moments"] = np.stack([_packed(_moments(flat[:, c], self._form)) for c in range(n)])
+            arrays["obs_moments"] = np.stack([_moments(flat[:, column], self._form).row() for column in range(n)])
         if self._norm_reward:
             flat = np.array(run.discounted).reshape(n_steps, n, 1)
-            arrays["return_moments"] = np.stack([_packed(Moments.of(flat[:, column])) for column in range(n)])
+            arrays["return_moments"] = np.stack([Moments.of(flat[:, column]).row() for column in range(n)])
         return arrays | self.actor.extras(self._rows)
 
     def _check_finite(self, arrays: Mapping[str, np.ndarray], round: int) -> None:
@@ -271,13 +273,13 @@ class Collector:
             steps = arrays["reward"].shape[0]
             at = {"last_obs": (steps, place[0])}.get(name, place[:2])
             t, column = arrays["final_at"][place[0]].tolist() if name == "final_obs" else at
-            what = "the reward" if name == "reward" else "the observation"
+            subject = "the reward" if name == "reward" else "the observation"
             # The observation of row t was returned by the step before it.
             step = t if name in {"reward", "final_obs"} else t - 1
             where = f"{self.spec.env}, environment {self.env_indices[column]}, step {step} of round {round}"
-            raise EnvError(f"{where}: {what} is not finite: {arrays[name][place]}")
+            raise EnvError(f"{where}: {subject} is not finite: {arrays[name][place]}")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Facts:
         """Return all that is needed to go on exactly: plain data and bytes.
 
         Returns
@@ -300,7 +302,7 @@ class Collector:
                 envs[str(index)]["mask"] = self._masks[index].tobytes()
         return {"round": self._round, "envs": envs}
 
-    def restore(self, state: Mapping[str, Any]) -> int:
+    def restore(self, state: Facts) -> int:
         """Go on from :meth:`state`.
 
         Parameters
@@ -360,11 +362,11 @@ class _Run:
         self.discounted: list[float] = []
         self.terminated = np.zeros((n_steps, n), np.bool_)
         self.truncated = np.zeros((n_steps, n), np.bool_)
-        self.final_obs: list[Any] = []
+        self.final_obs: list[np.ndarray] = []
         self.final_at: list[tuple[int, int]] = []
         self.episodes: list[list[float]] = []
 
-    def end(self, t: int, column: int, terminated: bool, obs: Any, episode: list[float]) -> None:
+    def end(self, t: int, column: int, terminated: bool, obs: np.ndarray, episode: list[float]) -> None:
         self.episodes.append(episode)
         if terminated:  # a true end wins over a time limit in the same step
             self.terminated[t, column] = True
@@ -374,7 +376,7 @@ class _Run:
         self.final_at.append((t, column))
 
 
-def _broken(answer: Any, error: Exception) -> str:
+def _broken(answer: object, error: Exception) -> str:
     """Return what an environment did wrong: its own exception, or how its answer breaks the contract."""
     if isinstance(error, EnvError):
         return str(error)
@@ -387,10 +389,6 @@ def _moments(rows: np.ndarray, form: RowForm | None) -> Moments:
     """Return the moments of observations; numbers that are not normalised (choices, 0 or 1) get mean 0, variance 1."""
     if form is None:
         return Moments.of(rows)
-    found, others = Moments.of(form.vector(rows)), ~form.normalised_columns
-    found.mean[others], found.m2[others] = 0.0, found.n
-    return found
-
-
-def _packed(moments: Moments) -> np.ndarray:
-    return np.concatenate(([moments.n], moments.mean, moments.m2))
+    moments, others = Moments.of(form.vector(rows)), ~form.normalised_columns
+    moments.mean[others], moments.m2[others] = 0.0, moments.n
+    return moments

@@ -1,11 +1,11 @@
-"""How good is a policy?  Whole episodes with frozen statistics, raw rewards, and seeds of their own.
+"""Evaluate policies: whole episodes with frozen statistics, raw rewards, and seeds of their own.
 
 Each environment gets its number of episodes beforehand: taking whichever finish first would favour short ones.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,15 @@ __all__ = ["Evaluation", "evaluate", "evaluate_parameters"]
 
 #: Environments stepped together; more rows per forward pass hardly help beyond.
 _MOST_ENVS = 8
+
+
+class Model(Protocol):
+    """What ``drlnb.PPO`` and its kin are."""
+
+    spec: TaskSpec
+    #: As its learner published them.
+    parameters: np.ndarray
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: Any,
+    model: Model,
     env: str | None = None,
     *,
     n_episodes: int = 40,
@@ -79,13 +88,13 @@ def evaluate(
     spec: TaskSpec = model.spec
     if env is not None and env != spec.env:
         moved = replace(spec, env=env, env_factory=None, env_kwargs={})
-        for what, found in probe(moved).items():
-            wanted = dict(getattr(spec, what) or {})
-            if dict(found) != wanted:
-                raise ValueError(f"{env} has the {what.replace('_', ' ')} {found}, the model was trained on {wanted}")
+        for name, space in probe(moved).items():
+            wanted = dict(getattr(spec, name) or {})
+            if dict(space) != wanted:
+                raise ValueError(f"{env} has the {name.replace('_', ' ')} {space}, the model was trained on {wanted}")
         spec = moved
-    found = evaluate_parameters(spec, model.parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
-    return replace(found, version=model.version)
+    outcome = evaluate_parameters(spec, model.parameters, n_episodes=n_episodes, deterministic=deterministic, seed=seed)
+    return replace(outcome, version=model.version)
 
 
 def evaluate_parameters(
@@ -144,7 +153,7 @@ def evaluate_parameters(
 
 
 def _nothing() -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def _play(

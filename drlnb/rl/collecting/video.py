@@ -1,4 +1,4 @@
-"""What does a policy do?  One episode, as a picture that moves in a notebook's cell, or as a file.
+"""Record one episode of a policy, as a picture that moves in a notebook's cell, or as a file.
 
 One environment is recorded, never a vector of them: where an ended episode resets in the same step, its last frame is
 gone.  The moving picture needs nothing but numpy; drawing classic control needs pygame, GIF needs Pillow, MP4 imageio
@@ -37,7 +37,7 @@ _DEFAULT_FPS = 30.0
 class Policy(Protocol):
     """Acts: a trained model, an actor, or anything with Stable-Baselines3's ``predict``."""
 
-    def predict(self, obs: Any, deterministic: bool = ...) -> tuple[Any, Any]:
+    def predict(self, obs: Any, deterministic: bool = ...) -> tuple[Any, Any]:  # of the environment's types
         """Return the action for one observation, and a state that is ignored."""
 
 
@@ -87,7 +87,7 @@ class Episode:
         writers[file.suffix.lower()](self, file)
         return file
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         step = -(-max(self.frames.shape[1:3]) // _CELL_PIXELS)
         small = np.ascontiguousarray(self.frames[:, ::step, ::step])
         picture = animated_png(small, frame_s=1.0 / self.fps)
@@ -176,9 +176,7 @@ def _plain(source: Source) -> dict[str, Any]:
     return dict(source) if isinstance(source, Mapping) else TaskSpec.to_plain(source)
 
 
-def _play(
-    policy: Policy, env: gymnasium.Env[Any, Any], name: str, seed: int, deterministic: bool, max_steps: int
-) -> Episode:
+def _play(policy: Policy, env: gymnasium.Env, name: str, seed: int, deterministic: bool, max_steps: int) -> Episode:
     film = _Film(env, name)
     obs, info = env.reset(seed=reset_seed(seed, EVAL, 0))
     predict: Any = policy.predict
@@ -205,7 +203,7 @@ def _play(
     )
 
 
-def _masks(policy: Policy, env: gymnasium.Env[Any, Any]) -> MaskSource | None:
+def _masks(policy: Policy, env: gymnasium.Env) -> MaskSource | None:
     """Return where a policy's action masks come from; None: it takes none."""
     spec = getattr(policy, "spec", None)
     return MaskSource(env, Head.of(describe(env.action_space))) if spec is not None and uses_masks(spec) else None
@@ -214,7 +212,7 @@ def _masks(policy: Policy, env: gymnasium.Env[Any, Any]) -> MaskSource | None:
 class _Film:
     """Frames of one environment, thinned where there are too many."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str) -> None:
+    def __init__(self, env: gymnasium.Env, name: str) -> None:
         self._env, self._name = env, name
         self._fps = float(env.metadata.get("render_fps") or _DEFAULT_FPS)
         self._every, self._n_seen = 1, 0
@@ -226,7 +224,7 @@ class _Film:
         return self._fps / self._every
 
     def shoot(self, *, last: bool = False) -> None:
-        """Take a frame if it is one's turn, or it is the last."""
+        """Shoot a frame if it is one's turn, or it is the last."""
         if last or self._n_seen % self._every == 0:
             self.frames.append(self._frame())
         self._n_seen += 1
@@ -236,15 +234,15 @@ class _Film:
 
     def _frame(self) -> np.ndarray:
         try:
-            frame: Any = self._env.render()
+            frame = self._env.render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise MissingExtra(
                 f'drawing {self._name} needs a package that is not installed ({error}); pip install "drlnb[video]"'
             ) from error
         except Exception as error:  # drawing is foreign code: a missing screen raises whatever the library likes
-            told = f"{type(error).__name__}: {error}".splitlines()[0]
-            hint = "; without a screen, MuJoCo needs MUJOCO_GL=egl or osmesa" if "GL" in told else ""
-            raise EnvError(f"{self._name} cannot be drawn here ({told}){hint}") from error
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            hint = "; without a screen, MuJoCo needs MUJOCO_GL=egl or osmesa" if "GL" in text else ""
+            raise EnvError(f"{self._name} cannot be drawn here ({text}){hint}") from error
         if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3):
             got = f"{frame.dtype} {frame.shape}" if isinstance(frame, np.ndarray) else type(frame).__name__
             raise EnvError(f"{self._name} must draw uint8 frames of shape (H, W, 3) with rgb_array, got {got}")

@@ -5,10 +5,12 @@ per step, the paddle moves one column, the only reward comes at the bottom.  Fra
 are ours.  Registered as ``drlnb/Catch-v0`` when this module is imported.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
+
+from drlnb.rl.plain import Facts
 
 __all__ = ["CATCH_ID", "CatchEnv", "register"]
 
@@ -33,7 +35,7 @@ class CatchEnv(gymnasium.Env[np.ndarray, np.int64]):
         ``rgb_array`` or None.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata: ClassVar[dict[str, object]] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None = None) -> None:
         if render_mode not in {None, "rgb_array"}:
@@ -45,8 +47,8 @@ class CatchEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._row = self._column = self._drift = self._paddle = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[np.ndarray, dict[str, object]]:
         """Drop a new ball from a random column, with a random drift of -1, 0 or 1 columns per step."""
         super().reset(seed=seed, options=options)
         self._row = 0
@@ -55,7 +57,7 @@ class CatchEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._paddle = _GRID // 2
         return self._frame(), {}
 
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
         """Move the paddle, let the ball fall one row; it bounces off the side walls.
 
         Raises
@@ -80,12 +82,12 @@ class CatchEnv(gymnasium.Env[np.ndarray, np.int64]):
         """Return the frame as RGB of shape ``(84, 84, 3)``, uint8, or None without a render mode."""
         return np.repeat(self._frame(), 3, axis=2) if self.render_mode else None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> Facts:
         """Return all that :meth:`set_state` needs to go on exactly."""
         place = (self._row, self._column, self._drift, self._paddle)
         return {"place": place, "random": self.np_random.bit_generator.state}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: Facts) -> None:
         """Go on from :meth:`get_state`."""
         self._row, self._column, self._drift, self._paddle = state["place"]
         self.np_random.bit_generator.state = state["random"]

@@ -1,4 +1,4 @@
-"""Can this environment be trained on, and what are its spaces?  Asked before any process starts.
+"""Make environments, and probe whether they can be trained on before any process starts.
 
 Environments come from gymnasium's registry, also as ``module:Id-v0``.  The probe builds one, resets it and takes a few
 steps, so that a wrong name or a broken contract is told at once, in words.
@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,13 +20,14 @@ from drlnb.rl.envs.row_wrapper import FlatRows
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
+from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import FLAT
 
 __all__ = ["Source", "describe", "fitting", "make_env", "probe"]
 
 #: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
 _PROBE_STEPS = 5
-#: Uniform bounds of spaces with more elements than this (images) are told as one number.
+#: Uniform bounds of spaces with more elements than this (images) are one number.
 _LONG = 64
 #: An id that a notebook registered is known to its own process only.
 _ELSEWHERE = "an id registered in your own code is unknown to other processes: use module:Id-v0, or pass the factory"
@@ -35,23 +36,23 @@ _ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium
 
 
 #: Where environments come from: an id, or a task.
-Source = str | TaskSpec | Mapping[str, Any]
+Source = str | TaskSpec | Facts
 
 
-class _Told(NamedTuple):
+class _Source(NamedTuple):
     env: str
     #: As text; None: `env` is an id.
     factory: str | None
-    kwargs: dict[str, Any]
-    wrappers: Sequence[Mapping[str, Any]]
+    kwargs: Facts
+    wrappers: Sequence[Facts]
 
 
-def _told_source(source: Source) -> _Told:
+def _read(source: Source) -> _Source:
     if isinstance(source, str):
-        return _Told(source, None, {}, ())
+        return _Source(source, None, {}, ())
     plain = {key: getattr(source, key) for key in SOURCE_KEYS} if isinstance(source, TaskSpec) else source
     kwargs, wrappers = plain.get("env_kwargs") or {}, plain.get("env_wrappers") or ()
-    return _Told(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
+    return _Source(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
 
 
 def make_env(source: Source) -> gymnasium.Env:
@@ -73,7 +74,7 @@ def make_env(source: Source) -> gymnasium.Env:
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    env, factory, kwargs, wrappers = _told_source(source)
+    env, factory, kwargs, wrappers = _read(source)
     try:
         if factory is not None:
             return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
@@ -93,7 +94,7 @@ def make_env(source: Source) -> gymnasium.Env:
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
     except gymnasium.error.Error as error:
         raise EnvError(f"environment {env!r} cannot be made: {error}") from error
-    except Exception as error:  # a constructor is foreign code: whatever it raises is told as ours
+    except Exception as error:  # a constructor is foreign code: whatever it raises becomes ours
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
 
 
@@ -102,10 +103,10 @@ def _as_rows(made: gymnasium.Env) -> gymnasium.Env:
     if isinstance(made.observation_space, gymnasium.spaces.Box):
         return made
     plain = describe(made.observation_space)
-    return FlatRows(made, plain) if FlatRows.serves(plain) else made  # what cannot be served is the probe's to tell
+    return FlatRows(made, plain) if FlatRows.serves(plain) else made  # what cannot be served is for the probe to refuse
 
 
-def _built(env: str, factory: str, kwargs: Mapping[str, Any]) -> gymnasium.Env:
+def _built(env: str, factory: str, kwargs: Facts) -> gymnasium.Env:
     from drlnb.rl.pickled import unpack  # here, so that cloudpickle loads only where a factory travelled
 
     try:
@@ -132,7 +133,7 @@ def _bounds(values: np.ndarray) -> list[float | None]:
     return flat[:1] if len(flat) > _LONG and len(set(flat)) == 1 else flat
 
 
-def describe(space: gymnasium.Space) -> dict[str, Any]:
+def describe(space: gymnasium.Space) -> Space:
     """Return a space as plain data.
 
     Returns
@@ -167,7 +168,7 @@ def describe(space: gymnasium.Space) -> dict[str, Any]:
     return {"kind": type(space).__name__.lower(), "text": str(space)}
 
 
-def _observed(made: gymnasium.Env) -> dict[str, Any]:
+def _observed(made: gymnasium.Env) -> Space:
     """Return the observation space as plain data; of rows with what they are made of."""
     plain = describe(made.observation_space)
     if not isinstance(made, FlatRows):
@@ -191,7 +192,7 @@ def _check_spaces(env: str, made: gymnasium.Env) -> None:
 
 
 @contextmanager
-def _told(env: str, where: str) -> Iterator[None]:
+def _named(env: str, where: str) -> Iterator[None]:
     try:
         yield
     except EnvError:
@@ -200,7 +201,7 @@ def _told(env: str, where: str) -> Iterator[None]:
         raise EnvError(f"{env} raised in {where}: {type(error).__name__}: {error}") from error
 
 
-def fitting(obs: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def fitting(obs: object, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an observation as an array of its space's shape.
 
     Raises
@@ -216,41 +217,41 @@ def fitting(obs: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def _check_obs(env: str, where: str, obs: Any, space: gymnasium.Space) -> None:
+def _check_obs(env: str, where: str, obs: object, space: gymnasium.Space) -> None:
     try:
-        fitting(obs, space.shape or (), np.dtype(space.dtype))
+        array = fitting(obs, space.shape or (), np.dtype(space.dtype))
     except EnvError as error:
         raise EnvError(f"{env}: {where} {error}") from None
-    if not np.isfinite(obs).all():
+    if not np.isfinite(array).all():
         raise EnvError(f"{env}: {where} returned an observation that is not finite: {obs}")
 
 
 def _walk(env: str, made: gymnasium.Env, masks: MaskSource | None) -> None:
     made.action_space.seed(0)
-    with _told(env, "reset"):
+    with _named(env, "reset"):
         answer = made.reset(seed=0)
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise EnvError(f"{env}: reset must return (observation, info), got {type(answer).__name__}")
     _check_obs(env, "reset", answer[0], made.observation_space)
     info = _masked_info(env, "reset", answer[1], masks)
     for step in range(_PROBE_STEPS):
-        with _told(env, f"step {step}"):
+        with _named(env, f"step {step}"):
             answer = made.step(allowed_action(made, info))
         if not (isinstance(answer, tuple) and len(answer) == 5):
             raise EnvError(f"{env}: step must return (observation, reward, terminated, truncated, info), got {answer}")
         obs, reward, terminated, truncated, info = answer
         _check_obs(env, f"step {step}", obs, made.observation_space)
-        with _told(env, f"step {step} (its reward {reward!r} must be a number)"):
+        with _named(env, f"step {step} (its reward {reward!r} must be a number)"):
             number = float(reward)
         if not isfinite(number):
             raise EnvError(f"{env}: step {step} returned the reward {number}")
         if terminated or truncated:
-            with _told(env, "reset"):
+            with _named(env, "reset"):
                 _, info = made.reset()
         _masked_info(env, f"step {step}", info, masks)
 
 
-def _masked_info(env: str, where: str, info: Any, masks: MaskSource | None) -> Mapping[str, Any]:
+def _masked_info(env: str, where: str, info: Facts, masks: MaskSource | None) -> Facts:
     """Return what came with an observation; where a task learns with masks, try the mask."""
     if masks is not None:
         try:
@@ -260,7 +261,7 @@ def _masked_info(env: str, where: str, info: Any, masks: MaskSource | None) -> M
     return info if isinstance(info, Mapping) else {}
 
 
-def probe(source: Source) -> dict[str, Any]:
+def probe(source: Source) -> dict[str, Space]:
     """Build an environment, reset it, take a few random steps, and describe its spaces.
 
     Parameters
@@ -271,7 +272,7 @@ def probe(source: Source) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"observation_space": ..., "action_space": ...}`` as :func:`describe` tells them.
+        ``{"observation_space": ..., "action_space": ...}`` as :func:`describe` returns them.
 
     Raises
     ------
@@ -283,14 +284,14 @@ def probe(source: Source) -> dict[str, Any]:
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    made, env = make_env(source), _told_source(source).env
+    made, env = make_env(source), _read(source).env
     try:
         _check_spaces(env, made)
-        found = {"observation_space": _observed(made), "action_space": describe(made.action_space)}
+        spaces = {"observation_space": _observed(made), "action_space": describe(made.action_space)}
         masks = None
         if isinstance(source, TaskSpec) and uses_masks(source):
-            masks = MaskSource(made, Head.of(found["action_space"]))
+            masks = MaskSource(made, Head.of(spaces["action_space"]))
         _walk(env, made, masks)
-        return found
+        return spaces
     finally:
         made.close()

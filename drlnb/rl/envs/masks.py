@@ -1,4 +1,4 @@
-"""Which actions are allowed now?  The environment says so, as sb3-contrib's ``MaskablePPO`` asks it.
+"""Read from an environment which actions are allowed now, as sb3-contrib's ``MaskablePPO`` does.
 
 By a method ``action_masks()`` (of the environment or any of its wrappers), else by ``info["action_mask"]`` of each
 ``reset`` and ``step``.  A mask has a truth value per choice, for several decisions one after the other.  The outputs of
@@ -6,7 +6,7 @@ forbidden choices become -1e8, whose probability is exactly 0 in float32: then s
 need no further thought, and no gradient reaches those outputs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
+from drlnb.rl.plain import Facts
 
 __all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "check_masks", "masked", "read_masks", "uses_masks"]
 
@@ -25,7 +26,7 @@ _KINDS = ("discrete", "multidiscrete")
 
 
 def uses_masks(spec: TaskSpec) -> bool:
-    """Say whether a task learns with action masks."""
+    """Return whether a task learns with action masks."""
     return bool(spec.hyperparameters.get("use_masking", False))
 
 
@@ -47,12 +48,12 @@ def masked(outputs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return np.where(allowed, outputs, np.float32(FORBIDDEN))
 
 
-def read_masks(told: Any, head: Head) -> np.ndarray:
+def read_masks(given: Any, head: Head) -> np.ndarray:  # whatever an environment returned
     """Return one mask as a bool array, shape ``(width,)``.
 
     Parameters
     ----------
-    told
+    given
         A flat sequence of truth values, or one sequence per decision.
     head
         Of the action space.
@@ -62,13 +63,13 @@ def read_masks(told: Any, head: Head) -> np.ndarray:
     ValueError
         If the length differs, a value is no truth value, or a decision is left without a choice.
     """
-    parted = isinstance(told, list | tuple) and len(told) > 0
-    flat = np.concatenate([np.ravel(part) for part in told]) if parted else np.ravel(np.asarray(told))
+    parted = isinstance(given, list | tuple) and len(given) > 0
+    flat = np.concatenate([np.ravel(part) for part in given]) if parted else np.ravel(np.asarray(given))
     if flat.shape != (head.width,):
         raise ValueError(f"an action mask must hold {head.width} truth values, got {flat.size}")
     mask = flat.astype(np.bool_)
     if not np.array_equal(mask, flat):
-        raise ValueError(f"an action mask must hold truth values, got {told!r:.200}")
+        raise ValueError(f"an action mask must hold truth values, got {given!r:.200}")
     for number, part in enumerate(head.parts() if head.sizes else [slice(None)]):
         if not mask[part].any():
             which = f" for decision {number}" if head.sizes else ""
@@ -77,7 +78,7 @@ def read_masks(told: Any, head: Head) -> np.ndarray:
 
 
 class MaskSource:
-    """Asks one environment for its masks.
+    """Read the masks of one environment.
 
     Parameters
     ----------
@@ -87,10 +88,10 @@ class MaskSource:
         Of its action space.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], head: Head) -> None:
+    def __init__(self, env: gymnasium.Env, head: Head) -> None:
         self._head, self._method = head, _method(env)
 
-    def __call__(self, info: Mapping[str, Any]) -> np.ndarray:
+    def __call__(self, info: Facts) -> np.ndarray:
         """Return the mask that belongs to the newest observation, which came with `info`; bool, shape ``(width,)``.
 
         Raises
@@ -98,36 +99,33 @@ class MaskSource:
         EnvError
             If the environment gives none, or a wrong one.
         """
-        if self._method is not None:
-            told = self._method()
-        elif "action_mask" in info:
-            told = info["action_mask"]
-        else:
+        if self._method is None and "action_mask" not in info:
             raise EnvError("gives no action mask: use_masking needs a method action_masks(), or info['action_mask']")
         try:
-            return read_masks(told, self._head)
+            return read_masks(info["action_mask"] if self._method is None else self._method(), self._head)
         except ValueError as error:
             raise EnvError(str(error)) from None
 
 
-def _method(env: gymnasium.Env[Any, Any]) -> Any:
+def _method(env: gymnasium.Env) -> Callable[[], object] | None:
     try:
         return env.get_wrapper_attr("action_masks")
     except AttributeError:
         return None
 
 
-def allowed_action(env: gymnasium.Env[Any, Any], info: Mapping[str, Any]) -> Any:
+def allowed_action(env: gymnasium.Env, info: Facts) -> Any:  # of the environment's type
     """Return a random action, an allowed one where the environment gives a mask."""
-    space: Any = env.action_space
+    space = env.action_space
     method, n = _method(env), getattr(space, "nvec", None)
-    told = method() if method is not None else info.get("action_mask")
-    if told is None or not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+    given = method() if method is not None else info.get("action_mask")
+    if given is None or not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
         return space.sample()
     sizes = (int(space.n),) if n is None else tuple(int(size) for size in np.ravel(n))
-    kind: Any = "discrete" if n is None else "multidiscrete"
     try:
-        mask = read_masks(told, Head(kind, sum(sizes), () if n is None else sizes))
+        mask = read_masks(
+            given, Head("discrete", sum(sizes)) if n is None else Head("multidiscrete", sum(sizes), sizes)
+        )
     except ValueError:
         return space.sample()  # what is wrong with it matters to tasks that learn with masks, and they say so
     ends = np.cumsum((0, *sizes))

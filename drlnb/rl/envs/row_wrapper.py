@@ -1,11 +1,9 @@
-"""How does an environment come to return rows?  By its outermost wrapper; see :mod:`drlnb.rl.rows`."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Wrap an environment so that its observations are rows; see :mod:`drlnb.rl.rows`."""
 
 import gymnasium
 import numpy as np
 
+from drlnb.rl.plain import Space
 from drlnb.rl.rows import RowForm
 
 __all__ = ["FlatRows"]
@@ -13,7 +11,7 @@ __all__ = ["FlatRows"]
 _BASIC = ("box", "discrete", "multidiscrete", "multibinary")
 
 
-class FlatRows(gymnasium.ObservationWrapper[Any, Any, Any]):
+class FlatRows(gymnasium.ObservationWrapper):
     """An environment whose observations are rows.
 
     Parameters
@@ -24,7 +22,7 @@ class FlatRows(gymnasium.ObservationWrapper[Any, Any, Any]):
         The plain description of that space.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], plain: Mapping[str, Any]) -> None:
+    def __init__(self, env: gymnasium.Env, plain: Space) -> None:
         super().__init__(env)
         #: The plain description of what the environment itself returns.
         self.plain = dict(plain)
@@ -33,12 +31,12 @@ class FlatRows(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = gymnasium.spaces.Box(low, high, (form.width,), form.dtype.type)
 
     @staticmethod
-    def serves(plain: Mapping[str, Any]) -> bool:
-        """Say whether a plain space can be laid out: basic spaces, or a dictionary of at least one of them."""
+    def serves(plain: Space) -> bool:
+        """Return whether a plain space can be laid out: basic spaces, or a dictionary of at least one of them."""
         if plain["kind"] == "dict":
             return bool(plain.get("spaces")) and all(space["kind"] in _BASIC for _, space in plain["spaces"])
         return plain["kind"] in _BASIC and plain["kind"] != "box"
 
-    def observation(self, observation: Any) -> np.ndarray:
+    def observation(self, observation: object) -> np.ndarray:
         """Return the row of an observation."""
         return self.form.row(observation)

@@ -1,4 +1,4 @@
-"""Can an environment be frozen and thawed exactly?  Ask it, do not believe it.
+"""Freeze and thaw environments, and probe whether that is exact.
 
 Most environments pickle well.  Classes built on ``EzPickle`` pickle *silently wrong*: only constructor arguments
 travel, the thawed one starts anew.  So a probe freezes a throw-away environment in mid-episode and compares what both
@@ -6,13 +6,14 @@ do next, reset included.
 """
 
 import pickle
-from typing import Any
+from collections.abc import Iterable
 
 import gymnasium
 import numpy as np
 
 from drlnb.rl.envs.make import Source, make_env
 from drlnb.rl.envs.masks import allowed_action
+from drlnb.rl.plain import Facts
 
 __all__ = ["freeze", "restorable", "thaw"]
 
@@ -29,8 +30,7 @@ def freeze(env: gymnasium.Env) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):  # a class that came by value, from a notebook's cell
         import cloudpickle
 
-        frozen: bytes = cloudpickle.dumps(env, pickle.HIGHEST_PROTOCOL)
-        return frozen
+        return cloudpickle.dumps(env, pickle.HIGHEST_PROTOCOL)
 
 
 def thaw(snapshot: bytes) -> gymnasium.Env:
@@ -38,11 +38,11 @@ def thaw(snapshot: bytes) -> gymnasium.Env:
     return pickle.loads(snapshot)
 
 
-def _same(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
+def _same(a: Iterable[object], b: Iterable[object]) -> bool:
+    return all(np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True) for x, y in zip(a, b, strict=True))
 
 
-def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, info: Any) -> bool:
+def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, info: Facts) -> bool:
     for _ in range(_STEPS_COMPARED):
         action = allowed_action(first, info)
         allowed_action(second, info)  # its action space may be part of what it does: both draw as often
@@ -55,7 +55,7 @@ def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, info: Any) -> boo
 
 
 def restorable(source: Source) -> bool:
-    """Say whether snapshots of this environment can be trusted.
+    """Return whether snapshots of this environment can be trusted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which extra brings an environment that is not in the base install?
+"""Name the extra that brings an environment that is not in the base install.
 
 Atari games are known to gymnasium only after ``ale_py`` was imported; MuJoCo's and Box2D's classes are there, but their
 physics is not.  Asked before ``gymnasium.make``, so that the answer is a pip line.
@@ -6,7 +6,6 @@ physics is not.  Asked before ``gymnasium.make``, so that the answer is a pip li
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from drlnb.records.errors import MissingExtra
 
@@ -23,7 +22,7 @@ _ATARI_PREFIX, _ATARI_SUFFIX = "ALE/", "NoFrameskip-v4"
 
 
 def is_atari(env: str) -> bool:
-    """Say whether an id is a game of the Arcade Learning Environment.
+    """Return whether an id is a game of the Arcade Learning Environment.
 
     Examples
     --------
@@ -59,7 +58,7 @@ def prepare(env: str) -> None:
 def _extra_of(env: str) -> str | None:
     import gymnasium
 
-    spec: Any = gymnasium.registry.get(env.rpartition(":")[2])
+    spec = gymnasium.registry.get(env.rpartition(":")[2])
     where = str(getattr(spec, "entry_point", ""))
     return next((extra for extra, (_, place) in _EXTRAS.items() if where.startswith(place)), None)
 

@@ -1,4 +1,4 @@
-"""Which wrappers may a task name, and how is the wrapped environment built from plain data?
+"""List the wrappers that a task may name, and build the wrapped environment from plain data.
 
 A task says ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first.  Only names of one table are
 known: nothing is imported by a name from a file.  The list is checked without gymnasium (a Dask worker may do it) and
@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+from drlnb.rl.plain import Facts
 
 if TYPE_CHECKING:
     import gymnasium
@@ -92,7 +93,7 @@ KNOWN: Mapping[str, Known] = {
 }
 
 
-def read_wrappers(value: Any) -> list[dict[str, Any]]:
+def read_wrappers(value: object) -> list[dict[str, object]]:
     """Read a file's ``env_wrapper``: a name, ``{name: kwargs}``, ``{"name", "kwargs"}``, or a list, innermost first.
 
     Parameters
@@ -116,7 +117,7 @@ def read_wrappers(value: Any) -> list[dict[str, Any]]:
     [{'name': 'FrameSkip', 'kwargs': {}}, {'name': 'ResizeObservation', 'kwargs': {'shape': [64, 64]}}]
     """
     listed = value if isinstance(value, list | tuple) else [] if value is None else [value]
-    found: list[dict[str, Any]] = []
+    wrappers: list[Facts] = []
     problems: list[str] = []
     for item in listed:
         pairs = {item: {}} if isinstance(item, str) else item
@@ -125,12 +126,12 @@ def read_wrappers(value: Any) -> list[dict[str, Any]]:
             continue
         named = {pairs["name"]: pairs["kwargs"]} if pairs.keys() == {"name", "kwargs"} else pairs
         for name, kwargs in named.items():
-            found.append({"name": _own_name(name, problems), "kwargs": {} if kwargs is None else kwargs})
-    found = [wrapper for wrapper in found if wrapper["name"]]
-    problems += check_wrappers(found)
+            wrappers.append({"name": _own_name(name, problems), "kwargs": {} if kwargs is None else kwargs})
+    wrappers = [wrapper for wrapper in wrappers if wrapper["name"]]
+    problems += check_wrappers(wrappers)
     if problems:
         raise ConfigError(problems)
-    return [{"name": w["name"], "kwargs": dict(_shaped(w["name"], w["kwargs"]))} for w in found]
+    return [{"name": w["name"], "kwargs": dict(_shaped(w["name"], w["kwargs"]))} for w in wrappers]
 
 
 def _own_name(name: str, problems: list[str]) -> str:
@@ -142,13 +143,13 @@ def _own_name(name: str, problems: list[str]) -> str:
     return _OLD_NAMES.get(short, short)
 
 
-def _shaped(name: str, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _shaped(name: str, kwargs: Facts) -> Iterator[tuple[str, object]]:
     """Return arguments as the classes of today take them."""
     for key, value in kwargs.items():
         yield key, [value, value] if name == "ResizeObservation" and isinstance(value, int) else value
 
 
-def check_wrappers(wrappers: Sequence[Mapping[str, Any]]) -> list[str]:
+def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
     """Return what is wrong with a list of ``{"name", "kwargs"}``; empty if nothing is."""
     problems: list[str] = []
     for wrapper in wrappers:
@@ -166,7 +167,7 @@ def check_wrappers(wrappers: Sequence[Mapping[str, Any]]) -> list[str]:
     return problems
 
 
-def _check_arguments(name: str, known: Known, kwargs: Mapping[str, Any]) -> list[str]:
+def _check_arguments(name: str, known: Known, kwargs: Facts) -> list[str]:
     problems = []
     unknown = [str(key) for key in kwargs if key not in known.kwargs]
     if unknown:
@@ -177,11 +178,11 @@ def _check_arguments(name: str, known: Known, kwargs: Mapping[str, Any]) -> list
     return problems
 
 
-def make_options(env: str, wrappers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what ``gymnasium.make`` must be told besides the id.
+def make_options(env: str, wrappers: Sequence[Facts]) -> dict[str, int]:
+    """Return what ``gymnasium.make`` takes besides the id.
 
     A game of the Arcade Learning Environment repeats each action itself (``ALE/Pong-v5`` 4 times); where a wrapper
-    skips frames, it is told not to.
+    skips frames, it must not.
 
     Examples
     --------
@@ -192,7 +193,7 @@ def make_options(env: str, wrappers: Sequence[Mapping[str, Any]]) -> dict[str, A
     return {"frameskip": 1} if skips and env.rpartition(":")[2].startswith("ALE/") else {}
 
 
-def wrap(env: "gymnasium.Env[Any, Any]", wrappers: Sequence[Mapping[str, Any]]) -> "gymnasium.Env[Any, Any]":
+def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     """Put wrappers around an environment, and a tally of raw returns beneath them.
 
     Parameters
@@ -220,7 +221,7 @@ def wrap(env: "gymnasium.Env[Any, Any]", wrappers: Sequence[Mapping[str, Any]]) 
 
     from drlnb.rl.envs.wrapper_classes import Tally
 
-    wrapped: Any = Tally(env)
+    wrapped: gymnasium.Env = Tally(env)
     for wrapper in wrappers:
         name, known = wrapper["name"], KNOWN[wrapper["name"]]
         if known.needs_cv2 and find_spec("cv2") is None:
@@ -229,12 +230,12 @@ def wrap(env: "gymnasium.Env[Any, Any]", wrappers: Sequence[Mapping[str, Any]]) 
         try:
             wrapped = getattr(import_module(known.module), name)(wrapped, **kwargs)
         except Exception as error:  # a wrapper's constructor judges the environment and its arguments
-            told = f"{type(error).__name__}: {error}"
-            raise EnvError(f"wrapper {name} cannot be put around {_name_of(env)}: {told}") from error
+            kind = type(error).__name__
+            raise EnvError(f"wrapper {name} cannot be put around {_name_of(env)}: {kind}: {error}") from error
     return wrapped
 
 
-def _argument(key: str, value: Any) -> Any:
+def _argument(key: str, value: Any) -> object:  # plain data
     """Return an argument as its class wants it: plain data has lists and texts only."""
     import numpy as np
 
@@ -243,11 +244,11 @@ def _argument(key: str, value: Any) -> Any:
     return np.dtype(value) if key == "dtype" else tuple(value) if isinstance(value, list) else value
 
 
-def _name_of(env: "gymnasium.Env[Any, Any]") -> str:
+def _name_of(env: "gymnasium.Env") -> str:
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
-def tally_of(env: Any) -> "Tally | None":
+def tally_of(env: "gymnasium.Env | None") -> "Tally | None":
     """Return the tally beneath an environment's wrappers, or None where it has none."""
     from drlnb.rl.envs.wrapper_classes import Tally
 

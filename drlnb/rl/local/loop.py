@@ -1,4 +1,4 @@
-"""How does one process train, stop between two rounds and go on exactly?  Collectors and learner in turn, no cluster.
+"""Train in one process, stop between two rounds and go on exactly: collectors and learner in turn, no cluster.
 
 The same collectors and the same learner as on a cluster, one round after the other; :meth:`LocalLoop.trained` is what a
 checkpoint holds, and a loop that is made from it goes on with the same bits.
@@ -108,7 +108,7 @@ class LocalLoop:
         return metrics
 
     def _learn(self, fragments: list[Fragment], number: int) -> dict[str, float]:
-        """Take the round's gradient steps; return its metrics."""
+        """Make the round's gradient steps; return its metrics."""
         staged = fragments
         if self._replay is not None:
             block = self._replay.take(fragments, round=number, n_timesteps=self.n_timesteps)

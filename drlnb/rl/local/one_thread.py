@@ -1,4 +1,4 @@
-"""How many threads does torch compute with?  One, wherever a task learns: its sums are the same bits everywhere."""
+"""Make torch compute with one thread wherever a task learns: its sums are the same bits everywhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread, as an executor does; the caller's number comes back at the end.
+    """Make torch compute with one thread, as an executor does; the caller's number comes back at the end.
 
     Small networks lose by more threads, and sums over several threads have other last bits.
     """

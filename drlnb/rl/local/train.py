@@ -1,9 +1,8 @@
-"""What does training cost without a cluster?  The same collectors and the same learner, in one process, in turn."""
+"""Train a task in this process: the same collectors and the same learner as on a cluster, in turn."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class LocalResult:
     n_timesteps: int
 
 
-def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], Any] | None = None) -> LocalResult:
+def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], object] | None = None) -> LocalResult:
     """Train a task in this process.
 
     Parameters

@@ -37,8 +37,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    half: np.ndarray = 0.5 * (1.0 + np.tanh(np.float32(0.5) * x))
-    return half
+    return 0.5 * (1.0 + np.tanh(np.float32(0.5) * x))
 
 
 #: Torch's defaults: elu alpha 1, leaky_relu slope 0.01, exact gelu.

@@ -1,11 +1,11 @@
-"""What do policy and value networks compute on a device?  Two faces of one flat parameter tensor.
+"""Compute policies and values on a device: two faces of one flat parameter tensor.
 
 An MLP's towers are views of it; a module's parameters are re-pointed to views, so that a step on the flat tensor is a
 step on the module.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.activations import BY_HAND
-from drlnb.rl.networks.layout import Layout, check_exploration, check_policy, is_module, layout_of
+from drlnb.rl.networks.layout import Layout, check_exploration, check_policy, is_module, layout_of, spaces_of
 from drlnb.rl.networks.mlp import dense, initial, views
 from drlnb.rl.networks.modules import attach, build, check, module_layout
 from drlnb.rl.networks.trained_state import Kept
@@ -118,7 +118,7 @@ class ModuleNetworks:
         self._module = build(spec, device)
         check(self._module, spec)
         self.layout = module_layout(spec, self._module)
-        kwargs: Mapping[str, Any] = spec.hyperparameters.get("policy_kwargs") or {}
+        kwargs = spec.hyperparameters.get("policy_kwargs") or {}
         start = np.zeros(self.layout.n_total, np.float32)  # the module brings its own
         self.kept = Kept(self.layout, start, device, kwargs.get("optimizer_kwargs"))
         adam = self.kept.adam
@@ -166,8 +166,7 @@ def make_networks(spec: TaskSpec, device: torch.device) -> MlpTowers | ModuleNet
     ConfigError
         If a module cannot be built or breaks its contract.
     """
-    if spec.observation_space is None or spec.action_space is None:
-        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    spaces_of(spec)
     check_policy(spec)
     check_exploration(spec)
     return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

@@ -1,4 +1,4 @@
-"""How likely is an action, and how uncertain is a policy?  The heads of :mod:`drlnb.rl.heads`, in torch.
+"""Compute log-probabilities, entropies and samples: the heads of :mod:`drlnb.rl.heads`, in torch.
 
 Functions of the network's outputs, no objects: building a ``torch.distributions`` object costs more than the forward
 pass of a small network.  Legend: B samples, W outputs, D dimensions or decisions.
@@ -46,8 +46,8 @@ def evaluate(head: Head, outputs: Tensor, actions: Tensor, log_std: Tensor | Non
         log_p = -softplus((1.0 - 2.0 * actions) * outputs).sum(1)
         probs = torch.sigmoid(outputs)
         return log_p, (softplus(outputs) - probs * outputs).sum(1).mean()
-    found = [categorical(outputs[:, part], actions[:, d]) for d, part in enumerate(head.parts())]
-    return torch.stack([log_p for log_p, _ in found]).sum(0), torch.stack([entropy for _, entropy in found]).sum()
+    terms = [categorical(outputs[:, part], actions[:, d]) for d, part in enumerate(head.parts())]
+    return torch.stack([log_p for log_p, _ in terms]).sum(0), torch.stack([entropy for _, entropy in terms]).sum()
 
 
 def sample(head: Head, outputs: Tensor, noise: Tensor, std: Tensor | None = None) -> Tensor:

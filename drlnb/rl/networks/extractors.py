@@ -1,4 +1,4 @@
-"""What do a policy and a value function share?  Extractors of features, under Stable-Baselines3's names."""
+"""Extract the features that a policy and a value function share, under Stable-Baselines3's names."""
 
 import gymnasium
 import torch
@@ -42,8 +42,7 @@ class NatureCNN(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return features ``(B, features_dim)`` of images ``(B, C, H, W)``."""
-        features: Tensor = self.linear(self.cnn(obs))
-        return features
+        return self.linear(self.cnn(obs))
 
 
 class CombinedExtractor(nn.Module):

@@ -1,4 +1,4 @@
-"""How are many small tensors stepped as one?  Parameters, gradient and moments are one flat tensor each.
+"""Step many small tensors as one: parameters, gradient and moments are one flat tensor each.
 
 Twelve tensors cost Adam eight times the call of one; the gradient's norm is one reduction; publishing is one copy.
 """

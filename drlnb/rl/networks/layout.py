@@ -1,4 +1,4 @@
-"""Where does each number lie in the flat buffers?  Derived from the task's spec alone, on every side alike.
+"""Lay out the flat buffers: where each number lies, derived from the task's spec alone, on every side alike.
 
 The learner holds one float32 vector: policy tower, policy head, (log standard deviation), then value tower and head.
 What it *publishes* is shorter: a small header with the layout's fingerprint, the normaliser's statistics in float64,
@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.networks.activations import BY_HAND, NAMES, named
+from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import form_of, is_image, vector_width
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "network_shape",
     "normalised",
     "q_network",
+    "spaces_of",
 ]
 
 #: Names and shapes of tensors, in their order in the flat vector.
@@ -144,20 +145,33 @@ class Layout:
             raise ValueError(
                 f"parameters must be {self.published_bytes} uint8 numbers, got {parameters.dtype} {parameters.shape}"
             )
-        found = parameters[:32].tobytes()
-        if found != self.sha:
-            raise ValueError(f"parameters have layout {found.hex()[:12]}, this task needs {self.sha.hex()[:12]}")
+        sha = parameters[:32].tobytes()
+        if sha != self.sha:
+            raise ValueError(f"parameters have layout {sha.hex()[:12]}, this task needs {self.sha.hex()[:12]}")
 
 
-def normalised(value: bool | Mapping[str, Any] | None) -> tuple[bool, bool]:
+def normalised(value: bool | Mapping[str, bool] | None) -> tuple[bool, bool]:
     """Return whether observations and whether rewards are normalised, from the setting ``normalize``."""
     if isinstance(value, Mapping):
         return bool(value.get("norm_obs", True)), bool(value.get("norm_reward", True))
     return bool(value), bool(value)
 
 
+def spaces_of(spec: TaskSpec) -> tuple[Space, Space]:
+    """Return a task's observation space and action space.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.make.probe`.
+    """
+    if spec.observation_space is None or spec.action_space is None:
+        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    return spec.observation_space, spec.action_space
+
+
 def is_module(spec: TaskSpec) -> bool:
-    """Say whether a task's network is a torch module instead of an MLP's towers."""
+    """Return whether a task's network is a torch module instead of an MLP's towers."""
     policy, form = spec.hyperparameters.get("policy", "MlpPolicy"), form_of(spec.observation_space)
     if "features_extractor_class" in (spec.hyperparameters.get("policy_kwargs") or {}):
         return True
@@ -199,12 +213,12 @@ def check_exploration(spec: TaskSpec) -> None:
         raise ConfigError("use_sde needs an MLP (MlpPolicy, or MultiInputPolicy without images)")
 
 
-def _kind(space: Mapping[str, Any]) -> str:
+def _kind(space: Space) -> str:
     return str(space.get("of", space)["kind"])
 
 
 def images_scaled(spec: TaskSpec) -> bool:
-    """Say whether an MLP's towers get images (uint8, three axes, 0 to 255) divided by 255: unless they are normalised.
+    """Return whether an MLP's towers get images (uint8, three axes, 0 to 255) divided by 255, unless normalised.
 
     So does Stable-Baselines3's ``preprocess_obs``, whatever the policy, unless ``normalize_images`` is False.
     """
@@ -214,7 +228,7 @@ def images_scaled(spec: TaskSpec) -> bool:
 
 
 def network_shape(
-    policy_kwargs: Mapping[str, Any] | None,
+    policy_kwargs: Facts | None,
     *,
     activations: Sequence[str] = NAMES,
     default: Sequence[int] | None = None,
@@ -237,7 +251,7 @@ def network_shape(
         If a width is not a whole number >= 1 or the activation is unknown.
     """
     kwargs = dict(policy_kwargs or {})
-    arch: Any = kwargs.get("net_arch")
+    arch = kwargs.get("net_arch")
     if arch is None:
         arch = _DEFAULT_ARCH if default is None else default
     if isinstance(arch, list | tuple) and len(arch) == 1 and isinstance(arch[0], Mapping):
@@ -253,9 +267,7 @@ def network_shape(
     return tuple(towers[0]), tuple(towers[1]), activation
 
 
-def q_network(
-    policy_kwargs: Mapping[str, Any] | None, default: Sequence[int] | None = None
-) -> tuple[tuple[int, ...], str]:
+def q_network(policy_kwargs: Facts | None, default: Sequence[int] | None = None) -> tuple[tuple[int, ...], str]:
     """Return hidden widths and activation of an action-value network.
 
     Parameters
@@ -316,9 +328,8 @@ def assemble(
     ValueError
         If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.make.probe`.
     """
-    if spec.observation_space is None or spec.action_space is None:
-        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
-    head = head or Head.of(spec.action_space)
+    observation, action = spaces_of(spec)
+    head = head or Head.of(action)
     entries: list[Entry] = []
     start = n_policy = 0
     for name, shape in (*policy, *rest):
@@ -326,18 +337,18 @@ def assemble(
         start += -(-prod(shape) // _ALIGN) * _ALIGN
         n_policy = start if len(entries) <= len(policy) else n_policy
     norm_obs, norm_reward = normalised(spec.hyperparameters.get("normalize"))
-    told = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
-    told += ["scaled"] if scaled else []
+    identity = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
+    identity += ["scaled"] if scaled else []
     return Layout(
         entries=tuple(entries),
         n_policy=n_policy,
         n_total=start,
-        obs_width=vector_width(spec.observation_space),
+        obs_width=vector_width(observation),
         head=head,
         activation=activation,
         norm_obs=norm_obs,
         norm_reward=norm_reward,
-        sha=hashlib.sha256(json.dumps(told).encode()).digest(),
+        sha=hashlib.sha256(json.dumps(identity).encode()).digest(),
         scaled=scaled,
     )
 
@@ -359,16 +370,14 @@ def layout_of(spec: TaskSpec) -> Layout:
     ValueError
         If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.make.probe`.
     """
-    if spec.observation_space is None or spec.action_space is None:
-        raise ValueError(f"task {spec.name!r} holds no spaces; fill observation_space and action_space from probe()")
+    observation, action = spaces_of(spec)
     check_policy(spec)
     check_exploration(spec)
     if is_module(spec):
         from drlnb.rl.networks.modules import module_layout  # torch, which an MLP's collector never loads
 
         return module_layout(spec)
-    head = Head.of(spec.action_space)
-    obs_width = vector_width(spec.observation_space)
+    head, obs_width = Head.of(action), vector_width(observation)
     pi, vf, activation = network_shape(spec.hyperparameters.get("policy_kwargs"))
     policy = [*mlp_tower("pi", "action", pi, obs_width, head.width)]
     if head.kind == "box":

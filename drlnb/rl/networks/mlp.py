@@ -1,4 +1,4 @@
-"""What do the networks compute?  Two towers, from weights drawn as Stable-Baselines3 draws them.
+"""Compute the two towers of an MLP, from weights drawn as Stable-Baselines3 draws them.
 
 ``MlpPolicy``: separate towers for policy and value, Stable-Baselines3's initialisation: orthogonal with gain sqrt 2 in
 the towers, 0.01 at the policy head, 1 at the value head, biases 0.  Parameters are views of one flat tensor.
@@ -6,7 +6,6 @@ the towers, 0.01 at the policy head, 1 at the value head, biases 0.  Parameters 
 
 from collections.abc import Callable, Mapping
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from drlnb.rl.networks.layout import Layout
+from drlnb.rl.plain import Facts
 
 __all__ = ["dense", "initial", "tower", "views"]
 
@@ -30,7 +30,7 @@ def _uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.uniform(-bound, bound, shape)
 
 
-def initial(layout: Layout, rng: np.random.Generator, policy_kwargs: Mapping[str, Any]) -> np.ndarray:
+def initial(layout: Layout, rng: np.random.Generator, policy_kwargs: Facts) -> np.ndarray:
     """Return the starting values of the flat vector, float32, shape ``(n_total,)``.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Which networks are there beside the MLP?  Policies on feature extractors, and modules of the user's own.
+"""Build the networks beside the MLP: policies on feature extractors, and modules of the user's own.
 
 All are torch modules behind one face: ``both(obs)`` returns the policy's outputs ``(B, width)`` and the values
 ``(B,)``.  Their parameters become views of the learner's flat buffers.  What they see of raw observations says
@@ -16,27 +16,21 @@ from torch import Tensor, nn
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
+from drlnb.rl.networks.activations import named
 from drlnb.rl.networks.extractors import CombinedExtractor, NatureCNN
 from drlnb.rl.networks.layout import Layout, assemble, network_shape, q_network
 from drlnb.rl.networks.preprocess import Seen, action_space, network_space
 from drlnb.rl.pickled import unpack
+from drlnb.rl.plain import Facts
 from drlnb.rl.rows import is_image
 from drlnb.rl.seeding import INIT, reset_seed
 
 __all__ = ["ExtractorPolicy", "ExtractorQ", "PolicyModule", "attach", "build", "check", "module_layout"]
 
-_Space = TypeVar("_Space", bound=gymnasium.Space[Any])
+_Space = TypeVar("_Space", bound=gymnasium.Space)
 
-_CLASSES = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "leaky_relu": nn.LeakyReLU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "sigmoid": nn.Sigmoid,
-    "softplus": nn.Softplus,
-}
+_ACTIVATIONS = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus)
+_CLASSES = {named(kind): kind for kind in _ACTIVATIONS}
 #: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
 OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
 
@@ -61,7 +55,7 @@ class ExtractorPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        n_in: int = features.features_dim
+        n_in = features.features_dim
         self.pi, self.vf = (self._tower(n_in, widths, activation) for widths in (pi, vf))
         self.action = nn.Linear((n_in, *pi)[-1], width)
         self.value = nn.Linear((n_in, *vf)[-1], 1)
@@ -85,13 +79,11 @@ class ExtractorPolicy(nn.Module):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Return the policy's outputs ``(B, width)``."""
-        outputs: Tensor = self.action(self.pi(self.features(obs)))
-        return outputs
+        return self.action(self.pi(self.features(obs)))
 
     def critic(self, obs: Tensor) -> Tensor:
         """Return values ``(B,)``."""
-        values: Tensor = self.value(self.vf(self.features(obs)))[:, 0]
-        return values
+        return self.value(self.vf(self.features(obs)))[:, 0]
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs and values from one pass through the trunk."""
@@ -123,8 +115,7 @@ class ExtractorQ(nn.Module):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Return action values ``(B, n_actions)``."""
-        values: Tensor = self.head(self.q(self.features(obs)))
-        return values
+        return self.head(self.q(self.features(obs)))
 
 
 class PolicyModule(nn.Module):
@@ -146,31 +137,28 @@ class PolicyModule(nn.Module):
 
     def actor(self, obs: Tensor) -> Tensor:
         """Return the policy's outputs ``(B, width)`` for raw observations ``(B, *obs)``."""
-        outputs: Tensor = self.net.actor(self._seen(obs))
-        return outputs
+        return self.net.actor(self._seen(obs))
 
     def critic(self, obs: Tensor) -> Tensor:
         """Return values ``(B,)`` for raw observations ``(B, *obs)``."""
-        values: Tensor = self.net.critic(self._seen(obs))
-        return values
+        return self.net.critic(self._seen(obs))
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs and values for raw observations ``(B, *obs)``."""
         seen = self._seen(obs)
         if hasattr(self.net, "both"):
-            found: tuple[Tensor, Tensor] = self.net.both(seen)
-            return found
+            return self.net.both(seen)
         return self.net.actor(seen), self.net.critic(seen)
 
 
-def _own(told: Mapping[str, Any], what: str) -> Any:
+def _own(packed: Mapping[str, str], setting: str) -> Any:  # a user's class or function
     try:
-        return unpack(told["pickled"])
+        return unpack(packed["pickled"])
     except ValueError as error:
-        raise ConfigError(f"{what} {told.get('name')} {error}") from error
+        raise ConfigError(f"{setting} {packed.get('name')} {error}") from error
 
 
-def _features(kwargs: Mapping[str, Any], spec: TaskSpec, space: gymnasium.Space[Any]) -> nn.Module:
+def _features(kwargs: Facts, spec: TaskSpec, space: gymnasium.Space) -> nn.Module:
     keyed = spec.hyperparameters.get("policy") == "MultiInputPolicy"
     chosen = kwargs.get("features_extractor_class", "CombinedExtractor" if keyed else "NatureCNN")
     more = dict(kwargs.get("features_extractor_kwargs") or {})
@@ -189,7 +177,7 @@ def _features(kwargs: Mapping[str, Any], spec: TaskSpec, space: gymnasium.Space[
     return NatureCNN(_basic(space, gymnasium.spaces.Box), **more)
 
 
-def _basic(space: gymnasium.Space[Any], kind: type[_Space]) -> _Space:
+def _basic(space: gymnasium.Space, kind: type[_Space]) -> _Space:
     if not isinstance(space, kind):
         raise ConfigError(f"this policy's network takes {kind.__name__} observations, got {space}")
     return space
@@ -223,8 +211,8 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
             net = _own(policy, "policy")(space, action_space(spec.action_space or {}), **more)
             needed = ("actor",) if spec.algo == "dqn" else ("actor", "critic")
             if not isinstance(net, nn.Module) or not all(callable(getattr(net, name, None)) for name in needed):
-                told = " and ".join(f"{name}(obs)" for name in needed)
-                raise ConfigError(f"policy {policy['name']} must make an nn.Module with {told}")
+                methods = " and ".join(f"{name}(obs)" for name in needed)
+                raise ConfigError(f"policy {policy['name']} must make an nn.Module with {methods}")
         elif spec.algo == "dqn":
             widths, activation = q_network(kwargs, default=() if policy == "CnnPolicy" else None)
             net = ExtractorQ(_features(kwargs, spec, space), widths, activation, head.width)
@@ -239,8 +227,8 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
 def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
     """Return the layout of a task whose network is a module: all of its parameters are published."""
     head = Head.of(spec.action_space or {})
-    found = module or build(spec)
-    shapes: list[tuple[str, tuple[int, ...]]] = [(n, tuple(p.shape)) for n, p in found.named_parameters()]
+    parameters = (module or build(spec)).named_parameters()
+    shapes: list[tuple[str, tuple[int, ...]]] = [(name, tuple(p.shape)) for name, p in parameters]
     if head.kind == "box":
         shapes.append(("log_std", (head.width,)))
     return assemble(spec, shapes, (), activation="module", head=head)
@@ -274,20 +262,20 @@ def check(module: PolicyModule, spec: TaskSpec) -> None:
     obs = torch.from_numpy(rows).to(next(module.parameters()).device)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
-        found = _answers(module, obs, spec)
+        outputs = _answers(module, obs, spec)
     except Exception as error:  # foreign code
         raise ConfigError(f"the network raised for 2 observations: {type(error).__name__}: {error}") from error
-    for name, tensor, wanted in zip(("actor", "critic"), found, ((2, head.width), (2,)), strict=False):
+    for name, tensor, wanted in zip(("actor", "critic"), outputs, ((2, head.width), (2,)), strict=False):
         if tuple(tensor.shape) != wanted:
             raise ConfigError(f"{name} must return the shape {wanted} for 2 observations, got {tuple(tensor.shape)}")
         if not torch.isfinite(tensor).all():
             raise ConfigError(f"{name} returned numbers that are not finite for 2 observations")
-    if not all(map(torch.equal, found, _answers(module, obs, spec))):
+    if not all(map(torch.equal, outputs, _answers(module, obs, spec))):
         raise ConfigError("the network answers differently when asked twice: leave out dropout and other noise")
     changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
     if changed:
         raise ConfigError(f"the network's buffers {', '.join(changed)} change as it runs: use no batch normalisation")
-    sum(tensor.sum() for tensor in found).backward()
+    sum(tensor.sum() for tensor in outputs).backward()
     without = [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
     if without:
         raise ConfigError(f"no gradient reaches {', '.join(without)}: actor and critic must use every parameter")

@@ -1,11 +1,8 @@
-"""What does a module see of raw observations?  What Stable-Baselines3's policies see.
+"""Turn raw observations into what modules get: the same as Stable-Baselines3's policies.
 
 Images (uint8, three axes, 0 to 255) are divided by 255 and turned to channels first, choices are one-hot, the rest
 becomes float32.  Rows of a dictionary are taken apart into tensors by key.
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,13 +12,14 @@ from torch import Tensor
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import bounds
 from drlnb.rl.networks.layout import images_scaled
+from drlnb.rl.plain import Space
 from drlnb.rl.rows import FLAT, Part, RowForm, form_of, part_spaces
 
 __all__ = ["Seen", "action_space", "network_space"]
 
 
 class Seen:
-    """Turns raw observations into what a module takes.
+    """Turn raw observations into what a module takes.
 
     Parameters
     ----------
@@ -43,10 +41,10 @@ class Seen:
         if form is None:
             return cls(None, scaled=images_scaled(spec), last=frozenset([""] if _channels_last(space) else []))
         last = frozenset(name for name, part in part_spaces(space["of"]).items() if _channels_last(part))
-        kwargs: Mapping[str, Any] = spec.hyperparameters.get("policy_kwargs") or {}
+        kwargs = spec.hyperparameters.get("policy_kwargs") or {}
         return cls(form, scaled=kwargs.get("normalize_images", True) is True, last=last)
 
-    def __call__(self, obs: Tensor) -> Any:
+    def __call__(self, obs: Tensor) -> Tensor | dict[str, Tensor]:
         """Return a tensor, or tensors by key, float32, for raw observations ``(B, *obs)``."""
         if self._form is None:
             return self._floats(obs, "", scaled=self._scaled)
@@ -67,33 +65,21 @@ class Seen:
         return values.float() / 255.0 if scaled else values.float()
 
 
-def _channels_last(space: Mapping[str, Any]) -> bool:
+def _channels_last(space: Space) -> bool:
     return space["kind"] == "box" and len(space["shape"]) == 3 and int(np.argmin(space["shape"])) == 2
 
 
-def network_space(plain: Mapping[str, Any]) -> gymnasium.Space[Any]:
+def network_space(plain: Space) -> gymnasium.Space:
     """Return the observation space that networks see: channels first."""
     if plain["kind"] != FLAT:
-        return _space(plain, last=_channels_last(plain))
-    spaces = {
-        name: _space(part, last=_channels_last(part)) if part["kind"] == "box" else action_space(part)
-        for name, part in part_spaces(plain["of"]).items()
-    }
+        return action_space(plain, last=_channels_last(plain))
+    parts = part_spaces(plain["of"]).items()
+    spaces = {name: action_space(part, last=_channels_last(part)) for name, part in parts}
     return spaces[""] if "" in spaces else gymnasium.spaces.Dict(list(spaces.items()))
 
 
-def _space(plain: Mapping[str, Any], *, last: bool) -> gymnasium.spaces.Box:
-    """Return the observation space that networks see: channels first."""
-    shape = tuple(plain["shape"])
-    low, high = (side.reshape(shape) for side in bounds(plain))
-    if last:
-        low, high = low.transpose(2, 0, 1), high.transpose(2, 0, 1)
-    dtype = np.dtype(plain["dtype"])
-    return gymnasium.spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)
-
-
-def action_space(plain: Mapping[str, Any]) -> gymnasium.Space[Any]:
-    """Return a basic space from its plain description."""
+def action_space(plain: Space, *, last: bool = False) -> gymnasium.Space:
+    """Return a basic space from its plain description; with `last` the channels, which come last, are moved first."""
     kind = plain["kind"]
     if kind == "discrete":
         return gymnasium.spaces.Discrete(int(plain["n"]), start=int(plain.get("start", 0)))
@@ -103,4 +89,6 @@ def action_space(plain: Mapping[str, Any]) -> gymnasium.Space[Any]:
     if kind == "multibinary":
         return gymnasium.spaces.MultiBinary(shape)
     low, high = (side.reshape(shape).astype(plain["dtype"]) for side in bounds(plain))
-    return gymnasium.spaces.Box(low, high, shape, np.dtype(plain["dtype"]).type)
+    if last:
+        low, high = low.transpose(2, 0, 1), high.transpose(2, 0, 1)
+    return gymnasium.spaces.Box(low, high, low.shape, np.dtype(plain["dtype"]).type)

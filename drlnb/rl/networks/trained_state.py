@@ -5,16 +5,15 @@ Everything that a checkpoint holds and that actors are sent is here, so an algor
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.fragments import Facts
 from drlnb.rl.networks.flat import FlatAdam
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.normalise import Moments, normalise, scale
+from drlnb.rl.plain import Facts
 
 __all__ = ["Kept"]
 
@@ -41,7 +40,7 @@ class Kept:
         layout: Layout,
         start: np.ndarray,
         device: torch.device,
-        optimizer: Mapping[str, Any] | None = None,  # of the types that FlatAdam declares
+        optimizer: Facts | None = None,
         *,
         target: bool = False,
     ) -> None:

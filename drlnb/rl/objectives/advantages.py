@@ -1,4 +1,4 @@
-"""How good was each action?  Generalised advantage estimation that tells time limits from true ends.
+"""Estimate how good each action was: generalised advantages that distinguish time limits from true ends.
 
 An episode that *terminated* is worth nothing afterwards; one that was *truncated* (time limit) goes on in principle,
 so its end is bootstrapped with the value of the observation that the reset threw away.  The recursion stops at both.

@@ -1,4 +1,4 @@
-"""What does DQN minimise?  Huber's loss between an action's value and its one-step target, as pure functions."""
+"""Compute DQN's loss: Huber's, between an action's value and its one-step target, as pure functions."""
 
 import torch
 from torch import Tensor

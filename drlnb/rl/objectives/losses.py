@@ -1,4 +1,4 @@
-"""What is minimised?  PPO's clipped surrogate, value error and entropy, as pure functions of tensors."""
+"""Compute PPO's clipped surrogate, value error and entropy, as pure functions of tensors."""
 
 from math import log, pi
 

@@ -1,4 +1,4 @@
-"""What is PPO's gradient for an MLP, written out?  Half of autograd's time for small networks.
+"""Compute PPO's gradient for an MLP, written out: half of autograd's time for small networks.
 
 The chain rule of :mod:`drlnb.rl.objectives.losses` by hand: no graph is recorded, and the weights' gradients are
 written straight

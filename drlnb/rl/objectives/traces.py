@@ -1,4 +1,4 @@
-"""What is a state or an action worth when another policy acted?  V-trace and Retrace, with time limits told from ends.
+"""Compute what a state or an action is worth when another policy acted: V-trace and Retrace.
 
 Both correct for the difference between the policy that acted, mu, and the one that is judged, pi, by ratios cut at 1:
 late fragments, or members of a family judged for another member.  As in :mod:`drlnb.rl.objectives.advantages`, nothing

@@ -1,4 +1,4 @@
-"""How do gradients of several workers become one?  Serially, each weighted by its samples: the whole batch's gradient.
+"""Add up the gradients of several workers, each weighted by its samples: the whole batch's gradient.
 
 A mean over all samples is the sum over workers of ``n_i / n`` times the mean over worker i's samples, so nothing is
 lost by never joining the batches (seed 000, paragraph 12).  What is not a mean needs a second sum: advantages that are

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
 from drlnb.rl.networks.layout import network_shape
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
 
 __all__ = [
@@ -238,7 +239,7 @@ class Settings:
         return []
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
+    def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: here a policy and its arguments."""
         problem = _keys(values["policy_kwargs"], set(cls.POLICY_KEYS))
         if isinstance(values["policy"], Mapping) or not problem:
@@ -246,7 +247,7 @@ class Settings:
         return [f"policy_kwargs {problem}, got {_short(values['policy_kwargs'])}"]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:  # plain data, checked here
+    def from_mapping(cls, mapping: Facts) -> Self:
         """Build the settings from plain data; what is missing gets its default.
 
         Raises

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from drlnb.records.errors import ConfigError
 from drlnb.rl.networks.layout import q_network
+from drlnb.rl.plain import Facts
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Settings, setting
 
@@ -92,7 +93,7 @@ class DqnSettings(Settings):
     periods_per_round: int = setting(1, checks.whole)
     #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
     #: ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Mapping[str, Any] = setting({}, _policy_kwargs)  # Any: a factory's arguments are its own
+    policy_kwargs: Facts = setting({}, _policy_kwargs)
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""
@@ -109,7 +110,7 @@ class DqnSettings(Settings):
         return n_transitions if self.gradient_steps == -1 else self.gradient_steps * self.periods_per_round
 
     def remarks(self, n_envs: int) -> tuple[str, ...]:
-        """Say how much is learnt from each transition: the zoo's entries are tuned with one environment.
+        """Return how much is learnt from each transition: the zoo's entries are tuned with one environment.
 
         Examples
         --------

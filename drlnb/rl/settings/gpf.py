@@ -6,11 +6,12 @@ Names are Stable-Baselines3's where it has the same thing; the field comments ar
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from drlnb.rl.networks.layout import normalised
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Check, setting
@@ -114,7 +115,7 @@ class GpfSettings(OnPolicySettings):
     reward_scale: float | None = setting(None, checks.optional(checks.POSITIVE))
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
+    def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good.
 
         Warns

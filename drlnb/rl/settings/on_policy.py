@@ -5,8 +5,9 @@ Names and defaults are Stable-Baselines3's (2.9); the field comments are the hel
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Settings, setting
@@ -48,10 +49,10 @@ class OnPolicySettings(Settings):
     normalize: bool | Mapping[str, bool] = setting(False, checks.normalize)
     #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
     #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Mapping[str, Any] = setting({}, checks.any_policy_kwargs)  # Any: a factory's arguments are its own
+    policy_kwargs: Facts = setting({}, checks.any_policy_kwargs)
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
+    def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: policy, batch, steps and environments."""
         problems = super(OnPolicySettings, cls).check_together(
             values, n_envs

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import setting
@@ -78,7 +79,7 @@ class PpoSettings(OnPolicySettings):
         return problems
 
     @classmethod
-    def check_together(cls, values: Mapping[str, Any], n_envs: int) -> list[str]:  # each of its field's type
+    def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good."""
         problems = super(PpoSettings, cls).check_together(values, n_envs)
         if values["normalize_advantage"] and values["batch_size"] == 1:

@@ -1,4 +1,4 @@
-"""What is measured, in which unit?  A glossary, and a file that survives a kill."""
+"""List the metrics with their units, and write them to a file that survives a kill."""
 
 import csv
 import io

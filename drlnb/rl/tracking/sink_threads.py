@@ -1,4 +1,4 @@
-"""How do scalars reach sinks that may be slow, hang or break, while training goes on?
+"""Hand scalars to sinks that may be slow, hang or break, while training goes on.
 
 Each sink has a thread and a queue of its own.  A sink that raises is closed and left alone, and what happened is kept
 as one line; one that is too slow loses scalars, which is counted; one that hangs is left behind at the end.
@@ -7,8 +7,8 @@ as one line; one that is too slow loses scalars, which is counted; one that hang
 import queue
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from drlnb.rl.plain import Facts
 from drlnb.rl.tracking.sinks import RunFacts, Sink, numbers
 
 __all__ = ["Feed"]
@@ -98,7 +98,7 @@ class Feed:
         """One line per sink that does not write (all of) what it was given."""
         return tuple(worker.failure for worker in self._workers if worker.failure)
 
-    def put(self, task: str, step: int, metrics: Mapping[str, Any], kind: str = "round") -> None:
+    def put(self, task: str, step: int, metrics: Facts, kind: str = "round") -> None:
         """Hand scalars to all sinks; returns at once.
 
         Parameters
@@ -120,7 +120,7 @@ class Feed:
             worker.put(row)
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Let the sinks write what they have, and end them; those that hang are left behind, and told.
+        """Wait until the sinks have written what they have, and end them; those that hang are left behind.
 
         Parameters
         ----------

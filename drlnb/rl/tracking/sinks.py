@@ -1,4 +1,4 @@
-"""Where else may a run's scalars go?  TensorBoard, Weights & Biases, MLflow, or any object with three methods.
+"""Write a run's scalars to TensorBoard, Weights & Biases, MLflow, or any object with three methods.
 
 A sink runs in the process that called ``train`` or ``learn``, never in a Dask worker.  It is opened once per run, given
 the scalars of every round in order, and closed.  The libraries (extra ``track``) do the writing; what is here says what
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from drlnb.records.errors import ConfigError, MissingExtra
+from drlnb.rl.plain import Facts
 
 __all__ = ["NAMES", "MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "WandB", "numbers", "sinks_of"]
 
@@ -25,17 +26,17 @@ class RunFacts:
     #: The run's directory; a sink of files writes below it unless told otherwise.
     out: Path
     #: Task -> its spec as plain data (``TaskSpec.to_plain``): environment, algorithm, seed, hyper-parameters.
-    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tasks: Mapping[str, Facts] = field(default_factory=dict)
 
 
 class Sink(Protocol):
-    """Takes scalars.  Its methods are called by one thread at a time; what they raise ends this sink, not the run."""
+    """Write scalars.  Its methods are called by one thread at a time; what they raise ends this sink, not the run."""
 
     def open(self, facts: RunFacts) -> None:
         """Begin; called once, before any scalar."""
 
     def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Take a task's scalars at an environment step; steps never fall, an evaluation may repeat one."""
+        """Write a task's scalars at an environment step; steps never fall, an evaluation may repeat one."""
 
     def close(self) -> None:
         """End; called once, also after an error of another method."""
@@ -72,13 +73,13 @@ class Recorder:
         self._counts[key] = n + 1
 
     def dump(self) -> dict[str, float]:
-        """Return what was recorded, and forget it."""
+        """Return what was recorded, and clear it."""
         values = self._values
         self._values, self._counts = {}, {}
         return values
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def numbers(metrics: Facts) -> dict[str, float]:
     """Return what is a number in a row of metrics, as floats; nan stays (it means "undefined", not "missing")."""
     return {
         key: float(value)
@@ -92,7 +93,7 @@ def _need(module: str, sink: str) -> None:
         raise MissingExtra(f'{sink} needs {module}; install it with: pip install "drlnb[track]"')
 
 
-def _settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(spec: Facts) -> Facts:
     """Return a task's settings for display: hyper-parameters beside what else defines it, no blobs."""
     kept = {
         key: spec[key] for key in ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors") if key in spec
@@ -229,8 +230,8 @@ class MLflow:
         if uri.startswith("file:") or "://" not in uri:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else MLflow 3 refuses its own file store
         client = self._client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(self._experiment)
-        experiment = found.experiment_id if found is not None else client.create_experiment(self._experiment)
+        known = client.get_experiment_by_name(self._experiment)
+        experiment = known.experiment_id if known is not None else client.create_experiment(self._experiment)
         for task, spec in facts.tasks.items():
             run = client.create_run(experiment, run_name=task, tags={"drlnb.run": facts.run_id, "drlnb.task": task})
             self._runs[task] = run.info.run_id

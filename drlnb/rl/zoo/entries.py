@@ -1,4 +1,4 @@
-"""How does an entry of an rl-baselines3-zoo file become a task's settings, unchanged and without running any of it?
+"""Read an entry of an rl-baselines3-zoo file as a task's settings, unchanged and without running any of it.
 
 A zoo file (``ppo.yml``) maps environment ids to settings.  It is read by ``yaml.safe_load``: merge keys and ``!!float``
 work, tags that build objects do not.  Texts that the zoo hands to ``eval`` are parsed by
@@ -18,6 +18,7 @@ from drlnb.records.spec import ALGORITHMS
 from drlnb.rl.algorithms.resolve import Resolved, parse_text, resolve
 from drlnb.rl.envs.suites import is_atari
 from drlnb.rl.envs.wrappers import read_wrappers
+from drlnb.rl.plain import Facts
 from drlnb.rl.zoo.literals import parse_data
 
 __all__ = ["ZooEntry", "read_entry", "resolve_entry"]
@@ -56,12 +57,12 @@ class ZooEntry:
     #: Environments; an entry that does not say has 1.
     n_envs: int
     #: Settings of the algorithm, not yet checked against it.
-    hyperparameters: Mapping[str, Any]
+    hyperparameters: Facts
     #: ``{"name", "kwargs"}`` each, innermost first.
-    wrappers: tuple[Mapping[str, Any], ...]
+    wrappers: tuple[Facts, ...]
     #: Setting -> line in the file, from 1.
     lines: Mapping[str, int]
-    #: Where it came from, in words for a person.
+    #: Where it came from, in words for a user.
     origin: str
 
 
@@ -121,7 +122,7 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     )
 
 
-def resolve_entry(entry: ZooEntry, *, overrides: Mapping[str, Any] | None = None, **counts: int | None) -> Resolved:
+def resolve_entry(entry: ZooEntry, *, overrides: Facts | None = None, **counts: int | None) -> Resolved:
     """Return the complete settings that an entry means; what it does not say is Stable-Baselines3's default.
 
     A `batch_size` beyond the samples of a round means the whole round, as in Stable-Baselines3.
@@ -145,7 +146,7 @@ def resolve_entry(entry: ZooEntry, *, overrides: Mapping[str, Any] | None = None
     ConfigError
         If settings are unknown, unsupported or wrong; the message lists all of them, with the lines of the file.
     """
-    given: dict[str, Any] = {**entry.hyperparameters, "n_envs": entry.n_envs}
+    given = {**entry.hyperparameters, "n_envs": entry.n_envs}
     if entry.n_timesteps is not None:
         given["n_timesteps"] = entry.n_timesteps
     origin, n_samples = entry.origin, _samples(entry, counts.get("n_envs"))
@@ -153,12 +154,12 @@ def resolve_entry(entry: ZooEntry, *, overrides: Mapping[str, Any] | None = None
         origin += f" (batch_size {given['batch_size']} is the whole round: {n_samples})"
         given["batch_size"] = n_samples
     try:
-        found = resolve(entry.env, entry.algo, overrides=overrides, entry=given, **counts)
+        resolved = resolve(entry.env, entry.algo, overrides=overrides, entry=given, **counts)
     except ConfigError as error:
         raise ConfigError([_with_line(entry, problem) for problem in error.problems]) from None
     if overrides:
         origin += ", with " + ", ".join(sorted(overrides))
-    return replace(found, origin=origin)
+    return replace(resolved, origin=origin)
 
 
 def _samples(entry: ZooEntry, n_envs: int | None) -> int | None:
@@ -174,7 +175,7 @@ def _with_line(entry: ZooEntry, problem: str) -> str:
     return f"{entry.file}:{line}: {problem}" if line is not None else f"{entry.file}: {problem}"
 
 
-def _load(file: Path) -> tuple[dict[Any, Any], Any]:
+def _load(file: Path) -> tuple[Facts, Any]:  # the tree is yaml's
     """Return the file's mapping and its tree of nodes, which knows the lines."""
     import yaml  # here, so that importing this module stays light
 
@@ -184,7 +185,7 @@ def _load(file: Path) -> tuple[dict[Any, Any], Any]:
         text = file.read_text(encoding="utf-8")
         loader = yaml.SafeLoader(text)
         tree = loader.get_single_node()
-        found = None if tree is None else loader.construct_document(tree)
+        content = None if tree is None else loader.construct_document(tree)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"zoo file {file} cannot be read: {error}") from None
     except RecursionError:
@@ -194,16 +195,16 @@ def _load(file: Path) -> tuple[dict[Any, Any], Any]:
         raise ConfigError(f"{file}:{mark.line + 1 if mark else 1}: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file}: {str(error).splitlines()[0]}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file}: must map environment ids to settings, got {type(found).__name__}")
-    return found, tree
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: must map environment ids to settings, got {type(content).__name__}")
+    return content, tree
 
 
-def _values(file: Path, key: str, entry: Any, lines: Mapping[str, int], problems: list[str]) -> dict[str, Any]:
+def _values(file: Path, key: str, entry: object, lines: Mapping[str, int], problems: list[str]) -> dict[str, Any]:
     """Return an entry's settings as plain data; what cannot be read becomes a problem."""
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{file}: the entry {key} must map settings to values, got {type(entry).__name__}")
-    values: dict[str, Any] = {}
+    values = {}
     for name, value in entry.items():
         try:
             values[str(name)] = _read(str(name), value)
@@ -220,7 +221,7 @@ def _algo_of(file: Path) -> str:
     return file.stem if file.stem in ALGORITHMS else "ppo"
 
 
-def _find(file: Path, entries: Mapping[Any, Any], env: str) -> str:
+def _find(file: Path, entries: Facts, env: str) -> str:
     own = env.rpartition(":")[2]
     for key in (env, own):
         if key in entries:
@@ -244,7 +245,7 @@ def _at(file: Path, lines: Mapping[str, int], name: str) -> str:
     return f"{file.name}:{lines[name]}" if name in lines else file.name
 
 
-def _read(name: str, value: Any) -> Any:
+def _read(name: str, value: object) -> object:
     """Return a value as plain data: numbers that YAML reads as text become numbers, whole floats of counts whole."""
     if isinstance(value, str):
         if name in _DATA_KEYS:
@@ -253,12 +254,12 @@ def _read(name: str, value: Any) -> Any:
     return _whole(name, _plain(value, [0]))
 
 
-def _whole(name: str, value: Any) -> Any:
+def _whole(name: str, value: object) -> object:
     counts = name in {"n_timesteps", "n_envs", "frame_stack"}
     return int(value) if counts and isinstance(value, float) and isfinite(value) and value == int(value) else value
 
 
-def _plain(value: Any, seen: list[int]) -> Any:
+def _plain(value: object, seen: list[int]) -> object:
     """Copy lists and mappings; an alias that multiplies itself ends here."""
     seen[0] += 1
     if seen[0] > _MOST_VALUES:
@@ -272,11 +273,9 @@ def _plain(value: Any, seen: list[int]) -> Any:
     raise ValueError(f"must be plain data, got {type(value).__name__} {value!r:.100}")
 
 
-def _wrappers(
-    values: dict[str, Any], file: Path, lines: Mapping[str, int], problems: list[str]
-) -> list[dict[str, Any]]:
-    """Take ``env_wrapper`` and ``frame_stack`` out of the settings."""
-    wrappers: list[dict[str, Any]] = []
+def _wrappers(values: dict[str, object], file: Path, lines: Mapping[str, int], problems: list[str]) -> list[Facts]:
+    """Pop ``env_wrapper`` and ``frame_stack`` out of the settings."""
+    wrappers: list[Facts] = []
     try:
         wrappers += read_wrappers(values.pop("env_wrapper", None))
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What does a text such as ``dict(net_arch=[64, 64], activation_fn=nn.ReLU)`` mean?  Read as data, never evaluated.
+"""Read texts such as ``dict(net_arch=[64, 64], activation_fn=nn.ReLU)`` as data, never evaluated.
 
 rl-baselines3-zoo hands such texts to Python's ``eval``.  Here they are parsed to a syntax tree, and only what can be
 nothing but data is taken from it: literals, ``dict(...)`` with named arguments, and the names of activations.
@@ -8,7 +8,6 @@ Anything else (another name, a call, an operator, an attribute, a comprehension)
 import ast
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 __all__ = ["ACTIVATIONS", "parse_data"]
 
@@ -23,7 +22,7 @@ _MOST_LEVELS = 20
 _LITERALS = (str, int, float, bool, type(None))
 
 
-def parse_data(text: str) -> Any:
+def parse_data(text: str) -> object:
     """Return the plain data that a text means.
 
     Parameters
@@ -66,7 +65,7 @@ def _tree(text: str) -> ast.expr:
         raise ValueError(f"cannot be read as data ({why}): {_short(text)}") from None
 
 
-def _value(node: ast.expr, level: int) -> Any:
+def _value(node: ast.expr, level: int) -> object:
     if level > _MOST_LEVELS:
         raise ValueError(f"is nested deeper than {_MOST_LEVELS} levels")
     match node:
@@ -86,13 +85,13 @@ def _value(node: ast.expr, level: int) -> Any:
             raise _refused(node)
 
 
-def _mapping(pairs: Iterable[tuple[str, ast.expr]], level: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _mapping(pairs: Iterable[tuple[str, ast.expr]], level: int) -> dict[str, object]:
+    mapping: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise ValueError(f"names {key!r} twice")
-        found[key] = _value(value, level + 1)
-    return found
+        mapping[key] = _value(value, level + 1)
+    return mapping
 
 
 def _key(node: ast.expr | None) -> str:

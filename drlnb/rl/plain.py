@@ -1,0 +1,11 @@
+"""Name the plain data that travels between processes and into files: what JSON and msgpack hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Facts", "Space"]
+
+#: Plain data with text keys.  Any, because numbers, texts, lists and mappings stand side by side.
+Facts = Mapping[str, Any]
+#: A space as plain data, see :func:`drlnb.rl.envs.make.describe`: which keys it has, and of which types, its kind says.
+Space = Facts
