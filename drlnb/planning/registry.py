@@ -13,7 +13,9 @@ from drlnb.records.base import Record
 from drlnb.records.round import EndTask
 
 __all__ = [
+    "OWN",
     "Answer",
+    "FailedBefore",
     "Named",
     "Planner",
     "PlannerFailed",
@@ -30,6 +32,8 @@ SomeRecord = TypeVar("SomeRecord", bound=Record)
 _View = TypeVar("_View", contravariant=True)
 _Plan = TypeVar("_Plan", covariant=True)
 
+#: What the name of a planner begins with that is in no registry: a user's own.
+OWN = "own:"
 #: Type of a parameter -> how it is described.
 _WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", str: "a word"}
 
@@ -47,6 +51,10 @@ class Planner(Protocol[_View, _Plan]):
 
 class PlannerFailed(RuntimeError):
     """A planner raised, or returned a plan that does not fit to its view; the message names it and what is wrong."""
+
+
+class FailedBefore(PlannerFailed):
+    """A planner had failed in the run that is replayed; the message is the reason that its task ended with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,21 +241,32 @@ class Recorded(Generic[View, Plan]):
 
     def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
         self.name, self._kind, self._answer = name, kind, answer
+        self.yields = True
 
     def plan(self, view: View) -> Plan:
         """Return the recorded plan.
 
         Raises
         ------
-        PlannerFailed
+        FailedBefore
             If there is none: the planner had failed there.
         """
         answer = self._answer()
         plan = self._kind.recorded(view, answer)
         if plan is None:
             ended = answer.next(EndTask)
-            raise PlannerFailed(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
+            raise FailedBefore(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
         return plan
+
+
+class _Own(Generic[View, Plan]):
+    """A user's planner under its full name; one that holds slots is asked whenever somebody waits."""
+
+    def __init__(self, name: str, planner: Planner[View, Plan]) -> None:
+        self.name, self._planner, self.yields = name, planner, True
+
+    def plan(self, view: View) -> Plan:
+        return self._planner.plan(view)
 
 
 class Planners:
@@ -256,22 +275,33 @@ class Planners:
     Parameters
     ----------
     own
-        Decision -> a planner that is in no registry.
+        Decision -> a planner that is in no registry; it is asked for as ``own:`` and its name.
     """
 
     def __init__(self, own: Mapping[str, Planner[Any, Any]] | None = None) -> None:  # of any views and plans
         self._own = dict(own or {})
+        self._made: dict[tuple[str, str], Planner[Any, Any]] = {}
 
     def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
-        """Return the planner of a name.
+        """Return the planner of a name, the same one each time: it may learn.
 
         Raises
         ------
         ValueError
             If there is none.
         """
+        key = (kind.decision, name)
+        if key not in self._made:
+            self._made[key] = self._new(kind, name)
+        return self._made[key]
+
+    def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
+        if not name.startswith(OWN):
+            return kind.build(name)
         own = self._own.get(kind.decision)
-        return own if own is not None and own.name == name else kind.build(name)
+        if own is None or own.name != name.removeprefix(OWN):
+            raise ValueError(f"this task has no {kind.decision} planner {name!r}")
+        return _Own(name, own)
 
 
 class RecordedPlanners(Planners):
@@ -282,9 +312,8 @@ class RecordedPlanners(Planners):
         #: The journal's answer to the present event.
         self.answer = Answer()
 
-    def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
-        """Return the planner of a name, or what stands for it."""
-        return kind.build(name) if name.partition(":")[0] in kind.names else Recorded(kind, name, lambda: self.answer)
+    def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
+        return Recorded(kind, name, lambda: self.answer) if name.startswith(OWN) else kind.build(name)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -52,7 +52,7 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Mac
     """
     try:
         if header.machine == "round":
-            machine: Machine = RoundMachine(header.config)
+            machine: Machine = RoundMachine(header.config, planners)
         elif header.machine == "pool":
             machine = PoolMachine.from_config(header.config, planners)
         elif header.machine == "seats":

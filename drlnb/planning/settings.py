@@ -8,12 +8,16 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from drlnb.planning.declared import Declared, Kind, Setting
+from drlnb.planning.batching import BATCHING
+from drlnb.planning.declared import Declared, Kind, Setting, planner
+from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.machine import priority_problem
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement import PLACEMENT
+from drlnb.planning.registry import PlannerKind
 from drlnb.planning.warmup import WarmupSettings
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
-from drlnb.records.effect import NEXT_ROUND
+from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND
 
 __all__ = [
     "POOL_KEYS",
@@ -34,9 +38,19 @@ _UNPLAYED = "no preview plays it"
 #: Which slots there are is the pool's to say: see :func:`setting_problem`.
 _SLOT = Setting(kind=Kind(lambda name, value: ""), default=None, unfelt=_UNPLAYED)
 
+
+def _planned(kind: PlannerKind[Any, Any], counts: str = NEXT_ROUND) -> Setting:  # of any view and plan
+    return Setting(
+        kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=_UNPLAYED, decision=kind.decision
+    )
+
+
 #: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
 SETTINGS: Mapping[str, Setting] = {
     **{f"{room.ROOM}.{name}": setting for room in _ROOMS for name, setting in room.declared().items()},
+    "batching.planner": _planned(BATCHING),
+    "distribution.plan": _planned(DISTRIBUTION),
+    "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
     "task.priority": Setting(kind=Kind(lambda name, value: priority_problem(value)), default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=Kind(lambda name, value: cpu_slots_problem(value)), default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,

@@ -2,6 +2,7 @@
 
 import json
 
+from drlnb.planning.registry import Planners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
@@ -53,9 +54,9 @@ def round_config(*, n_collectors=2, n_rounds=3, hold="round", **more):
 class Master:
     """A round machine; each event comes a second after the one before and is also given to a restored copy."""
 
-    def __init__(self, **config):
-        self.config = round_config(**config)
-        self.machine = RoundMachine(self.config)
+    def __init__(self, own=None, **config):
+        self.config, self.own = round_config(**config), own
+        self.machine = RoundMachine(self.config, Planners(own))
         self.t = 0.0
         self.token = 0
         self.records = []
@@ -72,7 +73,7 @@ class Master:
         """Feed an event; check the machine, and that a copy restored from JSON answers alike."""
         event = kind(t=self.t, **values)
         self.t += 1.0
-        copy = RoundMachine(self.config)
+        copy = RoundMachine(self.config, Planners(self.own))
         copy.restore(from_plain(json.loads(json.dumps(self.machine.snapshot()))))
         out = self.machine.handle(event)
         self.machine.check()

@@ -36,6 +36,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
+    others |= {"batching.planner", "distribution.plan", "placement.planner"}
     assert set(SETTINGS) == rooms | others
 
 
@@ -118,11 +119,12 @@ def test_what_is_given_together_is_judged_together(changes, said):
 
 def test_what_a_run_begins_with_has_the_names_of_its_settings():
     """Its planners too; what is no setting of scheduling is left out."""
-    planners = {"hold": "last", "warmup": "keep", "batching": "equal"}
+    planners = {"hold": "last", "warmup": "keep", "batching": "equal", "swapping": "none"}
     settings = {"env_timeout_s": 60.0, "switch_limit_frac": 0.5, "warmup": {"rho": 2.0}, "priority": 1}
     assert begun_with(planners, settings) == {
         "leasing.hold": "last",
         "warmup.planner": "keep",
+        "batching.planner": "equal",
         "leasing.switch_limit_frac": 0.5,
         "warmup.rho": 2.0,
     }
@@ -137,7 +139,11 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
         ("warmup.ttl_s", "did you mean 'leasing.ttl_s'?"),
         ("learning_rate", "did you mean 'rl.learning_rate'?"),
         ("slot.dran", "did you mean 'slot.drain' or 'slot.undrain'?"),
-        ("qqq", "; known are leasing.NAME, warmup.NAME, task.NAME, agent.NAME, slot.NAME, rl.NAME"),
+        (
+            "qqq",
+            "; known are leasing.NAME, warmup.NAME, batching.NAME, distribution.NAME, placement.NAME, task.NAME, "
+            "agent.NAME, slot.NAME, rl.NAME",
+        ),
     ],
 )
 def test_an_unknown_setting_is_told_with_the_nearest(key, said):
@@ -168,19 +174,32 @@ def test_collectors_are_ended_only_where_environments_go_on():
     assert setting_problem("warmup.collector_mode", "keep") == ""
 
 
-def told_by_the_page():
-    """Return key -> from when on it counts, as the page's tables have it."""
-    found = {}
+def rows_of_the_page():
+    """Yield section, keys, defaults and last cell of each row of the page's tables of settings."""
+    section = ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
+        section = line[3:] if line.startswith("## ") else section
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        codes = re.findall(r"`([^`]+)`", cells[0])
-        if not line.startswith("| `") or cells[-1] not in {takes_effect(key) for key in SETTINGS}:
-            continue
-        room = codes[0].partition(".")[0]
-        found |= {code if not code.startswith(".") else room + code: cells[-1] for code in codes}
-    return found
+        if line.startswith("| `") and section[:4] in {"Each", "The "}:
+            codes = re.findall(r"`([^`]+)`", cells[0])
+            room = codes[0].partition(".")[0]
+            yield section, [room + code if code.startswith(".") else code for code in codes], cells[-3], cells[-1]
 
 
 def test_the_page_says_of_every_setting_when_it_counts():
     """In the last column of its row, in the words that a terminal says, too."""
-    assert told_by_the_page() == {key: takes_effect(key) for key in (*SETTINGS, "rl.NAME")}
+    told = {key: counts for _, keys, _, counts in rows_of_the_page() for key in keys}
+    assert told == {key: takes_effect(key) for key in (*SETTINGS, "rl.NAME")}
+
+
+def test_the_page_says_whose_each_setting_is_and_its_default():
+    """Its section is its owner's; several defaults stand in the order of their keys."""
+    for section, keys, cell, _ in rows_of_the_page():
+        defaults = [text.strip("`") for text in cell.split(", ")] if cell else [""] * len(keys)
+        for key, said in zip(keys, defaults, strict=True):
+            if key in SETTINGS:
+                default = SETTINGS[key].default
+                assert SETTINGS[key].owner == ("task" if section.startswith("Each task") else "pool")
+                assert said == (
+                    "" if default is None else f"{default:g}" if isinstance(default, float) else f"{default}".lower()
+                )

@@ -259,13 +259,13 @@ def test_a_task_whose_planner_fails_is_refused_and_the_others_are_placed():
     for node in ("n0", "n1"):
         pool.handle(node_added(node, n=2))
         pool.handle(slot_added(f"{node}/cpu0"))
-    assert nodes_of(pool.handle(replace(asked("r/a", t=1.0, n=2), planner="own"))) == ("n1", "n1")
-    reason = "placement planner own: collector_nodes must be among n0, n1, got 'n7'"
-    assert pool.handle(replace(asked("r/b", t=1.0, n=1), planner="own")) == (
+    assert nodes_of(pool.handle(replace(asked("r/a", t=1.0, n=2), planner="own:own"))) == ("n1", "n1")
+    reason = "placement planner own:own: collector_nodes must be among n0, n1, got 'n7'"
+    assert pool.handle(replace(asked("r/b", t=1.0, n=1), planner="own:own")) == (
         SendPlacement(task="r/b", attempt=1, collector_nodes=(), refusal=reason),
     )
-    unknown = only(SendPlacement, pool.handle(replace(asked("r/c", t=1.0), planner="own"))).refusal
-    assert unknown == "placement planner must be one of first, pack, got 'own'"
+    unknown = only(SendPlacement, pool.handle(replace(asked("r/c", t=1.0), planner="own:own"))).refusal
+    assert unknown == "this task has no placement planner 'own:own'"
     assert nodes_of(pool.handle(asked("r/d", t=1.0, n=2))) == ("n0", "n0")
 
 
@@ -274,7 +274,7 @@ def test_a_users_plans_are_replayed_from_the_journal():
     pool = PoolMachine(LeasingSettings(), 1, lambda task: Planners({"placement": Own(task)}))
     header = StreamOpened(stream="p", machine="pool", config=pool.config, origin="simulated", version="0")
     events = [node_added("n0", n=2), slot_added("n0/cpu0")]
-    events += [replace(asked(node, t=1.0, n=1), planner="own") for node in ("n0", "n7")]
+    events += [replace(asked(node, t=1.0, n=1), planner="own:own") for node in ("n0", "n7")]
     records = [record for event in events for record in (event, *pool.handle(event))]
     stream = Stream(header=header, records=tuple(records), torn=False, source="p")
     assert replay(stream).difference is None

@@ -17,4 +17,4 @@ class Chain:
         for host in reversed(range(len(view.hosts))):
             route = (Hop(host, route),)
         sends = tuple([Send(0, view.model_bytes, first) for first in route])
-        return Plan(strategy=self.name, n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=sends)
+        return Plan(n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=sends)

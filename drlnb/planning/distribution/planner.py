@@ -89,7 +89,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
     ]
     if not sends:
         return None
-    return Plan(strategy="recorded", n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=tuple(sends))
+    return Plan(n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=tuple(sends))
 
 
 def _hops(children: Sequence[Any], numbers: dict[str, int]) -> tuple[Hop, ...]:

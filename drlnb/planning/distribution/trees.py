@@ -36,8 +36,6 @@ class Plan:
 
     Parameters
     ----------
-    strategy
-        Name of the planner that made it.
     n_hosts
         Number of hosts beside the learner.
     model_bytes
@@ -46,7 +44,6 @@ class Plan:
         Messages of the learner in the order of sending.
     """
 
-    strategy: str
     n_hosts: int
     model_bytes: int
     sends: tuple[Send, ...]
@@ -162,4 +159,4 @@ def star(n_hosts: int, model_bytes: int) -> Plan:
     if model_bytes < 1:
         raise ValueError(f"model_bytes must be >= 1, got {model_bytes}")
     sends = tuple([Send(0, model_bytes, Hop(host)) for host in range(n_hosts)])
-    return Plan(strategy="star", n_hosts=n_hosts, model_bytes=model_bytes, sends=sends)
+    return Plan(n_hosts=n_hosts, model_bytes=model_bytes, sends=sends)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drlnb.planning.placement.collectors import spread
-from drlnb.planning.registry import Answer, PlannerFailed, PlannerKind
+from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 
 __all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView"]
@@ -78,7 +78,7 @@ def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
     if planned is None:
         sent = answer.next(SendPlacement)
         if sent is not None and sent.refusal:
-            raise PlannerFailed(sent.refusal)
+            raise FailedBefore(sent.refusal)
         return None
     return Placement(home=planned.home, allowed=tuple(planned.allowed), collector_nodes=tuple(planned.collector_nodes))
 

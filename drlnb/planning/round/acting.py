@@ -75,6 +75,8 @@ def _begin_round(state: RoundState) -> None:
         return
     state.begun = state.version
     state.in_force = dict(sorted(state.settings.items()))
+    state.names |= state.next_names
+    state.next_names = {}
     if state.next_hold:
         state.hold.planner, state.next_hold = state.next_hold, None
 

@@ -1,9 +1,11 @@
 """Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
+from drlnb.planning.decisions import KINDS
 from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.round.acting import go_on, publish, wake
 from drlnb.planning.round.moves import Out, end, enter, follow_warmup
 from drlnb.planning.round.state import RoundState
+from drlnb.planning.settings import SETTINGS
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
@@ -21,6 +23,13 @@ __all__ = [
     "stop_asked",
     "task_failed",
 ]
+
+#: Setting -> the decision whose planner it names; hold and warm-up have rules of their own.
+_PLANNERS = {
+    key: KINDS[setting.decision]
+    for key, setting in SETTINGS.items()
+    if setting.decision in {"batching", "distribution", "placement"}
+}
 
 
 def boundary(state: RoundState, t: float, out: Out) -> None:
@@ -134,7 +143,13 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
         state.hold.switch_limit_frac = float(event.value)
     elif event.key == "leasing.hold":
         try:
-            state.next_hold = str(HOLD.parse(str(event.value)))
+            state.next_hold = state.planners.make(HOLD, str(event.value)).name
+        except ValueError as error:
+            out.append(RequestRefused(subject=event.key, reason=str(error)))
+    elif event.key in _PLANNERS:
+        kind = _PLANNERS[event.key]
+        try:
+            state.next_names[kind.decision] = state.planners.make(kind, str(event.value)).name
         except ValueError as error:
             out.append(RequestRefused(subject=event.key, reason=str(error)))
 

@@ -94,7 +94,8 @@ def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
     if state.crew.n_restarts > state.config["max_collector_restarts"]:
         end(state, "failed", f"node {host} was lost: {reason}", out)
         return
-    out.append(words.AskPlacement(n_collectors=len(state.crew.members)))
+    planner = {**state.names, **state.next_names}["placement"]
+    out.append(words.AskPlacement(n_collectors=len(state.crew.members), planner=planner))
 
 
 # ---------------------------------------------------------------------- parameters out

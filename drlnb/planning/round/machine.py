@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import Any
 
 from drlnb.planning.codec import from_plain, to_plain
-from drlnb.planning.registry import PlannerFailed
+from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
 from drlnb.planning.round import boundary, collect, compute, off_policy
 from drlnb.planning.round.moves import Out, end, enter, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
@@ -54,10 +54,17 @@ class RoundMachine:
     config
         Plain data: ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` (per environment and round),
         ``total_timesteps``, and any key of :data:`ROUND_DEFAULTS`.
+    planners
+        What makes planners of their names; None: those of the registry.
+
+    Raises
+    ------
+    ValueError
+        If there is no planner of a name.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.state = fresh_state(config)
+    def __init__(self, config: Mapping[str, Any], planners: Planners | None = None) -> None:
+        self.state = fresh_state(config, planners or Planners())
         self._story: deque[Record] = deque(maxlen=10)
 
     @property
@@ -87,8 +94,10 @@ class RoundMachine:
         else:
             try:
                 _apply(state, rule, event, out)
-            except PlannerFailed as error:
+            except FailedBefore as error:
                 end(state, "failed", str(error), out)
+            except PlannerFailed as error:
+                end(state, "failed", f"round {state.round}: {error}", out)
         self._story.extend(out)
         return tuple(out)
 
@@ -118,7 +127,9 @@ class RoundMachine:
         plain = dict(snapshot)
         self.state.warmup.restore(plain.pop("warmup"))
         given = {f.name: getattr(self.state, f.name) for f in fields(RoundState) if f.metadata.get("transient")}
+        build = self.state.hold.build
         self.state = from_plain(RoundState, plain, **given)
+        self.state.hold.build = build
 
 
 def _apply(state: RoundState, rule: "Rule", event: Event, out: Out) -> None:

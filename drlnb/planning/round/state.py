@@ -6,16 +6,18 @@ from typing import Any
 
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, env_shares
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView
 from drlnb.planning.distribution.trees import Plan
 from drlnb.planning.leasing.hold import Batch, HoldMachine
 from drlnb.planning.leasing.planners import HOLD
-from drlnb.planning.registry import Planner
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.registry import Planner, Planners
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
 from drlnb.planning.round.scalars import RoundScalars
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
-from drlnb.planning.warmup import WarmupMachine
+from drlnb.planning.warmup import WARMUP, WarmupMachine
 
 __all__ = ["RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 
@@ -24,14 +26,7 @@ RING = -1
 
 #: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
 ROUND_DEFAULTS: Mapping[str, Any] = {
-    "planners": {
-        "hold": "yield",
-        "warmup": "saa",
-        "batching": "equal",
-        "swapping": "none",
-        "distribution": "star",
-        "placement": "first",
-    },
+    "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
@@ -47,7 +42,7 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
     "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
-    "switch_limit_frac": 0.2,  # of a batch's compute: what a switch may cost for that
+    "switch_limit_frac": LeasingSettings().switch_limit_frac,  # of a batch's compute: what a switch may cost for that
     "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot
     "max_replay_losses": 5,  # of the ring, under one master
     "n_replay_losses": 0,  # so far
@@ -60,10 +55,11 @@ class RoundState:
 
     config: Mapping[str, Any] = field(metadata=TRANSIENT)
     warmup: WarmupMachine = field(metadata=TRANSIENT)
-    batching: Planner[BatchView, BatchPlan] = field(metadata=TRANSIENT)
-    swapping: Planner[SwapView, SwapPlan] = field(metadata=TRANSIENT)
-    distribution: Planner[DistributionView, Plan] = field(metadata=TRANSIENT)
+    planners: Planners = field(metadata=TRANSIENT)
 
+    #: Decision -> name of its planner, as the present round has it, and as the user wants it from the next one on.
+    names: dict[str, str]
+    next_names: dict[str, str] = field(default_factory=dict)
     hold: HoldMachine
     crew: Crew
     progress: Progress = field(default_factory=Progress)
@@ -110,6 +106,21 @@ class RoundState:
     ring_up: bool = False
 
     @property
+    def batching(self) -> Planner[BatchView, BatchPlan]:
+        """What sizes the collectors' shares."""
+        return self.planners.make(BATCHING, self.names["batching"])
+
+    @property
+    def swapping(self) -> Planner[SwapView, SwapPlan]:
+        """What chooses the tensors that leave the device."""
+        return self.planners.make(SWAPPING, self.names["swapping"])
+
+    @property
+    def distribution(self) -> Planner[DistributionView, Plan]:
+        """What chooses the way of the parameters."""
+        return self.planners.make(DISTRIBUTION, self.names["distribution"])
+
+    @property
     def version(self) -> int:
         """Version of the parameters that the present round acts with."""
         return self.progress.version
@@ -135,33 +146,46 @@ class RoundState:
         return len(self.hold.batches) == self.n_batches
 
 
-def fresh_state(config: Mapping[str, Any]) -> RoundState:
+def fresh_state(config: Mapping[str, Any], planners: Planners) -> RoundState:
     """Return the state of a task that has not been opened yet.
 
     Parameters
     ----------
     config
         As of :class:`~drlnb.planning.round.machine.RoundMachine`.
+    planners
+        What makes planners of their names.
+
+    Raises
+    ------
+    ValueError
+        If there is no planner of a name.
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
     shares = env_shares(config["n_envs"], config["n_collectors"])
-    return RoundState(
+    state = RoundState(
         config=config,
-        warmup=WarmupMachine({
-            "task": config["task"],
-            "env_shares": [list(share) for share in shares],
-            "settings": {"planner": names["warmup"], **config["warmup"]},
-            "can_respawn": config["can_respawn"],
-            "hold": names["hold"],
-        }),
-        batching=BATCHING.build(names["batching"]),
-        swapping=SWAPPING.build(names["swapping"]),
-        distribution=DISTRIBUTION.build(names["distribution"]),
+        planners=planners,
+        names=names,
+        warmup=WarmupMachine(
+            {
+                "task": config["task"],
+                "env_shares": [list(share) for share in shares],
+                "settings": {"planner": names["warmup"], **config["warmup"]},
+                "can_respawn": config["can_respawn"],
+                "hold": names["hold"],
+            },
+            build=lambda name: planners.make(WARMUP, name),
+        ),
         hold=HoldMachine(
-            planner=str(HOLD.parse(names["hold"])),
+            planner=planners.make(HOLD, names["hold"]).name,
+            build=lambda name: planners.make(HOLD, name),
             streams=config["streams"],
             switch_limit_frac=config["switch_limit_frac"],
         ),
         crew=Crew.of(shares),
     )
+    for planner in (state.batching, state.swapping, state.distribution):  # a wrong name is refused now
+        del planner
+    return state

@@ -39,7 +39,6 @@ def test_without_hosts_nothing_is_sent(name):
 def test_commands_carry_their_whole_route():
     """Numbers become names, and children nested pairs."""
     plan = Plan(
-        strategy="x",
         n_hosts=3,
         model_bytes=10,
         sends=(Send(0, 6, Hop(0, (Hop(1, (Hop(2),)),))), Send(6, 10, Hop(1, (Hop(0), Hop(2))))),

@@ -8,7 +8,6 @@ from drlnb.planning.distribution import Hop, Plan, Send, cut, star
 #: Hosts 0, 1, 2: the first range goes 0 -> 1 -> 2, the second 1 -> (0, 2).  By hand: the learner sends 10 bytes,
 #: host 0 sends 6, host 1 sends 6 + 4 + 4, host 2 nothing; everybody receives 10.
 CHAIN_AND_FORK = Plan(
-    strategy="mixed",
     n_hosts=3,
     model_bytes=10,
     sends=(Send(0, 6, Hop(0, (Hop(1, (Hop(2),)),))), Send(6, 10, Hop(1, (Hop(0), Hop(2))))),
@@ -16,7 +15,7 @@ CHAIN_AND_FORK = Plan(
 
 
 def plan_of(*sends, n_hosts=1, model_bytes=10):
-    return Plan(strategy="x", n_hosts=n_hosts, model_bytes=model_bytes, sends=sends)
+    return Plan(n_hosts=n_hosts, model_bytes=model_bytes, sends=sends)
 
 
 @given(total=st.integers(0, 1000), m=st.integers(1, 50))
@@ -44,7 +43,6 @@ def test_a_star_sends_the_whole_version_to_each_host():
     """The learner sends n x S, every host receives S and sends nothing, in one hop."""
     plan = star(3, 7)
     plan.check()
-    assert plan.strategy == "star"
     assert plan.sends == (Send(0, 7, Hop(0)), Send(0, 7, Hop(1)), Send(0, 7, Hop(2)))
     assert plan.egress_bytes().tolist() == [21, 0, 0, 0]
     assert plan.ingress_bytes().tolist() == [0, 7, 7, 7]

@@ -1,0 +1,157 @@
+"""Planners are given to a round: by name, changed while it trains, or a user's own."""
+
+import pytest
+from round_words import Master, of, only
+
+from drlnb.planning.batching import BatchPlan
+from drlnb.planning.distribution import star
+from drlnb.planning.replay import replay
+from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.swapping import SwapPlan
+from drlnb.records import round as words
+from drlnb.records.columns.batching import BatchPlanned
+from drlnb.records.columns.distribution import DistributionPlanned, SendChunk
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.columns.swapping import SwapPlanned
+from drlnb.records.journal import Stream, StreamOpened
+
+NODES = ("n0", "n1")
+
+
+def to_next_round(master):
+    """Make a round to its commit and publish; return the commit's answer and that of the last host."""
+    out = master.to_commit()
+    return out, [record for node in NODES for record in master.completed(node)]
+
+
+def test_a_plan_of_distribution_counts_from_the_next_round_on():
+    """The version that ends the present round still goes its way."""
+    master = Master(n_rounds=4)
+    master.at_version_1(*NODES)
+    assert master.set("distribution.plan", "chain") == ()
+    before, _ = to_next_round(master)
+    assert only(DistributionPlanned, before).planner == "star"
+    assert [(chunk.host, chunk.children) for chunk in of(SendChunk, before)] == [("n0", ()), ("n1", ())]
+    after, _ = to_next_round(master)
+    assert only(DistributionPlanned, after).planner == "chain"
+    assert [(chunk.host, chunk.children) for chunk in of(SendChunk, after)] == [("n0", (("n1", ()),))]
+
+
+def test_a_planner_of_batching_counts_from_the_next_round_on():
+    """Named in that round's plan."""
+    master = Master(n_rounds=4)
+    assert {plan.planner for plan in of(BatchPlanned, master.at_version_1(*NODES))} == {"equal"}
+    master.set("batching.planner", "proportional")
+    assert {plan.planner for plan in of(BatchPlanned, to_next_round(master)[1])} == {"proportional"}
+
+
+def test_a_planner_of_placement_counts_from_the_next_placement_on():
+    """It rides on the question."""
+    master = Master(n_rounds=4)
+    master.at_version_1(*NODES)
+    assert master.set("placement.planner", "pack") == ()
+    assert only(words.AskPlacement, master.node_lost("n1")) == words.AskPlacement(n_collectors=2, planner="pack")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("distribution.plan", "chian", "distribution planner must be one of star, chain, got 'chian'; did you mean"),
+        ("batching.planner", "equal:m=2", "batching planner equal takes no parameter, got 'm'"),
+        ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),
+    ],
+)
+def test_an_unknown_planner_is_refused_and_nothing_changes(key, value, reason):
+    """In one line; the next round is planned as before."""
+    master = Master(n_rounds=4)
+    master.at_version_1(*NODES)
+    refused = only(RequestRefused, master.set(key, value))
+    assert (refused.subject, refused.reason[: len(reason)]) == (key, reason)
+    assert only(DistributionPlanned, to_next_round(master)[0]).planner == "star"
+
+
+@pytest.mark.parametrize("decision", ["batching", "swapping", "distribution"])
+def test_a_round_without_its_planner_cannot_be_made(decision):
+    """The known ones are named."""
+    with pytest.raises(ValueError, match=f"{decision} planner must be one of .*, got 'mine'"):
+        Master(planners={decision: "mine"})
+
+
+class Mine:
+    """Plans with a function."""
+
+    name = "mine"
+
+    def __init__(self, rule):
+        self.plan = rule
+
+
+def broken(view):
+    raise RuntimeError(f"no plan for {view.round}")
+
+
+#: Decision -> a planner of a user's own that serves, one that does not, and what is wrong with its plan.
+OWN = {
+    "batching": (
+        lambda view: BatchPlan(n_steps=tuple(view.n_steps + i for i in view.collectors)),
+        lambda view: BatchPlan(n_steps=(0,) * len(view.collectors)),
+        "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
+    ),
+    "swapping": (
+        lambda view: SwapPlan(key=f"plan-{view.round}"),
+        broken,
+        "round 1: swapping planner own:mine raised RuntimeError: no plan for 1",
+    ),
+    "distribution": (
+        lambda view: star(len(view.hosts), view.model_bytes),
+        lambda view: star(len(view.hosts) - 1, view.model_bytes),
+        "round 1: distribution planner own:mine: the plan must be of 2 hosts and 100 bytes, got 1 hosts and 100 bytes",
+    ),
+}
+
+
+def replayed(master):
+    """Replay what a master has recorded, without its own planners."""
+    header = StreamOpened(stream="a", machine="round", config=master.machine.config, origin="simulated", version="0")
+    return replay(Stream(header=header, records=tuple(master.records), torn=False, source="a"))
+
+
+@pytest.mark.parametrize("decision", OWN)
+def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
+    """Its plans come back from their records, whatever it was."""
+    master = Master(own={decision: Mine(OWN[decision][0])}, planners={decision: "own:mine"}, n_rounds=2)
+    master.at_version_1(*NODES)
+    to_next_round(master)
+    kind = {"batching": BatchPlanned, "swapping": SwapPlanned, "distribution": DistributionPlanned}[decision]
+    assert {record.planner for record in of(kind, master.records)} == {"own:mine"}
+    with pytest.raises(ValueError, match=f"this task has no {decision} planner 'own:mine'"):
+        RoundMachine(master.machine.config)
+    assert replayed(master).difference is None
+
+
+@pytest.mark.parametrize("decision", OWN)
+def test_a_users_planner_that_fails_ends_its_task(decision):
+    """With one line that names planner, round and what is wrong; the replay fails at the same place."""
+    master = Master(own={decision: Mine(OWN[decision][1])}, planners={decision: "own:mine"})
+    master.at_version_1(*NODES)
+    if decision == "swapping":
+        master.arrived(0)
+        master.granted()
+    (end,) = of(words.EndTask, master.records)
+    assert (end.state, end.reason) == ("failed", OWN[decision][2])
+    assert master.phase == "ended"
+    assert replayed(master).difference is None
+
+
+def test_a_user_may_go_back_to_a_planner_of_their_own():
+    """Its name is known to the round that it was given to."""
+    master = Master(
+        own={"distribution": Mine(OWN["distribution"][0])}, planners={"distribution": "own:mine"}, n_rounds=5
+    )
+    master.at_version_1(*NODES)
+    for name in ("chain", "own:mine"):
+        assert master.set("distribution.plan", name) == ()
+        to_next_round(master)
+        assert only(DistributionPlanned, master.to_commit()).planner == name
+        [master.completed(node) for node in NODES]
+    assert replayed(master).difference is None
