@@ -1,4 +1,4 @@
-"""``drlnb doctor``: what is on this machine, and what should be done about it?"""
+"""``drlnb doctor``: list what is on this machine, and what should be done about it."""
 
 import argparse
 import json
@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-__all__ = ["Finding", "add_parser", "findings"]
+from drlnb.cli.parser import Command
+
+__all__ = ["COMMAND", "Finding", "findings"]
 
 #: Longest wait for a child that looks at torch or at the driver, in seconds.
 _TORCH_S, _TOOL_S = 90.0, 10.0
@@ -33,6 +35,15 @@ print("FOUND" + json.dumps(found))
 """
 
 
+class _Torch(TypedDict, total=False):
+    """What torch knows of itself and of its devices, or why it does not answer."""
+
+    version: str
+    cuda: str | None
+    devices: list[str]
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of the answer."""
@@ -41,13 +52,6 @@ class Finding:
     found: str
     #: What to do; empty = all is well.
     advice: str = ""
-
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="say what was found here, and what to do")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +89,7 @@ def _python() -> Finding:
     return Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", advice)
 
 
-def _look_at_torch() -> dict[str, Any]:
+def _look_at_torch() -> _Torch:
     """Ask torch in a child: its import may hang on a broken driver."""
     try:
         done = subprocess.run(
@@ -95,13 +99,13 @@ def _look_at_torch() -> dict[str, Any]:
         return {"why": f"it did not answer within {_TORCH_S:g} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
     if not lines:
-        said = done.stderr.strip().splitlines()
-        return {"why": said[-1] if said else f"its import ended with {done.returncode}"}
-    found: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND"))
+        words = done.stderr.strip().splitlines()
+        return {"why": words[-1] if words else f"its import ended with {done.returncode}"}
+    found: _Torch = json.loads(lines[0].removeprefix("FOUND"))
     return found
 
 
-def _torch(found: dict[str, Any]) -> Finding:
+def _torch(found: _Torch) -> Finding:
     if "version" not in found:
         return Finding("torch", f"missing or broken: {found['why']}", "pip install -c constraints.txt torch")
     cuda = f"CUDA {found['cuda']}" if found["cuda"] else "a build without CUDA"
@@ -123,7 +127,7 @@ def _driver() -> str:
     return f"{', '.join(devices)} without nvidia-smi" if devices else ""
 
 
-def _slots(torch: dict[str, Any], driver: str) -> Finding:
+def _slots(torch: _Torch, driver: str) -> Finding:
     devices = torch.get("devices", [])
     if devices:
         return Finding("slots", f"{len(devices)}: {', '.join(devices)}")
@@ -181,3 +185,7 @@ def _cgroup_limit(read: Callable[[str], str]) -> int | None:
 
 def _n_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+#: How ``drlnb doctor`` is called.
+COMMAND = Command("say what was found here, and what to do", run)

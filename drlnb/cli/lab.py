@@ -9,31 +9,18 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import drlnb
-from drlnb.cli.parser import UsageError, nearest
+from drlnb.cli.parser import Command, UsageError, nearest, option
 from drlnb.records.errors import ConfigError, MissingExtra
 
-__all__ = ["add_parser", "lab_words", "notebook_for", "run"]
+__all__ = ["COMMAND", "lab_words", "notebook_for", "run"]
 
 #: Where an installed version's notebooks go, in the folder in which the command is given.
 _COPIES = "drlnb-notebooks"
 #: How kernels name "the interpreter that runs Jupyter".
 _SAME = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
-
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="open JupyterLab with this version's notebooks")
-    parser.add_argument("--dir", metavar="DIR", type=Path, help="folder of the notebooks")
-    parser.add_argument("--notebook", metavar="NAME", default="00_tour", help="which one to open (default: 00_tour)")
-    parser.add_argument("--port", metavar="N", type=int, help="JupyterLab's port (default: the next free one)")
-    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
-    parser.add_argument("--fresh", action="store_true", help="write a new copy beside one that was changed")
-    parser.add_argument("words", metavar="-- LAB ARGS", nargs="*", help="what follows -- is for JupyterLab")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,12 +72,12 @@ def _refuse(port: int | None, words: Sequence[str]) -> None:
     if find_spec("jupyterlab") is None:
         raise MissingExtra("drlnb lab needs JupyterLab; install it with: pip install jupyterlab")
     if os.geteuid() == 0 and "--allow-root" not in words:
-        raise UsageError("JupyterLab does not run as root unless it is told so; add: -- --allow-root")
+        raise UsageError("JupyterLab does not run as root unless asked to; add: -- --allow-root")
 
 
 # ---------------------------------------------------------------------- the notebook
 def notebook_for(name: str, folder: str | Path | None = None, *, fresh: bool = False) -> tuple[Path, str]:
-    """Return where the notebook lies that shall be opened, and what to say about it.
+    """Return where the notebook lies that shall be opened, and a notice.
 
     In a checkout that is ``notebooks/`` itself; otherwise the notebooks are copied to `folder`, and a file that its
     user has changed stays as it is.
@@ -157,7 +144,7 @@ def _environment() -> dict[str, str]:
 
 
 def _other_interpreter() -> str:
-    """Say if the kernel ``python3`` is another interpreter than this one, where drlnb may not be installed."""
+    """Return a notice if the kernel ``python3`` is another interpreter, where drlnb may not be installed."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     before = os.environ.get("JUPYTER_PREFER_ENV_PATH")
@@ -181,3 +168,18 @@ def _become(words: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(words[0], list(words), _environment())
+
+
+#: How ``drlnb lab`` is called.
+COMMAND = Command(
+    "open JupyterLab with this version's notebooks",
+    run,
+    (
+        option("--dir", metavar="DIR", type=Path, help="folder of the notebooks"),
+        option("--notebook", metavar="NAME", default="00_tour", help="which one to open (default: 00_tour)"),
+        option("--port", metavar="N", type=int, help="JupyterLab's port (default: the next free one)"),
+        option("--no-browser", action="store_true", help="print the address, open nothing"),
+        option("--fresh", action="store_true", help="write a new copy beside one that was changed"),
+        option("words", metavar="-- LAB ARGS", nargs="*", help="what follows -- is for JupyterLab"),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Where does the command line begin and end?  Commands, exit codes, one line per error.
+"""Run one command of the command line: exit codes, and one line per error.
 
 Nothing heavy is imported here: each command imports what it needs when it runs.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import drlnb
-from drlnb.cli.parser import Parser, parse
+from drlnb.cli.parser import Command, Parser, parse
 from drlnb.records.errors import InputError, PeerError, TrainingFailed
 
 __all__ = ["build_parser", "main"]
@@ -42,8 +42,8 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"drlnb {drlnb.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True, parser_class=Parser)
     for name, module in _COMMANDS.items():
-        command = import_module(module).add_parser(commands, name)
-        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command: Command = import_module(module).COMMAND
+        command.add_to(commands, name)
     return parser
 
 
@@ -71,22 +71,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse's --help and --version
         return end.code if isinstance(end.code, int) else 0
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`): nothing can be said, and the interpreter must not try to.
+        # The reader of our output has gone (`| head`): nothing can be written, and the interpreter must not try to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except KeyboardInterrupt:
-        return _told("stopped", _STOPPED, debug=debug)
+        return _failed("stopped", _STOPPED, debug=debug)
     except InputError as error:
-        return _told(_line(error), _WRONG, debug=debug)
+        return _failed(_line(error), _WRONG, debug=debug)
     except (TrainingFailed, PeerError) as error:
-        return _told(_line(error), _FAILED, debug=debug)
-    except Exception as error:  # noqa: BLE001 - the last place where an error can be told in one line
-        return _told(f"{type(error).__name__}: {_line(error)} (--debug shows where)", _FAILED, debug=debug)
+        return _failed(_line(error), _FAILED, debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last place where an error can become one line
+        return _failed(f"{type(error).__name__}: {_line(error)} (--debug shows where)", _FAILED, debug=debug)
 
 
 @contextlib.contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does."""
+    """Treat SIGTERM as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,7 +102,7 @@ def _line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _told(text: str, code: int, *, debug: bool) -> int:
+def _failed(text: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     print(f"drlnb: {text}", file=sys.stderr, flush=True)

@@ -1,26 +1,32 @@
-"""How is a command line read, so that a typing error is answered with the nearest name?"""
+"""Read a command line: commands and options as data, and typing errors answered with the nearest name."""
 
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
 
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import n_seats_problem
 from drlnb.records.errors import InputError
 
 __all__ = [
+    "Command",
+    "Option",
     "Parser",
     "UsageError",
     "at_least",
     "device_choice",
+    "either",
     "key_values",
+    "option",
     "parse",
     "seat_count",
     "seconds",
     "seed_list",
+    "words",
 ]
 
 
@@ -28,18 +34,69 @@ class UsageError(InputError, ValueError):
     """The command line cannot be read; the message names the nearest option."""
 
 
+#: Adds an option, or a word that a command takes, to its parser.
+Option: TypeAlias = Callable[[argparse._ActionsContainer], object]
+
+
+def option(*names: str, **how: Any) -> Option:
+    """Return an option, with what ``ArgumentParser.add_argument`` takes."""
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+def words(name: str, metavar: str, help: str) -> Option:
+    """Return an option that takes several words, and may be given several times."""
+    return option(name, nargs="+", action="extend", default=[], metavar=metavar, help=help)
+
+
+def either(*others: Option) -> Option:
+    """Return options of which one may be given."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        group = parser.add_mutually_exclusive_group()
+        for other in others:
+            other(group)
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: what it does, its options, and the function that runs it."""
+
+    help: str
+    run: Callable[[argparse.Namespace], int]
+    options: Sequence[Option] = ()
+    #: What ``--help`` begins with, where that is more than `help`.
+    description: str | None = None
+    #: Commands below it, by the word that chooses one.
+    kinds: Mapping[str, "Command"] = field(default_factory=dict)
+
+    def add_to(self, commands: "argparse._SubParsersAction[Parser]", name: str) -> None:
+        """Add it to a parser's commands."""
+        parser = commands.add_parser(name, help=self.help, description=self.description)
+        for add in (*self.options, _DEBUG):
+            add(parser)
+        parser.set_defaults(run=self.run, parser=parser)
+        if self.kinds:
+            kinds = parser.add_subparsers(metavar="WHAT", dest="what", required=True, parser_class=Parser)
+            for kind, command in self.kinds.items():
+                command.add_to(kinds, kind)
+
+
+_DEBUG = option("--debug", action="store_true", help="show the traceback of an error")
+
+
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations and without its own way to exit on an error."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("allow_abbrev", False)
-        super().__init__(*args, **kwargs)
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""
         raise UsageError(f"{message} (see: {self.prog} --help)")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             name = "command" if action.dest == "command" else _option(action)

@@ -4,23 +4,13 @@ import argparse
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
-__all__ = ["add_parser"]
+from drlnb.cli.parser import Command, option
+
+__all__ = ["COMMAND"]
 
 #: Seconds between two looks at the tasks.
 _LOOK_S = 0.1
-
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="watch a run again, from its directory alone")
-    parser.add_argument("dir", metavar="DIR", type=Path, help="run directory")
-    parser.add_argument(
-        "--speed", metavar="X", type=_speed, default=4.0, help="X times as fast as it was, or all: at once (default: 4)"
-    )
-    parser.set_defaults(run=run, parser=parser)
-    return parser
 
 
 def _speed(text: str) -> float:
@@ -49,9 +39,21 @@ def run(args: argparse.Namespace) -> int:
         recording.close()
     live.show(recording.tasks)
     for notice in recording.notices:
-        live.say(f"drlnb: {notice}")
+        live.write(f"drlnb: {notice}")
     summary = summary_of(recording)
     for line in ("", *table(summary, recording.tasks), leases_line(summary["leases"])):
-        live.say(line)
-    live.say(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")
+        live.write(line)
+    live.write(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")
     return 0
+
+
+_SPEED_HELP = "X times as fast as it was, or all: at once (default: 4)"
+#: How ``drlnb play`` is called.
+COMMAND = Command(
+    "watch a run again, from its directory alone",
+    run,
+    (
+        option("dir", metavar="DIR", type=Path, help="run directory"),
+        option("--speed", metavar="X", type=_speed, default=4.0, help=_SPEED_HELP),
+    ),
+)

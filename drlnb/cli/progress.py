@@ -1,22 +1,25 @@
-"""How does a running training look in a terminal, and in a file that somebody reads later?"""
+"""Show a running training in a terminal, and in a file that is read later."""
 
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from drlnb.fleet.rows.task_status import TaskStatus
+from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 
 __all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "table"]
 
 #: Seconds between two plain reports where lines cannot be rewritten.
 _PLAIN_S = 5.0
+#: What ``Training.summary`` returns: counts, seconds and names, by their keys.
+Summary = Mapping[str, Any]
 
 
 def span(seconds: float | None) -> str:
-    """Return a duration for a person.
+    """Return a duration in words.
 
     Examples
     --------
@@ -33,8 +36,8 @@ def span(seconds: float | None) -> str:
     return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _number(value: float | None, form: str = ".1f") -> str:
+    return "-" if value is None else format(value, form)
 
 
 def status_line(task: TaskStatus, width: int = 0) -> str:
@@ -48,7 +51,7 @@ def status_line(task: TaskStatus, width: int = 0) -> str:
 
 
 class Live:
-    """One line per task: rewritten in place on a terminal, else said every few seconds.
+    """One line per task: rewritten in place on a terminal, else printed every few seconds.
 
     Parameters
     ----------
@@ -60,7 +63,7 @@ class Live:
         self._stream = stream
         self._in_place = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._n_drawn = 0
-        self._said: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
         self._due = 0.0
 
     def show(self, tasks: Mapping[str, TaskStatus]) -> None:
@@ -72,14 +75,14 @@ class Live:
         now = time.monotonic()
         due = now >= self._due
         for name, task in tasks.items():
-            if (due and not task.ended) or (task.ended and self._said.get(name) != task.state):
-                self._said[name] = task.state
+            if (due and not task.ended) or (task.ended and self._shown.get(name) != task.state):
+                self._shown[name] = task.state
                 self._stream.write(status_line(task, width) + "\n")
         if due:
             self._due = now + _PLAIN_S
         self._stream.flush()
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Write a line above the tasks' ones."""
         if self._n_drawn:
             self._stream.write(f"\x1b[{self._n_drawn}A\x1b[J")
@@ -97,8 +100,8 @@ class Live:
         self._n_drawn = len(lines)
 
 
-def settings_lines(specs: Sequence[Any], defaults: Mapping[str, Any]) -> list[str]:
-    """Say which settings each task uses, and what differs from Stable-Baselines3's; seeds of one task share a line.
+def settings_lines(specs: Sequence[TaskSpec], defaults: Mapping[str, object]) -> list[str]:
+    """Return which settings each task uses, and what differs from Stable-Baselines3's; seeds of one task share a line.
 
     Parameters
     ----------
@@ -107,7 +110,7 @@ def settings_lines(specs: Sequence[Any], defaults: Mapping[str, Any]) -> list[st
     defaults
         The algorithm's settings where nothing was tuned or given.
     """
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[TaskSpec]] = {}
     for spec in specs:
         plain = {key: value for key, value in spec.to_plain().items() if key not in {"name", "seed", "group"}}
         groups.setdefault(repr(plain), []).append(spec)
@@ -128,45 +131,38 @@ def settings_lines(specs: Sequence[Any], defaults: Mapping[str, Any]) -> list[st
     return lines
 
 
-def table(summary: Mapping[str, Any], tasks: Mapping[str, TaskStatus]) -> list[str]:
+#: Heads of the summary's columns, and what they show; the first two stand at the left.
+_COLUMNS: Mapping[str, Callable[[Summary, str], str]] = {
+    "task": lambda row, state: str(row["name"]),
+    "state": lambda row, state: state,
+    "steps": lambda row, state: f"{row['timesteps']:,}",
+    "return": lambda row, state: _number(row["ep_rew_mean"]),
+    "eval return": lambda row, state: _number(row["eval_mean_reward"]),
+    "time": lambda row, state: span(row["seconds"]),
+    "steps/s": lambda row, state: _number(row["steps_per_s"], ",.0f"),
+    "restarts": lambda row, state: str(row["restarts"]),
+}
+
+
+def table(summary: Summary, tasks: Mapping[str, TaskStatus]) -> list[str]:
     """Return the summary table's lines."""
-    head = ("task", "state", "steps", "return", "eval return", "time", "steps/s", "restarts")
-    rows = [head, *(_cells(row, tasks[row["name"]].state) for row in summary["tasks"])]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    rows = [[cell(row, tasks[row["name"]].state) for cell in _COLUMNS.values()] for row in summary["tasks"]]
+    columns = list(zip(_COLUMNS, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    places = ["<" if i < 2 else ">" for i in range(len(columns))]
     return [
-        "  ".join(
-            cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
+        "  ".join(f"{cell:{place}{width}}" for cell, place, width in zip(line, places, widths, strict=True))
+        for line in zip(*columns, strict=True)
     ]
 
 
-def _cells(row: Mapping[str, Any], state: str) -> tuple[str, ...]:
-    return (
-        row["name"],
-        state,
-        f"{row['timesteps']:,}",
-        _number(row["ep_rew_mean"]),
-        _number(row["eval_mean_reward"]),
-        span(row["seconds"]),
-        "-" if row["steps_per_s"] is None else f"{row['steps_per_s']:,.0f}",
-        str(row["restarts"]),
-    )
-
-
-def leases_line(leases: Mapping[str, Any]) -> str:
+def leases_line(leases: Summary) -> str:
     """Return the summary of the slots in one line."""
-
-    def percent(key: str) -> str:
-        return "-" if leases[key] is None else f"{leases[key]:.0%}"
-
-    def times(key: str) -> str:
-        return "-" if leases[key] is None else f"{leases[key]:.2f}"
-
+    share = {key: _number(leases[key], ".0%") for key in ("utilisation", "expected_utilisation", "bound", "held")}
+    times = {key: _number(leases[key], ".2f") for key in ("inflation", "expected_inflation")}
     return (
         f"slots: {leases['grants']} leases (hold planner {leases['hold_planner'] or '-'}), "
-        f"computing {percent('utilisation')} of the time (expected {percent('expected_utilisation')}, bound "
-        f"{percent('bound')}), held {percent('held')}, "
-        f"rounds {times('inflation')} x as long as without waiting for a slot (expected "
-        f"{times('expected_inflation')} x)"
+        f"computing {share['utilisation']} of the time (expected {share['expected_utilisation']}, bound "
+        f"{share['bound']}), held {share['held']}, rounds {times['inflation']} x as long as without waiting for a slot "
+        f"(expected {times['expected_inflation']} x)"
     )

@@ -1,18 +1,11 @@
-"""``drlnb replay DIR``: do fresh machines, fed the events of a run, decide the same again?"""
+"""``drlnb replay DIR``: check that fresh machines, fed the events of a run, decide the same again."""
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-__all__ = ["add_parser"]
+from drlnb.cli.parser import Command, option
 
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="check that a run's decisions can be made again")
-    parser.add_argument("dir", metavar="DIR", type=Path, help="run directory, or its journal folder")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
+__all__ = ["COMMAND"]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,3 +25,8 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print(f"{len(results)} streams, every decision identical")
     return 0
+
+
+_DIR = option("dir", metavar="DIR", type=Path, help="run directory, or its journal folder")
+#: How ``drlnb replay`` is called.
+COMMAND = Command("check that a run's decisions can be made again", run, (_DIR,))

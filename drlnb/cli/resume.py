@@ -2,27 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from drlnb.cli.parser import UsageError
-from drlnb.cli.train import add_cluster_options
+from drlnb.cli.parser import Command, option
+from drlnb.cli.train import CLUSTER, check_cluster
 
-__all__ = ["add_parser"]
-
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="go on with a run, from its last checkpoints")
-    parser.add_argument("dir", metavar="DIR", type=Path, help="run directory")
-    add_cluster_options(parser)
-    parser.set_defaults(run=run, parser=parser)
-    return parser
+__all__ = ["COMMAND"]
 
 
 def run(args: argparse.Namespace) -> int:
     """Go on."""
-    if args.client and args.workers:
-        raise UsageError("--workers is for the local cluster, not for the one at --client")
+    check_cluster(args)
     from drlnb.fleet.fleet import Fleet
     from drlnb.fleet.resume import as_before
 
@@ -34,3 +23,8 @@ def run(args: argparse.Namespace) -> int:
     with Session(as_json=args.json, debug=args.debug) as session:
         fleet = session.open(lambda: Fleet(args.client, **wanted))
         return session.follow(fleet.go_on(args.dir))
+
+
+_DIR = option("dir", metavar="DIR", type=Path, help="run directory")
+#: How ``drlnb resume`` is called.
+COMMAND = Command("go on with a run, from its last checkpoints", run, (_DIR, *CLUSTER))

@@ -1,40 +1,12 @@
-"""``drlnb runs``: look at runs and steer them from another terminal."""
+"""``drlnb runs``: list runs, and steer them from another terminal."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from drlnb.cli.parser import UsageError
+from drlnb.cli.parser import Command, UsageError, option
 
-__all__ = ["add_parser"]
-
-
-def add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    """Add the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help="list, stop, pause, resume or tune runs")
-    actions = ("list", "stop", "pause", "resume", "set")
-    parser.add_argument(
-        "action",
-        nargs="?",
-        choices=actions,
-        default="list",
-        metavar="ACTION",
-        help="list (default), stop, pause, resume, set",
-    )
-    parser.add_argument("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on")
-    parser.add_argument(
-        "key",
-        nargs="?",
-        metavar="KEY",
-        help="set: leasing.NAME, slot.drain, slot.undrain, task.priority, warmup.NAME, rl.NAME",
-    )
-    parser.add_argument("value", nargs="?", metavar="VALUE", help="set: a number, a word, none, lin_NUMBER or JSON")
-    parser.add_argument("--task", metavar="NAME", help="this task only (default: all tasks of the run)")
-    parser.add_argument(
-        "--client", metavar="ADDRESS", help="scheduler's address or file (default: that of the run's directory)"
-    )
-    parser.set_defaults(run=run, parser=parser)
-    return parser
+__all__ = ["COMMAND"]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,28 +61,28 @@ def _list_here() -> int:
     return 0
 
 
-#: States of a directory's tasks, the one that is told for all first.
+#: States of a directory's tasks, the one that stands for all first.
 _WORST = ("failed", "interrupted", "stopped", "done")
 
 
 def _steer(args: argparse.Namespace) -> int:
     from drlnb.fleet.cluster.link import connect
 
-    run_id, address = _found(args.which, args.client)
+    run_id, address = _cluster_of(args.which, args.client)
     link = connect(address)
     try:
         known = [str(row["run"]) for row in link.runs()]
         if run_id not in known:
             raise UsageError(f"{address} has no run {run_id}; it has {', '.join(known) or 'none'}")
-        said = _told(link, run_id, args)
+        answer = _asked(link, run_id, args)
     finally:
         link.close()
-    print(f"{run_id}{f', task {args.task}' if args.task else ''}: {said}")
+    print(f"{run_id}{f', task {args.task}' if args.task else ''}: {answer}")
     return 0
 
 
-def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
-    """Tell the cluster; return in words what it was told."""
+def _asked(link: Any, run_id: str, args: argparse.Namespace) -> str:
+    """Ask the cluster; return in words what was asked."""
     if args.action == "set":
         from drlnb.planning.settings import owner, takes_effect
         from drlnb.rl.algorithms.resolve import parse_text
@@ -122,7 +94,7 @@ def _told(link: Any, run_id: str, args: argparse.Namespace) -> str:
     return f"asked to {args.action} at the next round boundary"
 
 
-def _found(which: str, address: str | None) -> tuple[str, str]:
+def _cluster_of(which: str, address: str | None) -> tuple[str, str]:
     """Return a run's id and the address of its cluster."""
     from drlnb.runtime.files.run_directory import RunDir
 
@@ -138,3 +110,23 @@ def _found(which: str, address: str | None) -> tuple[str, str]:
     if address is None:
         raise UsageError(f"{which} is no run directory; for a run id name its cluster with --client ADDRESS")
     return run_id, address
+
+
+_ACTIONS = ("list", "stop", "pause", "resume", "set")
+_KEYS = "set: leasing.NAME, slot.drain, slot.undrain, task.priority, warmup.NAME, rl.NAME"
+_ACTION = {"nargs": "?", "choices": _ACTIONS, "default": "list", "metavar": "ACTION"}
+#: How ``drlnb runs`` is called.
+COMMAND = Command(
+    "list, stop, pause, resume or tune runs",
+    run,
+    (
+        option("action", **_ACTION, help="list (default), stop, pause, resume, set"),
+        option("which", nargs="?", metavar="RUN", help="run id, or the directory of a run that goes on"),
+        option("key", nargs="?", metavar="KEY", help=_KEYS),
+        option("value", nargs="?", metavar="VALUE", help="set: a number, a word, none, lin_NUMBER or JSON"),
+        option("--task", metavar="NAME", help="this task only (default: all tasks of the run)"),
+        option(
+            "--client", metavar="ADDRESS", help="scheduler's address or file (default: that of the run's directory)"
+        ),
+    ),
+)

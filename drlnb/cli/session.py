@@ -1,4 +1,4 @@
-"""What happens between the start of a training and the prompt: progress, Ctrl-C, the summary, the exit code.
+"""Follow a training from its start to the prompt: progress, Ctrl-C, the summary, the exit code.
 
 Ctrl-C while everything is being started: all is taken down again.  Ctrl-C once while it trains: stop at the next round
 boundary, with a checkpoint.  Twice: kill now.  SIGTERM counts as one Ctrl-C.
@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self, TextIO
+from typing import Self, TextIO, TypeAlias
 
 from drlnb.cli.progress import Live, leases_line, table
 from drlnb.fleet.fleet import Fleet
@@ -21,6 +21,8 @@ from drlnb.records.errors import JournalError, PeerError
 
 __all__ = ["Session"]
 
+#: What ``signal.signal`` takes and returns.
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _DONE, _FAILED, _STOPPED = 0, 1, 130
 
 #: Seconds between two looks at the tasks.
@@ -35,7 +37,7 @@ class Session:
     as_json
         The last line of standard output is the summary as JSON, all else goes to standard error.
     debug
-        Let Dask log.
+        Dask logs, too.
     """
 
     def __init__(self, *, as_json: bool, debug: bool) -> None:
@@ -44,7 +46,7 @@ class Session:
         self._fleet: Fleet | None = None
         self._phase = "starting"
         self._n_signals = 0
-        self._former: dict[int, Any] = {}
+        self._former: dict[int, _Handler] = {}
         self._debug = debug
         if not debug:
             import distributed  # noqa: F401 - it sets its loggers' levels when it is imported
@@ -74,8 +76,8 @@ class Session:
             raise KeyboardInterrupt
         # While it closes or is being killed, a signal would only leave something behind.
 
-    def say(self, text: str) -> None:
-        """Write a line for the person."""
+    def write(self, text: str) -> None:
+        """Write a line for the user."""
         print(text, file=self.human, flush=True)
 
     def open(self, make: Callable[[], Fleet]) -> Fleet:
@@ -91,7 +93,7 @@ class Session:
             self._watch(training, live)
         except KeyboardInterrupt:
             self._phase = "killing"
-            live.say("killing: what was done since the last checkpoint is lost")
+            live.write("killing: what was done since the last checkpoint is lost")
             if self._fleet is not None:
                 self._fleet.kill()
             return self._interrupted(training)
@@ -102,17 +104,17 @@ class Session:
 
     def _watch(self, training: Training, live: Live) -> None:
         asked = False
-        told: set[str] = set()
+        shown: set[str] = set()
         while not training.watch.settle(_LOOK_S):
             live.show(training.tasks)
             for notice in training.notices:
-                if notice not in told:
-                    told.add(notice)
-                    live.say(f"drlnb: {notice}")
+                if notice not in shown:
+                    shown.add(notice)
+                    live.write(f"drlnb: {notice}")
             if self._n_signals and not asked:
                 asked = True
-                live.say("stopping: each task finishes its round and writes a checkpoint; Ctrl-C again to stop now")
-                with contextlib.suppress(PeerError):  # a cluster that is gone is told by the training itself
+                live.write("stopping: each task finishes its round and writes a checkpoint; Ctrl-C again to stop now")
+                with contextlib.suppress(PeerError):  # the training itself reports a cluster that is gone
                     training.stop()
         live.show(training.tasks)
 
@@ -124,16 +126,16 @@ class Session:
             print(f"drlnb: no summary: {error}", file=sys.stderr)
             summary = None
         if summary is not None:
-            self.say("")
+            self.write("")
             for line in table(summary, tasks):
-                self.say(line)
-            self.say(leases_line(summary["leases"]))
-        self.say(f"run directory: {training.out}")
+                self.write(line)
+            self.write(leases_line(summary["leases"]))
+        self.write(f"run directory: {training.out}")
         for task in tasks.values():
             if task.state == "failed":
                 first, _, detail = task.failure.strip().partition("\n")
-                shown = task.failure.strip() if self._debug or not detail else f"{first} (with --debug: the traceback)"
-                print(f"drlnb: task {task.name} failed: {shown}", file=sys.stderr)
+                text = task.failure.strip() if self._debug or not detail else f"{first} (with --debug: the traceback)"
+                print(f"drlnb: task {task.name} failed: {text}", file=sys.stderr)
         states = {task.state for task in tasks.values()}
         if self._as_json and summary is not None:
             print(json.dumps(summary), flush=True)

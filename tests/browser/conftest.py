@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.bench.jupyter import LabServer, chromium_of, missing
-from drlnb.bench.sheet import Sheet
+from drlnb.bench.lab.driver import missing
+from tests.browser.driver import WatchedServer, WatchedSheet, chromium_of
 
 _N = itertools.count(1)
 #: A scene takes less than 30 s; on a machine with five times more to do than it can, it may take ten times that.
 TIMEOUT_S = 300
-OpenNotebook = Callable[..., contextlib.AbstractContextManager[Sheet]]
+OpenNotebook = Callable[..., contextlib.AbstractContextManager[WatchedSheet]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,9 +44,9 @@ FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedServer]:
     """Start one JupyterLab on a free port, with folders of its own."""
-    with LabServer(tmp_path_factory.mktemp("lab")) as server:
+    with WatchedServer(tmp_path_factory.mktemp("lab")) as server:
         yield server
 
 
@@ -59,7 +59,7 @@ _SOCKETS = """
 
 
 @pytest.fixture
-def open_notebook(lab: LabServer, playwright, tmp_path: Path) -> OpenNotebook:
+def open_notebook(lab: WatchedServer, playwright, tmp_path: Path) -> OpenNotebook:
     """Return a context manager that opens a notebook in a browser; its end is asserted to be clean.
 
     Browsers that are open at the same time have a folder each, which the next one finds: as a person's, their caches
@@ -68,7 +68,7 @@ def open_notebook(lab: LabServer, playwright, tmp_path: Path) -> OpenNotebook:
     n_open = 0
 
     @contextlib.contextmanager
-    def opened(*, width: int = 1280, height: int = 900) -> Iterator[Sheet]:
+    def opened(*, width: int = 1280, height: int = 900) -> Iterator[WatchedSheet]:
         nonlocal n_open
         before, n = lab.kernels(), next(_N)
         with chromium_of(playwright, lab.root / f"chromium-{n_open}") as context:
@@ -76,7 +76,7 @@ def open_notebook(lab: LabServer, playwright, tmp_path: Path) -> OpenNotebook:
             context.add_init_script(_SOCKETS)
             page = context.new_page()
             page.set_viewport_size({"width": width, "height": height})
-            sheet = Sheet(lab, page, f"n{n}/n{n}.ipynb")
+            sheet = WatchedSheet(lab, page, f"n{n}/n{n}.ipynb")
             try:
                 yield sheet
             except BaseException:
@@ -94,7 +94,7 @@ def open_notebook(lab: LabServer, playwright, tmp_path: Path) -> OpenNotebook:
 
 
 @pytest.fixture
-def notebook(open_notebook: OpenNotebook, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sheet]:
+def notebook(open_notebook: OpenNotebook, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WatchedSheet]:
     """Open a page of a fresh browser for a notebook; ``notebook.open([...])`` writes its cells and opens it."""
     with open_notebook() as sheet:
         yield sheet
@@ -103,6 +103,6 @@ def notebook(open_notebook: OpenNotebook, request: pytest.FixtureRequest, tmp_pa
 
 
 @pytest.fixture
-def page(notebook: Sheet):
+def page(notebook: WatchedSheet):
     """Return the page of `notebook`."""
     return notebook.page

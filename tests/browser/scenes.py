@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drlnb.bench.jupyter import until
-from drlnb.bench.sheet import Sheet
+from drlnb.bench.lab.driver import until
+from tests.browser.driver import WatchedSheet
 
 #: A measured run of three tasks on one slot, see ``recorded/README.md``.
 RECORDED = Path(__file__).parent / "recorded" / "three-tasks-one-slot"
@@ -49,13 +49,13 @@ PRESS = """button => new Promise((resolve, reject) => {
 FEEDBACK_MS = 100.0
 
 
-def asked(sheet: Sheet, event: str) -> int:
+def asked(sheet: WatchedSheet, event: str) -> int:
     """Return how often the tasks of the run were asked for something, as the journal says: ``PauseAsked`` ..."""
     kind = f"__import__('drlnb.records.round').records.round.{event}"
     return int(sheet.kernel_eval(f"sum(len(s.of({kind})) for s in run.journal().streams.values())"))
 
 
-def wait_asked(sheet: Sheet, event: str, n: int) -> None:
+def wait_asked(sheet: WatchedSheet, event: str, n: int) -> None:
     """Wait until the journal has so many of them; it reaches the disk a second later."""
     seen = until(lambda: asked(sheet, event) >= n, 20.0)
     assert seen, f"{event}: {asked(sheet, event)} of {n}"
@@ -67,7 +67,7 @@ def cells(steps: int = 200_000) -> list[str]:
     return [FLEET, TRAIN.format(steps=steps)]
 
 
-def held_digests(sheet: Sheet) -> dict[str, str]:
+def held_digests(sheet: WatchedSheet) -> dict[str, str]:
     """Return the digest of what the page holds for each panel of the run's desk, computed from its bytes alone."""
     models = sheet.kernel_eval(_MODELS)
     held = sheet.script(_HELD.replace("IDS", json.dumps(list(models.values()))))
@@ -80,12 +80,12 @@ def held_digests(sheet: Sheet) -> dict[str, str]:
     return digests
 
 
-def kernel_digests(sheet: Sheet) -> dict[str, str]:
+def kernel_digests(sheet: WatchedSheet) -> dict[str, str]:
     """Return ``panel.view().digest()`` of each panel of the run's desk."""
     return dict(sheet.kernel_eval(_DIGESTS))
 
 
-def wait_same(sheet: Sheet, timeout_s: float = 20.0) -> dict[str, str]:
+def wait_same(sheet: WatchedSheet, timeout_s: float = 20.0) -> dict[str, str]:
     """Wait until the page holds what the kernel would draw, the run at rest; return the digests.
 
     The widgets' traits follow the picture within 5 s; a page that asks gets them at once.
@@ -98,7 +98,7 @@ def wait_same(sheet: Sheet, timeout_s: float = 20.0) -> dict[str, str]:
 class Desk:
     """The panels of the first run that a page shows."""
 
-    def __init__(self, sheet: Sheet, cell: int | None = None) -> None:
+    def __init__(self, sheet: WatchedSheet, cell: int | None = None) -> None:
         root = sheet.page if cell is None else sheet.output(cell)
         self.sheet = sheet
         self.tasks = root.locator(".drlnb-t-fleet").first

@@ -7,7 +7,8 @@ import sys
 
 import psutil
 
-from drlnb.bench.jupyter import left_behind, until
+from drlnb.bench.lab.driver import until
+from tests.browser.driver import left_behind
 
 
 def _below(pid: int) -> dict[int, tuple[float, str]]:
@@ -20,7 +21,7 @@ def _below(pid: int) -> dict[int, tuple[float, str]]:
 
 def test_nothing_outlives_it(tmp_path):
     """Killed without a chance to clean up, it takes JupyterLab, kernel, cluster and Chromium along within seconds."""
-    start = "import sys; from drlnb.bench.lab import main; sys.exit(main(sys.argv[1:]))"
+    start = "import sys; from drlnb.bench.benches import BENCHES; sys.exit(BENCHES['lab'].main(sys.argv[1:]))"
     words = [sys.executable, "-c", start, "--browser", "--repeats", "1"]
     wanted = ("jupyterlab", "ipykernel_launcher", "chrom", "drlnb worker")
     with (tmp_path / "bench.log").open("wb") as log:

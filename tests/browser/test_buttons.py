@@ -1,6 +1,6 @@
 """What does a click do at once, what if it fails, and which buttons are off, and why?"""
 
-from drlnb.bench.jupyter import until
+from drlnb.bench.lab.driver import until
 from tests.browser.scenes import FEEDBACK_MS, FLEET, PRESS, SOON_MS, Desk, cells, wait_asked
 
 #: How long a question stands before it is taken back, in milliseconds.

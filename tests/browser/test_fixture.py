@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.bench.jupyter import until
+from drlnb.bench.lab.driver import until
 
 CLICKS = """
 import ipywidgets

@@ -3,8 +3,8 @@
 import time
 from statistics import median
 
-from drlnb.bench.jupyter import until
-from drlnb.bench.sheet import Sheet
+from drlnb.bench.lab.driver import until
+from tests.browser.driver import WatchedSheet
 from tests.browser.scenes import LEASES, SOON_MS, Desk, cells, wait_same
 
 ATTACH = "import drlnb\nfleet = drlnb.Fleet({address!r})\nrun = fleet.attach({run!r})\nrun"
@@ -36,7 +36,7 @@ def _rest(desk: Desk) -> None:
     desk.wait_states("paused")
 
 
-def _reload(sheet: Sheet, seen: str) -> float:
+def _reload(sheet: WatchedSheet, seen: str) -> float:
     """Press F5; return the seconds until a selector shows something."""
     began = time.monotonic()
     sheet.page.goto(sheet.lab.url(sheet.name))

@@ -11,13 +11,14 @@ from typing import Any
 import psutil
 from distributed import Client, fire_and_forget
 
-from drlnb.bench.stage import Stage, open_stage, survivors
+from drlnb.bench.frame.processes import survivors
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.runtime.client import install
 from drlnb.runtime.protocol import BROKER
 from drlnb.runtime.scheduler.anchor_task import anchor
 from tests.chaos.family import Family
+from tests.chaos.stage import Stage, open_stage
 
 #: Workers of the cluster, with a slot each.
 N_WORKERS = 2
@@ -65,7 +66,7 @@ class Arena:
     """
 
     def __init__(self, stage: Stage) -> None:
-        self.address, self.folder = stage.address, stage.folder
+        self.address, self.folder = stage.handle.address, stage.folder
         self.client = stage.client
         self.family = Family(stage.handle.pid, self.client)
         #: Process -> timer that lets it go on.

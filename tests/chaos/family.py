@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 from distributed import Client
 
-from drlnb.bench.stage import survivors
+from drlnb.bench.frame.processes import survivors
 from drlnb.runtime.protocol import AGENT
 
 #: Longest wait for a task to get going, in seconds.

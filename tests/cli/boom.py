@@ -1,5 +1,6 @@
 """A command that fails in the way its option says."""
 
+from drlnb.cli.parser import Command, option
 from drlnb.records.errors import ConfigError, PeerError, TrainingFailed
 
 ERRORS = {
@@ -11,15 +12,11 @@ ERRORS = {
 }
 
 
-def add_parser(commands, name):
-    parser = commands.add_parser(name)
-    parser.add_argument("kind")
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
 def run(args):
     if args.kind in ERRORS:
         raise ERRORS[args.kind]
     print(args.kind)
     return 0
+
+
+COMMAND = Command("fail", run, (option("kind"),))

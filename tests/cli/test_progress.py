@@ -53,7 +53,7 @@ def test_a_terminal_is_rewritten_in_place(monkeypatch):
     assert stream.getvalue().count("\n") == 2
     live.show(tasks)
     assert stream.getvalue().count("\x1b[2A") == 1
-    live.say("notice")
+    live.write("notice")
     live.show(tasks)
     assert stream.getvalue().count("\x1b[2A") == 2
     assert "\x1b[2A\x1b[Jnotice\n\r\x1b[2Ka " in stream.getvalue()
@@ -84,7 +84,7 @@ def test_a_file_gets_plain_lines_now_and_then():
 
 
 def test_settings_say_their_origin_and_what_differs():
-    """Seeds of the same task are told together."""
+    """Seeds of the same task stand together."""
     specs = [
         TaskSpec(name=f"a-s{seed}", env="a", seed=seed, total_timesteps=5000, n_envs=2, origin="tuned settings",
                  hyperparameters={"gamma": 0.9, "n_steps": 32})

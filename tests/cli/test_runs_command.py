@@ -112,7 +112,7 @@ def test_a_run_is_tuned_and_steered_by_its_id(cluster, capsys, words, told, said
     ],
 )
 def test_a_wrong_wish_is_one_line(cluster, capsys, words, said):
-    """Exit code 2, and nothing is told to the cluster."""
+    """Exit code 2, and nothing is sent to the cluster."""
     assert main(["runs", *words, "--client", "tcp://x:1"]) == 2
     assert capsys.readouterr().err.startswith(f"drlnb: {said}")
     assert cluster.told in ([], ["closed"])

@@ -1,0 +1,198 @@
+"""Declare every bench: its name, its options, and its groups of rows, each measured by a function of its own module."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drlnb.bench.frame.bench import Bench, Groups, option
+from drlnb.bench.rl.cases import CASES
+
+__all__ = [
+    "BENCHES",
+    "Browser",
+    "LeasingLive",
+    "Peers",
+    "Returns",
+    "Runtime",
+    "Seats",
+    "SimulatedLeasing",
+    "SimulatedWarmup",
+    "WarmupLive",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """How much ``drlnb bench runtime`` measures."""
+
+    repeats: int = option(3, "interleaved pairs per row", least=1)
+    steps: int = option(50_000, "steps of overhead-train", least=1)
+    quick: bool = option(False, "leave out the baseline of reclaim: it takes 30-40 s by its rules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """How much ``drlnb bench rl`` measures."""
+
+    #: The returns are compared under every relabelling: more pairs would take for ever.
+    pairs: int = option(5, "interleaved pairs per row, at most 10", least=1, most=10)
+    steps: int | None = option(None, "environment steps per training (default: the row's)", least=1)
+    seed: int = option(0, "seed of the first pair", least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returns:
+    """How much ``drlnb bench returns`` measures."""
+
+    tier: str = option("ci", "which rows, without --rows", choices=("ci", "nightly"))
+    seeds: int = option(3, "seeds per row", least=1)
+    seed: int = option(0, "the first seed", least=0)
+    jobs: int = option(1, "trainings at once", least=1)
+    steps: int | None = option(None, "environment steps per training (default: shipped)", least=1)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The rows of the tier."""
+        return [name for name, case in CASES.items() if case.tier == self.tier]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulated:
+    repeats: int = option(5, "seeds per row, at most 5", least=1, most=5)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the rows that are no hold-outs."""
+        return tuple(range(self.repeats))
+
+    @property
+    def held_out(self) -> tuple[int, ...]:
+        """Seeds on which nothing was ever tuned."""
+        return tuple(range(100, 100 + self.repeats))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedLeasing(_Simulated):
+    """How much ``drlnb bench leasing`` simulates: rounds per task, of which a tenth does not count."""
+
+    rounds: int = option(60, "rounds per simulated run", least=20)
+
+    @property
+    def fair_rounds(self) -> int:
+        """Rounds per task where slot seconds are compared."""
+        return max(self.rounds, 200) if self.rounds >= 60 else self.rounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedWarmup(_Simulated):
+    """How much ``drlnb bench warmup`` simulates: rounds per run, of which a tenth does not count."""
+
+    rounds: int = option(400, "rounds per simulated run", least=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasingLive:
+    """How much ``drlnb bench leasing-live`` measures."""
+
+    repeats: int = option(3, "turns of every way", least=1)
+    rounds: int = option(40, "rounds of each task", least=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupLive:
+    """How much ``drlnb bench warmup-live`` measures."""
+
+    repeats: int = option(3, "trainings of each way", least=1)
+    rounds: int = option(16, "rounds of each that count", least=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """How much ``drlnb bench seats`` measures."""
+
+    repeats: int = option(3, "turns of every way", least=1)
+    seconds: float = option(30.0, "that count, per way", least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Browser:
+    """How much ``drlnb bench lab`` measures."""
+
+    browser: bool = option(False, "measure (about 2 min); without it rows are only named")
+    repeats: int = option(3, "interleaved pairs per row", least=1)
+
+
+def _groups(package: str, **modules: str) -> Groups:
+    """Return groups by the modules that measure them: the function has the group's name, or is called with it."""
+    groups = {}
+    for module, names in modules.items():
+        for name in names.split():
+            function, _, argument = name.partition(":")
+            where = (f"drlnb.bench.{package}.{module}", function.replace("-", "_"))
+            groups[argument or function] = (*where, argument) if argument else where
+    return groups
+
+
+_LEASING_LIVE = Bench(
+    "leasing-live",
+    "Lease one slot to four tasks, in real processes and modelled time.",
+    _groups("leasing", live="throughput grants", predicted="predicted"),
+    LeasingLive,
+)
+_WARMUP_LIVE = Bench(
+    "warmup-live",
+    "Train with collectors that come back in each way, in real processes.",
+    _groups("warmup", live="starts ahead"),
+    WarmupLive,
+)
+_ALL = (
+    Bench(
+        "runtime",
+        "Measure what drlnb's processes, messages and leases cost, each against a named baseline.",
+        _groups(
+            "runtime",
+            messages="hops handover",
+            training="overhead overhead-train first-step",
+            starts="startup",
+            recovery="reclaim failover",
+        ),
+        Runtime,
+    ),
+    Bench(
+        "rl",
+        "Train with the same settings here and in Stable-Baselines3, in turn.",
+        _groups("rl", peers="single:cartpole single:acrobot single:pendulum four"),
+        Peers,
+    ),
+    Bench(
+        "returns",
+        "Train under the shipped settings and play 40 deterministic episodes.",
+        _groups("rl", returns=" ".join(f"returns:{name}" for name in CASES)),
+        Returns,
+        unasked=lambda effort: effort.names,
+    ),
+    Bench(
+        "leasing",
+        "Share slots by each hold planner, in simulation; time the lease table.",
+        _groups("leasing", simulated="utilisation throughput fairness makespan table held-out", events="events"),
+        SimulatedLeasing,
+        live=_LEASING_LIVE,
+    ),
+    _LEASING_LIVE,
+    Bench(
+        "seats",
+        "Share one device exclusively, by processes at once, and by leases with seats.",
+        _groups("seats", sharing="regime:small regime:large regime:short isolation"),
+        Seats,
+    ),
+    Bench(
+        "warmup",
+        "Start collectors by each planner, in simulation, on the same rounds.",
+        _groups("warmup", simulated="wait cells plan held-out"),
+        SimulatedWarmup,
+        live=_WARMUP_LIVE,
+    ),
+    _WARMUP_LIVE,
+    Bench("lab", "Measure panels and reports in a real JupyterLab.", _groups("lab", rows="desk"), Browser),
+)
+#: Every bench by its name, in the order in which they are listed.
+BENCHES = {bench.name: bench for bench in _ALL}

@@ -1,0 +1,1 @@
+"""Measure panels and reports in a real JupyterLab."""

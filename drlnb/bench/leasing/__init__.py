@@ -1,0 +1,1 @@
+"""Measure what sharing slots gives, in simulation and in real processes."""

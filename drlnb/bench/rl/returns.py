@@ -1,0 +1,36 @@
+"""Measure what a trained policy earns under the shipped settings, over several seeds."""
+
+from collections.abc import Iterator
+
+from drlnb.bench.benches import Returns
+from drlnb.bench.frame.bench import write_line
+from drlnb.bench.frame.rows import Bar, Row
+from drlnb.bench.rl.cases import CASES
+from drlnb.bench.rl.peers import run_own
+from drlnb.bench.rl.works import Work
+from drlnb.rl.algorithms.resolve import resolve
+
+__all__ = ["returns"]
+
+#: Longest training, in seconds: HalfCheetah's million steps take a quarter of an hour where the machine is busy.
+_LONGEST_S = 7200.0
+
+
+def returns(effort: Returns, name: str) -> Iterator[Row]:
+    """Train a case once per seed; the worst one's return has the bar."""
+    case = CASES[name]
+    tuned = resolve(case.env, case.algo, total_timesteps=effort.steps)
+    words = ", ".join(f"{key} {value}" for key, value in sorted(tuned.hyperparameters.items()))
+    write_line(f"{name}: {tuned.total_timesteps} steps, n_envs {tuned.n_envs}, {words}")
+    settings, steps = dict(tuned.hyperparameters), tuned.total_timesteps
+    seeds = range(effort.seed, effort.seed + effort.seeds)
+    works = [
+        Work(env=case.env, algo=case.algo, n_envs=tuned.n_envs, total_timesteps=steps, settings=settings, seed=seed)
+        for seed in seeds
+    ]
+    done = run_own(works, effort.jobs, _LONGEST_S)
+    what = f"{case.algo.upper()} {case.env}, {steps} steps, seeds {', '.join(map(str, seeds))}"
+    words = f"{what}: mean return of {works[0].n_eval_episodes} deterministic episodes, a sample per seed"
+    rewards = [one.mean_reward for one in done]
+    yield Row(name, words, rewards, "reward", bar=Bar("worst", at_least=case.at_least))
+    yield Row(f"{name}-time", f"{what}: training", [one.seconds for one in done])

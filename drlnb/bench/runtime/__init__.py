@@ -1,0 +1,1 @@
+"""Measure what processes, messages and leases cost on Dask."""

@@ -1,0 +1,1 @@
+"""Measure leases with seats beside what a lab does without leases."""

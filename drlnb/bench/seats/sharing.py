@@ -1,0 +1,214 @@
+"""Measure the same tasks on one device: one after the other, all at once as processes, and leased with seats.
+
+Exclusive allocation alone is a straw man: what a lab does today is to start N processes on one device.  So both stand
+beside every figure of leasing.  All three train the same tasks with the same seeds for a while; what counts is rounds
+per second while every task is at work, so that starts, ends and the probe of ``seats="auto"`` are left out (how long a
+probe lasted is a row of its own).
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from drlnb.bench.benches import Seats
+from drlnb.bench.frame.journals import leases, rate
+from drlnb.bench.frame.processes import train_all
+from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
+from drlnb.bench.frame.stage import Arguments, local_spec, virtual_devices
+from drlnb.bench.frame.training_child import LEAST
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.tasks.task import Task
+from drlnb.fleet.training import Training
+from drlnb.planning.seats.rules import ISOLATIONS
+from drlnb.records import seats
+from drlnb.records.errors import TrainingFailed
+from drlnb.records.journal import Journal
+from drlnb.rl.algorithms.registry import round_steps
+
+__all__ = ["REGIMES", "Regime", "Shared", "co_located", "exclusive", "isolation", "leased", "regime", "regime_rows"]
+
+#: Longest wait for processes, executors, or a probe, in seconds.
+_BEGIN_S = 600.0
+#: Seats that are compared.
+SEATS: tuple[int | str, ...] = (1, 2, "auto")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """Tasks of one size."""
+
+    name: str
+    #: Under Stable-Baselines3's names.
+    settings: Arguments
+    n_envs: int = 8
+    n_tasks: int = 4
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks, one seed each, with more steps than any of these trainings takes."""
+        make = partial(Task, "CartPole-v1", total_timesteps=10**9, n_envs=self.n_envs, n_collectors=1, **self.settings)
+        return [make(seed=seed) for seed in range(self.n_tasks)]
+
+    def works(self, seconds: float) -> list[dict[str, object]]:
+        """Return them as work for children that train for so many seconds."""
+        return [{"spec": local_spec(task).to_plain(), "seconds": seconds} for task in self.tasks()]
+
+
+#: Small kernels under Stable-Baselines3's defaults (2,560 updates of 64 samples through two layers of 64); large ones
+#: (32 of 512 through two of 512); and small ones in the shortest rounds that people use, rl-zoo's for CartPole: 40
+#: updates, which end so soon that what a lease costs is a good part of them.
+REGIMES: Mapping[str, Regime] = {
+    "small": Regime(name="small", settings={"n_steps": 2048, "batch_size": 64, "n_epochs": 10}),
+    "large": Regime(
+        name="large",
+        settings={"n_steps": 256, "batch_size": 512, "n_epochs": 8, "policy_kwargs": {"net_arch": [512, 512]}},
+    ),
+    "short": Regime(name="short", settings={"n_steps": 32, "batch_size": 64, "n_epochs": 10}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The result of one way of sharing."""
+
+    #: Rounds of all tasks per second while each of them was at work.
+    rounds_per_s: float
+    n_rounds: int
+    #: Seats of the device; 0 where nothing was leased.
+    n_seats: int = 0
+    #: How long the probe that found the seats held the device, in seconds.
+    probe_s: float = 0.0
+
+
+# ------------------------------------------------------------------ without leases
+def exclusive(regime: Regime, seconds: float) -> Shared:
+    """Train the tasks one after the other, each alone on the device, each for its share of the time."""
+    alone = [rate([train_all([work])[0].ends]) for work in regime.works(seconds / regime.n_tasks)]
+    # In sequence each task's rounds take the seconds that they take alone.
+    return Shared(rounds_per_s=len(alone) / sum(1 / hz for hz, _ in alone), n_rounds=sum(n for _, n in alone))
+
+
+def co_located(regime: Regime, seconds: float) -> Shared:
+    """Train the tasks all at once, in as many ordinary processes on the device."""
+    hz, n_rounds = rate([done.ends for done in train_all(regime.works(seconds))])
+    return Shared(rounds_per_s=hz, n_rounds=n_rounds)
+
+
+# ------------------------------------------------------------------ with leases
+def leased(regime: Regime, seconds: float, n_seats: int | str, *, isolation: str = "shared") -> Shared:
+    """Train the tasks all at once on one virtual device of a cluster of their own, with so many seats.
+
+    Parameters
+    ----------
+    regime
+        The tasks.
+    seconds
+        Time that counts, once every task has computed (and, with ``auto``, the seats have been found).
+    n_seats
+        Seats of the device, or ``auto``.
+    isolation
+        Whether the tasks share an executor process, or have one each.
+    """
+    with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name, virtual_devices():
+        out = Path(name) / "run"
+        with Fleet(slots=1, seats=n_seats, isolation=isolation) as fleet:
+            run = fleet.train(regime.tasks(), out=out)
+            _until(run, lambda: _rounds(run) >= LEAST)
+            if n_seats == "auto":
+                _until(run, lambda: _has_seats(run))
+            since = _rounds(run)
+            time.sleep(seconds)
+            _until(run, lambda: _rounds(run) >= since + LEAST)
+            run.stop()
+            run.wait(timeout_s=_BEGIN_S)
+        return _shared(Journal.read(out), 1 if n_seats == "auto" else int(n_seats))
+
+
+def _until(run: Training, holds: Callable[[], bool]) -> None:
+    """Look once a second: reading a journal again and again would take a core from what is measured."""
+    deadline = time.monotonic() + _BEGIN_S
+    while not holds():
+        if run.ended or time.monotonic() > deadline:
+            raise TrainingFailed(f"the tasks were not all at work within {_BEGIN_S:g} s: {dict(run.tasks)}")
+        time.sleep(1.0)
+
+
+def _rounds(run: Training) -> int:
+    """Return how many rounds the slowest task has ended."""
+    specs = run.specs
+    return min(task.n_timesteps // (round_steps(specs[name]) * specs[name].n_envs) for name, task in run.tasks.items())
+
+
+def _has_seats(run: Training) -> bool:
+    """Return whether the number of seats has been found, or there can be one only, by the journal's text."""
+    for path in run.out.glob("journal/seats-*.jsonl"):
+        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        devices = json.loads(first)["snapshot"]["devices"] if rest else []
+        if '"SeatsSet"' in rest or (devices and all(device["n_most"] == 1 for device in devices)):
+            return True
+    return False
+
+
+def _shared(journal: Journal, n_seats: int) -> Shared:
+    ends: dict[str, list[float]] = {}
+    probes_s = [0.0]
+    for t, round_, lease in leases(journal):
+        if lease.task.startswith("seats/"):
+            probes_s.append(lease.held_s)
+        elif lease.reason == "returned" and round_ > 0:
+            ends.setdefault(lease.task, []).append(t)
+    seats_set = journal.of(seats.SeatsSet)
+    hz, n_rounds = rate(list(ends.values()), since=seats_set[-1].t if seats_set else 0.0)
+    n_seats = seats_set[-1].n_seats if seats_set else n_seats
+    return Shared(rounds_per_s=hz, n_rounds=n_rounds, n_seats=n_seats, probe_s=max(probes_s))
+
+
+# ------------------------------------------------------------------ side by side
+def isolation(effort: Seats) -> tuple[Row, ...]:
+    """Compare one executor per task with one for both of two tasks, in short rounds: they change hands most often."""
+    tasks = replace(REGIMES["short"], n_tasks=2)
+    ways = {way: partial(leased, tasks, effort.seconds, 1, isolation=way) for way in ISOLATIONS}
+    hz = {way: [one.rounds_per_s for one in of] for way, of in in_turn(effort.repeats, ways).items()}
+    what = f"{tasks.n_tasks} {tasks.name} tasks on one slot, isolation"
+    paired = pair_up(hz["process"], hz["shared"])
+    apart = Row(
+        "isolation-process",
+        f"{what} process: rounds per second",
+        unit="rounds/s",
+        against="isolation shared",
+        **paired,
+    )
+    return Row("isolation-shared", f"{what} shared: rounds per second", hz["shared"], "rounds/s"), apart
+
+
+def regime(effort: Seats, name: str) -> Iterator[Row]:
+    """Compare every way of sharing in turn, with kernels of one size."""
+    tasks, seconds = REGIMES[name], effort.seconds
+    ways: dict[str, Callable[[], Shared]] = {
+        "exclusive": partial(exclusive, tasks, seconds),
+        "co-located": partial(co_located, tasks, seconds),
+    }
+    ways |= {f"lease, seats {n}": partial(leased, tasks, seconds, n) for n in SEATS}
+    return regime_rows(tasks, in_turn(effort.repeats, ways))
+
+
+def regime_rows(tasks: Regime, turns: Mapping[str, Sequence[Shared]]) -> Iterator[Row]:
+    """Return each way's rounds per second: leases against the better of exclusive and co-located of the same turn."""
+    hz = {way: [one.rounds_per_s for one in of] for way, of in turns.items()}
+    better = [max(pair) for pair in zip(hz["exclusive"], hz["co-located"], strict=True)]
+    for way, samples in hz.items():
+        what = f"{tasks.n_tasks} {tasks.name} tasks on one device, {way}: rounds per second"
+        row = partial(Row, f"sharing-{tasks.name}-{way.rpartition(' ')[2]}", unit="rounds/s")
+        paired, against = pair_up(samples, better), "the better of exclusive and co-located"
+        if way == "lease, seats auto":
+            n_seats = ", ".join(str(one.n_seats) for one in turns[way])
+            yield row(f"{what} (found: {n_seats})", against=against, bar=Bar("ratio", at_least=0.97), **paired)
+            probe = f"the probe that finds the seats for {tasks.name} tasks holds the device"
+            yield Row(f"sharing-{tasks.name}-probe", probe, [one.probe_s for one in turns[way]])
+        elif way.startswith("lease"):
+            yield row(what, against=against, **paired)
+        else:
+            yield row(what, samples)

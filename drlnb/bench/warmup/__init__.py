@@ -1,0 +1,1 @@
+"""Measure what starting collectors ahead gives, in simulation and in real processes."""

@@ -1,0 +1,102 @@
+"""What `drlnb bench warmup` makes of simulated rounds."""
+
+import json
+
+import numpy as np
+import pytest
+
+from drlnb.bench.benches import BENCHES, SimulatedWarmup
+from drlnb.bench.warmup import simulated
+from drlnb.sim.warmup.compare import WarmupWorkload
+from drlnb.sim.warmup.report import Comparison
+
+
+class Run:
+    """An outcome with known figures."""
+
+    def __init__(self, wait_s, idle_s):
+        self.wait_s, self.idle_s = wait_s, idle_s
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Two seeds; cold waits 2 s, saa .5 s and is idle .5 s, keep is idle 6 s, the others are between."""
+    figures = {
+        "cold": (2.0, 0.0), "keep": (0.0, 6.0), "seed": (0.8, 0.5), "mean": (0.7, 0.3), "quantile": (0.1, 1.5),
+        "saa": (0.5, 0.5), "progress": (0.3, 0.8),
+    }  # fmt: skip
+    asked = []
+
+    def compare(planners, seeds, *, settings=None, **workload):
+        asked.append((tuple(planners), tuple(seeds), settings, workload))
+        return tuple(Comparison(planner=name, outcomes=(Run(*figures[name]),) * 2) for name in planners)
+
+    monkeypatch.setattr(simulated, "compare", compare)
+    return asked
+
+
+def test_waits_are_shown_as_shares_of_colds(known):
+    """.5 / 2 = .25 keeps .30; progress's .15 keeps .20, its idle time of .8 s misses .75."""
+    rows = {row.id: row for row in simulated.wait(SimulatedWarmup(rounds=24, repeats=2))}
+    assert (rows["w1-saa"].ratio, rows["w1-saa"].holds) == (0.25, True)
+    assert (rows["w1-progress"].ratio, rows["w1-progress"].holds) == (0.15, True)
+    assert (rows["w1-saa-idle"].value, rows["w1-saa-idle"].holds) == (0.5, True)
+    assert (rows["w1-progress-idle"].value, rows["w1-progress-idle"].holds) == (0.8, False)
+    assert rows["w1-seed"].bar is None
+    assert rows["w1-saa"].binding
+    assert not rows["w1-narrow-saa"].binding
+    assert known[1][3]["start_p95_s"] == 2.05
+    assert {row.origin for row in rows.values()} == {"simulated"}
+
+
+def test_a_cell_compares_with_the_best_simple_rule(known):
+    """At rho 1 mean is best with .7 + .3 = 1: saa's .5 + .5 is as good; at rho 10 keep with 6: 5.5 / 6."""
+    rows = {row.id: row for row in simulated.cells(SimulatedWarmup(rounds=24, repeats=2))}
+    assert len(rows) == 12
+    assert (rows["w2-jitter-spawn-rho1"].ratio, rows["w2-jitter-spawn-rho1"].against[-4:]) == (1.0, "mean")
+    assert rows["w2-shifts-zygote-rho10"].ratio == pytest.approx(5.5 / 6)
+    assert rows["w2-shifts-zygote-rho10"].against == "the best of cold, keep, seed, mean: keep"
+    assert all(row.holds and row.binding for row in rows.values())
+
+
+def test_hold_outs_use_seeds_and_workers_of_their_own(known):
+    """Seeds 100 and on; 8, 3 and 7 workers; their bars do not bind."""
+    rows = list(simulated.held_out(SimulatedWarmup(rounds=24, repeats=2)))
+    assert {seeds for _, seeds, _, _ in known} == {(100, 101)}
+    assert {work["n_workers"] for _, _, _, work in known} == {8, 3, 7}
+    assert not any(row.binding for row in rows)
+    assert sum(row.id.startswith("held-out-3-w2") for row in rows) == 12
+
+
+def test_a_known_arrival_is_the_limit():
+    """Lead = the critical quantile of the starts drawn: .8117 of 8 workers; wait and idle by plain loops."""
+    work = WarmupWorkload(n_rounds=200)
+    lead = np.sort(work.starts_s, axis=None)
+    lead = np.interp(0.811724 * (lead.size - 1), np.arange(lead.size), lead)
+    wait = np.mean([max(0.0, *(s - lead for s in row)) for row in work.starts_s])
+    idle = np.mean([max(0.0, lead - s) for row in work.starts_s for s in row])
+    assert simulated._known(work) == pytest.approx((wait, idle), abs=1e-4)
+
+
+def test_a_plan_is_timed(monkeypatch):
+    """64 rounds of 8 workers, in milliseconds."""
+    monkeypatch.setattr(simulated, "_PLANS", 3)
+    (row,) = simulated.plan(SimulatedWarmup())
+    assert (row.id, row.unit, len(row.samples), row.origin) == ("w5-plan", "ms", 3, "measured")
+    assert row.bar.at_most == 2.0
+
+
+def test_rows_are_measured_and_written(tmp_path, capsys, monkeypatch):
+    """A real, short run of two groups; the file has the form that every bench shares."""
+    monkeypatch.setattr(simulated, "SHAPES", ("jitter",))
+    path = tmp_path / "warmup.json"
+    assert (
+        BENCHES["warmup"].main(["--rounds", "20", "--repeats", "1", "--rows", "cells,plan", "--json", str(path)]) == 0
+    )
+    report = json.loads(path.read_text())
+    assert report["bench"] == "warmup"
+    assert [row["id"] for row in report["rows"]] == [
+        "w2-jitter-spawn-rho1", "w2-jitter-spawn-rho10", "w2-jitter-zygote-rho1", "w2-jitter-zygote-rho10", "w5-plan",
+    ]  # fmt: skip
+    assert all(row["value"] is not None for row in report["rows"])
+    assert "w5-plan" in capsys.readouterr().out
