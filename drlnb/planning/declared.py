@@ -10,10 +10,12 @@ from drlnb.records.effect import AT_ONCE
 from drlnb.records.errors import ConfigError
 
 __all__ = [
+    "ANYTHING",
     "FLAG",
     "NOT_NEGATIVE",
     "POSITIVE",
     "SECONDS",
+    "SHARE",
     "Declared",
     "Kind",
     "Setting",
@@ -55,6 +57,10 @@ SECONDS = _kind("a finite number > 0 s", _is_above_0)
 POSITIVE = _kind("a finite number > 0", _is_above_0)
 #: Numbers from 0 on.
 NOT_NEGATIVE = _kind("a finite number >= 0", lambda value: value == 0 or _is_above_0(value))
+#: Shares of a whole.
+SHARE = _kind("in [0, 1]", lambda value: value == 0 or (_is_above_0(value) and value <= 1))  # type: ignore[operator]
+#: Values that are checked beside others, or by whoever reads them.
+ANYTHING = Kind(lambda name, value: "")
 #: Yes or no.
 FLAG = _kind("true or false", lambda value: isinstance(value, bool))
 

@@ -69,11 +69,11 @@ def test_wrong_numbers_are_refused_together():
     with pytest.raises(ConfigError) as caught:
         LeasingWorkload(n_tasks=0, seed=-1, compute_s=0.0, collect_cv=-1.0, switch_s=float("nan"))
     assert caught.value.problems == (
-        "n_tasks must be in 1..1000, got 0",
-        "seed must be >= 0, got -1",
-        "compute_s must be finite and > 0, got 0.0",
-        "collect_cv must be finite and >= 0, got -1.0",
-        "switch_s must be finite and >= 0, got nan",
+        "n_tasks must be a whole number in 1..1000, got 0",
+        "compute_s must be a finite number > 0 s, got 0.0",
+        "collect_cv must be a finite number >= 0, got -1.0",
+        "switch_s must be a finite number >= 0, got nan",
+        "seed must be a whole number >= 0, got -1",
     )
 
 
@@ -209,7 +209,7 @@ def test_the_command_prints_what_faults_do(capsys):
         ),
         (["--faults", "node=1"], "faults must name some of collector, executor, holder, frozen, slot, got 'node'"),
         (["--faults", "slot=-1"], "faults of slot must be in 0..3600 per hour, got -1.0"),
-        (["--gpus", "2000"], "n_slots must be in 1..1000, got 2000"),
+        (["--gpus", "2000"], "n_slots must be a whole number in 1..1000, got 2000"),
         (["--holds", "round"], "unknown option --holds; did you mean --hold? (see: drlnb simulate leasing --help)"),
     ],
 )

@@ -62,14 +62,14 @@ def test_everything_that_is_wrong_with_a_workload_is_told_at_once():
             jitter_frac=2.0, start_p95_s=-1.0,
         )  # fmt: skip
     assert caught.value.problems == (
+        "n_workers must be a whole number in 1..256, got 0",
+        "n_rounds must be a whole number in 10..100000, got 9",
+        "gap_s must be a finite number > 0 s, got 0.0",
+        "jitter_frac must be in [0, 1], got 2.0",
         "shape must be one of jitter, outliers, shifts, got 'x'",
         "start_mode must be one of spawn, zygote, got 'y'",
-        "n_workers must be in 1..256, got 0",
-        "n_rounds must be in 10..100000, got 9",
-        "seed must be in 0..2147483648, got -1",
-        "gap_s must be finite and > 0 s, got 0.0",
-        "collect_s must be finite and > 0 s, got inf",
-        "jitter_frac must be in [0, 1], got 2.0",
+        "collect_s must be a finite number > 0 s, got inf",
+        "seed must be a whole number in 0..2147483648, got -1",
         "start_p95_s must be above the median 0 s, got -1.0",
     )
 

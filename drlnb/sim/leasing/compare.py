@@ -1,4 +1,4 @@
-"""What do hold planners give on the same workload?  Utilisation beside its bound, and the price in round time.
+"""Compare hold planners on the same workload: utilisation beside its bound, and the price in round time.
 
 Every planner sees the same durations (one generator per seed and task), and every task is measured alone on the same
 seed: its duty ``d`` and its round time are what the bound and the inflation refer to.  Start offsets are spread over
@@ -8,12 +8,14 @@ them are there all the time.  Three ways to share stand side by side: **exclusiv
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
+from drlnb.planning.declared import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, declare
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
 from drlnb.planning.replay import replay
@@ -48,11 +50,10 @@ _PATIENCE = 20.0
 _FEWEST = 2
 #: Steps towards a wished duty; each brings it about ten times nearer.
 _SECANTS = 4
-_AT_LEAST_0 = ("collect_cv", "switch_s", "publish_s", "unequal_frac")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeasingWorkload:
+class LeasingWorkload(Declared):
     """Tasks that share slots; the numbers are those of the prototype's table.
 
     Raises
@@ -61,47 +62,32 @@ class LeasingWorkload:
         If a value is out of its range; the message lists all of it.
     """
 
-    n_tasks: int = 8
-    n_slots: int = 2
+    n_tasks: int = declare(8, count(1, 1000))
+    n_slots: int = declare(2, count(1, 1000))
     #: Collectors of each task, one batch each.
-    n_workers: int = 4
+    n_workers: int = declare(4, count(1, 256))
     #: Gradient of one batch, in seconds.
-    compute_s: float = 0.25
+    compute_s: float = declare(0.25, SECONDS)
     #: Mean time of one collector for one round, in seconds.
-    collect_mean_s: float = 4.0
+    collect_mean_s: float = declare(4.0, SECONDS)
     #: Coefficient of variation of it, dimensionless.
-    collect_cv: float = 0.2
+    collect_cv: float = declare(0.2, NOT_NEGATIVE)
     #: Making a slot ready for another task, in seconds.
-    switch_s: float = 0.0
+    switch_s: float = declare(0.0, NOT_NEGATIVE)
     #: Sending new parameters out, in seconds.
-    publish_s: float = 0.01
+    publish_s: float = declare(0.01, NOT_NEGATIVE)
     #: Tasks differ: collecting takes the i-th of them up to so much longer, in a ramp; dimensionless.
-    unequal_frac: float = 0.0
-    n_rounds: int = 60
-    seed: int = 0
+    unequal_frac: float = declare(0.0, NOT_NEGATIVE)
+    n_rounds: int = declare(60, count(1, 100_000))
+    seed: int = declare(0, count(0))
     #: (kind, times per hour) of what goes wrong; a task alone is always spared.
-    faults: tuple[tuple[str, float], ...] = ()
+    faults: tuple[tuple[str, float], ...] = declare((), ANYTHING)
 
-    def __post_init__(self) -> None:
-        counts = {"n_tasks": 1000, "n_slots": 1000, "n_workers": 256, "n_rounds": 100_000}
-        problems = [
-            f"{name} must be in 1..{most}, got {getattr(self, name)}"
-            for name, most in counts.items()
-            if not 1 <= getattr(self, name) <= most
-        ]
-        if self.seed < 0:
-            problems.append(f"seed must be >= 0, got {self.seed}")
-        for names, least in ((("compute_s", "collect_mean_s"), ">"), (_AT_LEAST_0, ">=")):
-            problems += [
-                f"{name} must be finite and {least} 0, got {getattr(self, name)}"
-                for name in names
-                if not math.isfinite(getattr(self, name))
-                or getattr(self, name) < 0
-                or (least == ">" and getattr(self, name) == 0)
-            ]
-        problems += rate_problems(dict(self.faults), FAULTS)
-        if problems:
-            raise ConfigError(problems)
+    @classmethod
+    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+        """Return what is wrong with the rates of the faults."""
+        del wrong
+        return rate_problems(dict(values["faults"]), FAULTS)
 
     def costs(self, i: int) -> Costs:
         """Return the durations of the i-th task."""

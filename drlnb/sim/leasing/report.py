@@ -1,18 +1,15 @@
-"""``drlnb simulate leasing``: hold planners side by side on the same workloads, beside exclusive and co-located use."""
+"""Run ``drlnb simulate leasing``: hold planners on the same workloads, beside exclusive and co-located use."""
 
 import argparse
 import json
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
-import drlnb
 from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
 from drlnb.records.errors import ConfigError
+from drlnb.sim.compared import chosen_names, mean_of, report_of
 from drlnb.sim.faults import fault_rates
 from drlnb.sim.leasing.compare import LeasingResult, LeasingWorkload, simulate_leasing, tasks_for_load
 
@@ -35,11 +32,7 @@ class Comparison:
 
     def mean(self, name: str) -> float:
         """Return the mean of a figure over the seeds."""
-        return _mean(self.results, name)
-
-
-def _mean(results: Sequence[LeasingResult], name: str) -> float:
-    return float(np.mean([getattr(result, name) for result in results]))
+        return mean_of(self.results, name)
 
 
 def compare(
@@ -71,18 +64,17 @@ def compare(
     base = workload or LeasingWorkload()
     seeded = [replace(base, seed=seed) for seed in seeds]
     if load is not None:
-        seeded = [tasks_for_load(load, one) for one in seeded]
+        seeded = [tasks_for_load(load, each) for each in seeded]
 
-    def played(hold: str, *, spared: bool) -> tuple[LeasingResult, ...]:
-        those = [replace(one, faults=()) for one in seeded] if spared else seeded
-        return tuple(simulate_leasing(one, hold, settings=settings, streams=streams) for one in those)
+    def run(hold: str, workloads: Sequence[LeasingWorkload]) -> tuple[LeasingResult, ...]:
+        return tuple(simulate_leasing(each, hold, settings=settings, streams=streams) for each in workloads)
 
-    found = []
+    compared = []
     for hold in holds:
-        results = played(hold, spared=False)
-        spared = played(hold, spared=True) if base.faults else results
-        found.append(Comparison(hold=hold, workloads=tuple(seeded), results=results, spared=spared))
-    return tuple(found)
+        results = run(hold, seeded)
+        spared = run(hold, [replace(each, faults=()) for each in seeded]) if base.faults else results
+        compared.append(Comparison(hold=hold, workloads=tuple(seeded), results=results, spared=spared))
+    return tuple(compared)
 
 
 # ------------------------------------------------------------------ the command
@@ -105,7 +97,7 @@ def main(arguments: argparse.Namespace) -> int:
     ConfigError
         If an option is out of its range.
     """
-    holds = _holds(arguments.hold)
+    holds = chosen_names("--hold", arguments.hold, HOLD_PLANNERS)
     settings = LeasingSettings.from_mapping({"queue": arguments.queue})
     workload = LeasingWorkload(
         n_tasks=arguments.tasks or 1,
@@ -127,17 +119,11 @@ def main(arguments: argparse.Namespace) -> int:
     )
     sys.stdout.write(_table(compared))
     if arguments.json:
-        sys.stdout.write(json.dumps(_report(compared)) + "\n")
+        workloads = [asdict(each) for each in compared[0].workloads]
+        rows = [row for each in compared for row in _rows(each)]
+        report = report_of("simulate-leasing", rows, workloads=workloads)
+        sys.stdout.write(json.dumps(report) + "\n")
     return 0
-
-
-def _holds(text: str) -> list[str]:
-    names = list(HOLD_PLANNERS) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in HOLD_PLANNERS]
-    if unknown or not names:
-        known = ", ".join(HOLD_PLANNERS)
-        raise ConfigError(f"--hold must name some of {known}, or be all; got {', '.join(unknown) or text!r}")
-    return list(dict.fromkeys(names))
 
 
 #: Column of the table -> figure of a result.
@@ -154,23 +140,24 @@ _COLUMNS = {
 
 
 def _table(compared: Sequence[Comparison]) -> str:
-    one = compared[0]
-    first = one.results[0]
-    tasks = sorted({workload.n_tasks for workload in one.workloads})
-    seeds = ", ".join(str(workload.seed) for workload in one.workloads)
+    first = compared[0]
+    workloads, expected = first.workloads, first.results[0].expected
+    tasks = sorted({workload.n_tasks for workload in workloads})
+    seeds = ", ".join(str(workload.seed) for workload in workloads)
     n_tasks = f"{tasks[0]}" if len(tasks) == 1 else f"{tasks[0]} to {tasks[-1]}"
     lines = [
-        f"{n_tasks} tasks, {one.workloads[0].n_slots} slots, duty alone {one.mean('d_mean'):.3f}, seeds {seeds}"
+        f"{n_tasks} tasks, {workloads[0].n_slots} slots, duty alone {first.mean('d_mean'):.3f}, seeds {seeds}"
         " (simulated)",
-        f"bound {one.mean('bound_frac'):.3f}; expected by theory (seed {one.workloads[0].seed}): utilisation "
-        f"{first.expected.utilisation_frac:.3f}, inflation {first.expected.inflation:.3f}",
-        f"rounds/s without leases: exclusive {one.mean('exclusive_hz'):.3f}, co-located {one.mean('colocated_hz'):.3f}",
+        f"bound {first.mean('bound_frac'):.3f}; expected by theory (seed {workloads[0].seed}): utilisation "
+        f"{expected.utilisation_frac:.3f}, inflation {expected.inflation:.3f}",
+        f"rounds/s without leases: exclusive {first.mean('exclusive_hz'):.3f}, "
+        f"co-located {first.mean('colocated_hz'):.3f}",
         "hold   " + "".join(f"{name:>13}" for name in _COLUMNS),
     ]
     lines += [
         f"{each.hold:7}" + "".join(f"{each.mean(figure):13.3f}" for figure in _COLUMNS.values()) for each in compared
     ]
-    if one.workloads[0].faults:
+    if workloads[0].faults:
         lines += _with_faults(compared)
     return "\n".join(lines) + "\n"
 
@@ -195,21 +182,10 @@ def _with_faults(compared: Sequence[Comparison]) -> list[str]:
         "hold   " + "".join(f"{name:>16}" for name in _CHANGED) + "".join(f"{name:>10}" for name in _COUNTED),
     ]
     for each in compared:
-        pairs = [f"{_mean(each.spared, figure):.3f} -> {each.mean(figure):.3f}" for figure in _CHANGED.values()]
+        pairs = [f"{mean_of(each.spared, figure):.3f} -> {each.mean(figure):.3f}" for figure in _CHANGED.values()]
         counts = [f"{each.mean(figure):.2f}" for figure in _COUNTED.values()]
-        lines.append(f"{each.hold:7}" + "".join(f"{one:>16}" for one in pairs) + "".join(f"{n:>10}" for n in counts))
+        lines.append(f"{each.hold:7}" + "".join(f"{pair:>16}" for pair in pairs) + "".join(f"{n:>10}" for n in counts))
     return lines
-
-
-def _report(compared: Sequence[Comparison]) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    return {
-        "bench": "simulate-leasing",
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "versions": {"drlnb": drlnb.__version__, "python": platform.python_version(), "numpy": np.__version__},
-        "workloads": [asdict(workload) for workload in compared[0].workloads],
-        "rows": [row for each in compared for row in _rows(each)],
-    }
 
 
 def _rows(each: Comparison) -> list[dict[str, Any]]:
@@ -217,13 +193,13 @@ def _rows(each: Comparison) -> list[dict[str, Any]]:
     shown = [
         ("utilisation", "utilisation_frac", "bound", each.mean("bound_frac")),
         ("held", "held_frac", "utilisation", each.mean("utilisation_frac")),
-        ("inflation", "inflation", "expected", float(np.mean([one.expected.inflation for one in each.results]))),
+        ("inflation", "inflation", "expected", mean_of([result.expected for result in each.results], "inflation")),
         ("rounds-v-exclusive", "rounds_hz", "exclusive", each.mean("exclusive_hz")),
         ("rounds-v-colocated", "rounds_hz", "co-located", each.mean("colocated_hz")),
     ]
     if each.workloads[0].faults:
         shown += [
-            (f"{name}-v-spared", figure, "without faults", _mean(each.spared, figure))
+            (f"{name}-v-spared", figure, "without faults", mean_of(each.spared, figure))
             for name, figure in (("utilisation", "utilisation_frac"), ("inflation", "inflation"))
         ]
         shown += [(name, figure, "none", 0.0) for name, figure in _COUNTED.items()]
@@ -234,11 +210,7 @@ def _rows(each: Comparison) -> list[dict[str, Any]]:
             "baseline": f"{against} {base:.6f}",
             "value": each.mean(figure),
             "ratio": each.mean(figure) / base if base else None,
-            "spread": [getattr(one, figure) for one in each.results],
-            "bar": None,
-            "holds": None,
-            "binding": False,
-            "origin": "simulated",
+            "spread": [getattr(result, figure) for result in each.results],
         }
         for name, figure, against, base in shown
     ]

@@ -1,11 +1,11 @@
-"""What would warm-up have saved?  Rounds of one task whose collectors are stopped and started on the virtual clock.
+"""Simulate rounds of one task whose collectors are stopped and started on the virtual clock, under any planner.
 
 The workload draws durations and carries out commands; the machine of :mod:`drlnb.planning.warmup` decides.  Durations
 come from generators keyed by (seed, round) and (seed, collector, round), so every planner sees the same ones.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from drlnb.planning.declared import ANYTHING, SECONDS, SHARE, Declared, choice, count, declare
 from drlnb.planning.warmup import WarmupMachine, WarmupSettings
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import (
@@ -22,7 +23,6 @@ from drlnb.records.columns.warmup import (
     StartCollector,
     StopCollector,
 )
-from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 from drlnb.records.round import (
@@ -62,7 +62,7 @@ _Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what is drawn is kept
-class WarmupWorkload:
+class WarmupWorkload(Declared):
     """Durations of one task's rounds and starts.
 
     Raises
@@ -71,43 +71,30 @@ class WarmupWorkload:
         If a value is out of its range; the message lists all of it.
     """
 
-    n_workers: int = 8
-    n_rounds: int = 400
+    n_workers: int = declare(8, count(1, 256))
+    n_rounds: int = declare(400, count(10, 100_000))
     #: Mean seconds from sending to the next parameters, where the shape does not lengthen it.
-    gap_s: float = 6.0
+    gap_s: float = declare(6.0, SECONDS)
     #: Standard deviation of the gap, relative to its mean.
-    jitter_frac: float = 0.1
+    jitter_frac: float = declare(0.1, SHARE)
     #: One of :data:`SHAPES`.
-    shape: str = "jitter"
+    shape: str = declare("jitter", choice(*SHAPES))
     #: One of :data:`STARTS`.
-    start_mode: str = "spawn"
+    start_mode: str = declare("spawn", choice(*STARTS))
     #: 95 % quantile of a start in seconds; None: that of the mode.
-    start_p95_s: float | None = None
+    start_p95_s: float | None = declare(None, ANYTHING)
     #: Acting for one round; all collectors send together.
-    collect_s: float = 2.0
-    seed: int = 0
+    collect_s: float = declare(2.0, SECONDS)
+    seed: int = declare(0, count(0, 2**31))
 
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be one of {', '.join(known)}, got {value!r}"
-            for name, value, known in (("shape", self.shape, SHAPES), ("start_mode", self.start_mode, STARTS))
-            if value not in known
-        ]
-        for name, least, most in (("n_workers", 1, 256), ("n_rounds", 10, 100_000), ("seed", 0, 2**31)):
-            if not least <= getattr(self, name) <= most:
-                problems.append(f"{name} must be in {least}..{most}, got {getattr(self, name)}")
-        problems += [
-            f"{name} must be finite and > 0 s, got {seconds}"
-            for name, seconds in (("gap_s", self.gap_s), ("collect_s", self.collect_s))
-            if not 0 < seconds < math.inf
-        ]
-        if not 0 <= self.jitter_frac <= 1:
-            problems.append(f"jitter_frac must be in [0, 1], got {self.jitter_frac}")
-        median_s = STARTS.get(self.start_mode, (0.0, 0.0))[0]
-        if self.start_p95_s is not None and not median_s < self.start_p95_s < math.inf:
-            problems.append(f"start_p95_s must be above the median {median_s:g} s, got {self.start_p95_s}")
-        if problems:
-            raise ConfigError(problems)
+    @classmethod
+    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+        """Return what is wrong with the starts."""
+        median_s = 0.0 if "start_mode" in wrong else STARTS[values["start_mode"]][0]
+        p95_s = values["start_p95_s"]
+        if p95_s is None or median_s < p95_s < math.inf:
+            return []
+        return [f"start_p95_s must be above the median {median_s:g} s, got {p95_s}"]
 
     @cached_property
     def factors(self) -> _Array:

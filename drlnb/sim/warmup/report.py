@@ -1,19 +1,16 @@
-"""``drlnb simulate warmup``: planners side by side on the same rounds and starts."""
+"""Run ``drlnb simulate warmup``: planners side by side on the same rounds and starts."""
 
 import argparse
 import json
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import drlnb
 from drlnb.planning.warmup import PLANNER_NAMES, WarmupSettings
 from drlnb.records.errors import ConfigError
+from drlnb.sim.compared import chosen_names, mean_of, report_of
 from drlnb.sim.training.report import write_journal
 from drlnb.sim.warmup.compare import Outcome, WarmupWorkload, simulate_warmup
 
@@ -30,7 +27,7 @@ class Comparison:
 
     def mean(self, name: str) -> float:
         """Return the mean of a figure over the seeds."""
-        return float(np.mean([getattr(outcome, name) for outcome in self.outcomes]))
+        return mean_of(self.outcomes, name)
 
 
 def compare(
@@ -88,7 +85,7 @@ def main(arguments: argparse.Namespace) -> int:
     ConfigError
         If an option is out of its range, or `out` is not a new or empty directory.
     """
-    planners = _planners(arguments.planners)
+    planners = chosen_names("--planners", arguments.planners, PLANNER_NAMES)
     settings = {"rho": arguments.rho, "kappa": arguments.kappa}
     workload = _workload(arguments)
     _check(workload, settings)
@@ -103,17 +100,6 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(_report(compared, arguments)) + "\n")
     return 0
-
-
-def _planners(text: str) -> list[str]:
-    names = list(PLANNER_NAMES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in PLANNER_NAMES]
-    if unknown or not names:
-        known = ", ".join(PLANNER_NAMES)
-        raise ConfigError(
-            f"--planners must name some of {known}, or be all; got {', '.join(map(repr, unknown)) or repr(text)}"
-        )
-    return list(dict.fromkeys(names))
 
 
 def _workload(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -151,48 +137,40 @@ def _refuse_full(directory: Path) -> None:
         raise ConfigError(f"--out must be a new or empty directory, got {directory}")
 
 
-def _baselines(compared: Sequence[Comparison]) -> Comparison:
-    """Return what the others are compared with: cold, or what was named first."""
-    return next((one for one in compared if one.planner == "cold"), compared[0])
+def _baseline(compared: Sequence[Comparison]) -> Comparison:
+    """Return what the others are compared with: cold, or the first one."""
+    return next((each for each in compared if each.planner == "cold"), compared[0])
 
 
-def _report(compared: Sequence[Comparison], arguments: argparse.Namespace) -> dict[str, Any]:
+def _report(compared: Sequence[Comparison], arguments: argparse.Namespace) -> dict[str, object]:
     """Return what ``--json`` prints."""
-    base = _baselines(compared)
+    base = _baseline(compared)
     rows = []
-    for one in compared:
-        costs = [outcome.cost_s for outcome in one.outcomes]
+    for each in compared:
+        costs = [outcome.cost_s for outcome in each.outcomes]
         rows.append({
-            "id": one.planner,
+            "id": each.planner,
             "what": "rho wait + idle per worker and round, s",
             "baseline": base.mean("cost_s"),
-            "value": one.mean("cost_s"),
-            "ratio": one.mean("cost_s") / base.mean("cost_s"),
+            "value": each.mean("cost_s"),
+            "ratio": each.mean("cost_s") / base.mean("cost_s"),
             "spread": {"kind": "min..max", "low": min(costs), "high": max(costs), "n": len(costs)},
-            "bar": None,
-            "holds": None,
-            "binding": False,
-            "origin": "simulated",
-            "wait_s": one.mean("wait_s"),
-            "idle_s": one.mean("idle_s"),
-            "hit_frac": one.mean("hit_frac"),
+            **{name: each.mean(name) for name in ("wait_s", "idle_s", "hit_frac")},
         })
-    return {
-        "bench": "simulate-warmup",
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "versions": {"drlnb": drlnb.__version__, "python": platform.python_version(), "numpy": np.__version__},
-        "workload": _workload(arguments),
-        "rho": arguments.rho,
-        "kappa": arguments.kappa,
-        "seeds": list(arguments.seeds),
-        "baseline": base.planner,
-        "rows": rows,
-    }
+    return report_of(
+        "simulate-warmup",
+        rows,
+        workload=_workload(arguments),
+        rho=arguments.rho,
+        kappa=arguments.kappa,
+        seeds=list(arguments.seeds),
+        baseline=base.planner,
+    )
 
 
 def _table(compared: Sequence[Comparison], arguments: argparse.Namespace) -> str:
-    """Return the short table for a person."""
-    base = _baselines(compared)
+    """Return the short table."""
+    base = _baseline(compared)
     seeds = ", ".join(map(str, arguments.seeds))
     lines = [
         f"{arguments.workers} collectors, gap {arguments.gap:g} s, jitter {arguments.jitter:g}, {arguments.shape}, "
@@ -200,8 +178,8 @@ def _table(compared: Sequence[Comparison], arguments: argparse.Namespace) -> str
         f"{'planner':10}{'wait s':>9}{'idle s':>9}{'cost s':>9}{'v ' + base.planner:>10}{'in time':>9}",
     ]
     lines += [
-        f"{one.planner:10}{one.mean('wait_s'):9.3f}{one.mean('idle_s'):9.3f}{one.mean('cost_s'):9.3f}"
-        f"{one.mean('cost_s') / base.mean('cost_s'):10.2f}{one.mean('hit_frac'):9.0%}"
-        for one in compared
+        f"{each.planner:10}{each.mean('wait_s'):9.3f}{each.mean('idle_s'):9.3f}{each.mean('cost_s'):9.3f}"
+        f"{each.mean('cost_s') / base.mean('cost_s'):10.2f}{each.mean('hit_frac'):9.0%}"
+        for each in compared
     ]
     return "\n".join(lines) + "\n"
