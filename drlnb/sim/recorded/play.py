@@ -1,4 +1,4 @@
-"""What would this run do under another rule?  Its own durations, taken from its journal, on the virtual clock."""
+"""Play a run under other rules on the virtual clock, with its own durations, read from its journal."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Which rules are in force at the end of a run's journal?  What it began with, and what was changed since."""
+"""Read the rules that are in force at the end of a run's journal: what it began with, and what was changed since."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -14,23 +14,21 @@ from drlnb.records.journal import Stream
 
 __all__ = ["Rules", "accepted", "pool_settings", "priorities", "task_rules"]
 
-_OF_LEASING = frozenset(one.name for one in fields(LeasingSettings))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a pool and its tasks go by."""
+    """The rules of a pool and its tasks."""
 
     n_slots: int
     settings: LeasingSettings = field(default_factory=LeasingSettings)
-    #: Task -> its priority, where a person gave it one.
+    #: Task -> its priority, where the user gave it one.
     priorities: Mapping[str, int] = field(default_factory=dict)
     #: Task -> what differs from its configuration (of a round machine): ``planners``, ``warmup``, ...
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def accepted(stream: Stream) -> Iterator[SettingChanged]:
-    """Yield the changes of settings that a machine took on, in their order."""
+    """Yield the changes of settings that a machine accepted, in their order."""
     for event, answer in stream.answers():
         if isinstance(event, SettingChanged) and not any(
             isinstance(record, RequestRefused) and record.subject == event.key for record in answer
@@ -48,16 +46,13 @@ def pool_settings(pool: Stream) -> LeasingSettings:
     """
     machine = fresh_machine(pool.header)
     assert isinstance(machine, PoolMachine)
-    settings = machine.settings
-    for event in accepted(pool):
-        room, _, name = event.key.partition(".")
-        if room == "leasing" and name in _OF_LEASING:
-            settings = replace(settings, **{name: event.value})
-    return settings
+    names = {f"leasing.{name}": name for name in LeasingSettings.declared()}
+    changed = {names[event.key]: event.value for event in accepted(pool) if event.key in names}
+    return replace(machine.settings, **changed)
 
 
 def priorities(pool: Stream, names: Mapping[str, str]) -> dict[str, int]:
-    """Return the priorities that a person gave to tasks, as they are at the end of a pool's journal.
+    """Return the priorities that the user gave to tasks, as they are at the end of a pool's journal.
 
     Parameters
     ----------
@@ -68,14 +63,11 @@ def priorities(pool: Stream, names: Mapping[str, str]) -> dict[str, int]:
     """
     books = (pool.header.snapshot or {}).get("table", {}).get("tasks", {})
     known = {name: book.get("priority") for name, book in books.items()}
-    found = {names[name]: int(priority) for name, priority in known.items() if name in names and priority is not None}
-    for event in accepted(pool):
-        if event.key == "task.priority" and event.task is not None and event.task in names:
-            found[names[event.task]] = int(event.value)
-    return found
+    known |= {str(event.task): event.value for event in accepted(pool) if event.key == "task.priority"}
+    return {names[name]: int(priority) for name, priority in known.items() if name in names and priority is not None}
 
 
 def task_rules(stream: Stream) -> dict[str, Any]:
-    """Return what a person changed in an attempt at a task, as it differs from its configuration at the end."""
+    """Return what the user changed in an attempt at a task, as it differs from its configuration at the end."""
     config = as_config({event.key: event.value for event in accepted(stream)})
     return {"warmup": {}, **config["settings"], "planners": config["planners"]}

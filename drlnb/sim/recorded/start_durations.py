@@ -1,4 +1,4 @@
-"""What did a start take in a recorded run?  That very one, or those of its kind: node, start mode, as many at once."""
+"""Give the duration of a start in a recorded run: that very one, or one of its node, start mode and number at once."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

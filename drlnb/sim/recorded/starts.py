@@ -1,6 +1,6 @@
-"""When would collectors have started under another setting of warm-up?  A run's own events, decided again: open loop.
+"""Decide the starts of a run's collectors again under another setting of warm-up, on its own events: open loop.
 
-The machine hears what it heard in the run, at the same times, with another setting from the beginning on.  Only its
+The machine gets what it got in the run, at the same times, with another setting from the beginning on.  Only its
 starts are pretended: each takes what it took in the run, or what a start of its kind (node, start mode, as many at
 once) took there.  What a start comes to is then plain: a collector that is started u seconds after sending and takes S
 is late by ``(u + S - X)+`` and idle for ``(X - u - S)+``, X being the recorded gap until the parameters came.
@@ -39,6 +39,8 @@ __all__ = ["PlannedRound", "RecordedStarts"]
 
 #: Keys that ask for starts of another kind.
 _MODES = ("warmup.collector_mode", "warmup.start_mode")
+#: Methods by which the round machine changes a warm-up machine.
+_CHANGES = frozenset({"handle", "drop", "last", "go_on", "end"})
 _DIGITS = 6
 #: Two times that differ by less are one: each is rounded to microseconds.
 _SAME_S = 2e-6
@@ -63,42 +65,28 @@ class PlannedRound:
     idle_s: float | None
 
 
-class _Hearing(WarmupMachine):
-    """A warm-up machine that notes what it is told."""
+class _Recorder:
+    """Passes everything on to a warm-up machine and keeps the calls that change it."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(config)
-        #: Name of the method, and what it was called with.
-        self.heard: list[tuple[str, Any]] = []
+    def __init__(self, machine: WarmupMachine) -> None:
+        #: Name of the method, and its argument.
+        self.calls: list[tuple[str, Any]] = []
+        self._machine = machine
 
-    def handle(self, event: Event) -> tuple[Record, ...]:
-        """Note and take one event."""
-        self.heard.append(("handle", event))
-        return super().handle(event)
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._machine, name)
+        if name not in _CHANGES:
+            return attribute
 
-    def drop(self, node: str) -> None:
-        """Note and forget a node's collectors."""
-        self.heard.append(("drop", node))
-        super().drop(node)
+        def call(argument: object) -> object:
+            self.calls.append((name, argument))
+            return attribute(argument)
 
-    def last(self, round_: int) -> None:
-        """Note after which round nobody rests."""
-        self.heard.append(("last", round_))
-        super().last(round_)
-
-    def go_on(self, t: float) -> tuple[Record, ...]:
-        """Note and end a rest."""
-        self.heard.append(("go_on", t))
-        return super().go_on(t)
-
-    def end(self, reason: str) -> tuple[Record, ...]:
-        """Note and end."""
-        self.heard.append(("end", reason))
-        return super().end(reason)
+        return call
 
 
 class RecordedStarts:
-    """What the warm-up machine of one task has heard, to be decided again.
+    """The calls of one task's warm-up machine, to be decided again.
 
     Parameters
     ----------
@@ -115,36 +103,40 @@ class RecordedStarts:
         self._config: Mapping[str, Any] = stream.header.config
         self.task = str(self._config["task"])
         self._snapshot: Mapping[str, Any] | None = stream.header.snapshot
-        self._heard: list[tuple[str, Any]] = []
+        self._calls: list[tuple[str, Any]] = []
         if stream.header.machine == "round":
-            self._hear(stream)
+            self._repeat(stream)
         else:
-            self._heard = [("handle", event) for event, _ in stream.answers()]
-        self.measured: dict[int, WarmupMeasured] = {one.round - 1: one for one in stream.of(WarmupMeasured)}
+            self._calls = [("handle", event) for event, _ in stream.answers()]
+        self.measured: dict[int, WarmupMeasured] = {each.round - 1: each for each in stream.of(WarmupMeasured)}
         self._durations = StartDurations(
-            [what for name, what in self._heard if name == "handle"],
-            {(one.round + 1, one.collector): one.node for one in stream.of(ParkCollector)},
+            [argument for name, argument in self._calls if name == "handle"],
+            {(each.round + 1, each.collector): each.node for each in stream.of(ParkCollector)},
         )
 
-    def _hear(self, stream: Stream) -> None:
-        """Let the round machine judge the events again: it tells the warm-up machine what that heard in the run."""
+    def _repeat(self, stream: Stream) -> None:
+        """Feed the round machine its events again: it calls the warm-up machine as it did in the run."""
         machine = fresh_machine(stream.header)
         assert isinstance(machine, RoundMachine)
-        hearing = _Hearing(machine.state.warmup.config)
-        self._snapshot = machine.state.warmup.snapshot()
-        hearing.restore(self._snapshot)
-        self._config, machine.state.warmup = machine.state.warmup.config, hearing
+        warmup = machine.state.warmup
+        self._config, self._snapshot = warmup.config, warmup.snapshot()
+        recorder = _Recorder(warmup)
+        machine.state.warmup = recorder  # type: ignore[assignment]  # it answers like the machine
         for event, _ in stream.answers():
             machine.handle(event)
-        self._heard = hearing.heard
+        self._calls = recorder.calls
 
     @property
     def changes(self) -> tuple[SettingChanged, ...]:
-        """What a person changed about warm-up in the run, in its order."""
-        return tuple(what for _, what in self._heard if isinstance(what, SettingChanged) and _is_ours(what.key))
+        """What the user changed about warm-up in the run, in its order."""
+        return tuple(
+            argument
+            for _, argument in self._calls
+            if isinstance(argument, SettingChanged) and argument.key.startswith("warmup.")
+        )
 
     def decided(self, key: str = "", value: Any = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
-        """Decide again, with one setting as it is given; what a person changed about it in the run is passed over.
+        """Decide again, with one setting as it is given; what the user changed about it in the run is passed over.
 
         Parameters
         ----------
@@ -153,7 +145,7 @@ class RecordedStarts:
         value
             Its value, from the first round on.
         settled
-            Whatever a person changed in the run counts from the first round on, too: what is in force at its end.
+            Whatever the user changed in the run counts from the first round on, too: what is in force at its end.
 
         Raises
         ------
@@ -163,28 +155,24 @@ class RecordedStarts:
         machine = WarmupMachine(self._config)
         if self._snapshot is not None:
             machine.restore(self._snapshot)
-        passed = [what for what in self.changes if settled or what.key == key]
-        early = [(what.key, what.value) for what in passed if settled]
+        passed = [change for change in self.changes if settled or change.key == key]
+        early = [(change.key, change.value) for change in passed if settled]
         # A start of the mode that holds anyway is what the run had there, however that names it.
-        others = {what.key for what in passed}
+        others = {change.key for change in passed}
         wanted = [*early, (key, value)] if key else early
         strict = any(
             name in _MODES and (name in others or getattr(machine.settings, name.partition(".")[2], None) != mode)
             for name, mode in wanted
         )
         again = _Again(machine, self._durations, strict=strict)
-        first = next((what.t for name, what in self._heard if name == "handle"), 0.0)
-        for k, (name, changed) in enumerate(wanted if self._heard else ()):
+        first = next((event.t for name, event in self._calls if name == "handle"), 0.0)
+        for k, (name, changed) in enumerate(wanted if self._calls else ()):
             change = SettingChanged(t=first, key=name, value=changed, task=self.task)
             again.change(change, refused_again=k < len(early))
-        for name, what in self._heard:
-            if what not in passed:
-                again.tell(name, what)
+        for name, argument in self._calls:
+            if argument not in passed:
+                again.repeat(name, argument)
         return again.end()
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith("warmup.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,7 +187,7 @@ class _Start:
 
 
 class _Again:
-    """A machine that hears a recorded run, with starts of its own."""
+    """A machine that is fed a recorded run, with starts of its own."""
 
     def __init__(self, machine: WarmupMachine, durations: StartDurations, *, strict: bool) -> None:
         self.machine = machine
@@ -225,32 +213,26 @@ class _Again:
             if isinstance(record, RequestRefused) and not refused_again:
                 raise ValueError(record.reason)
 
-    def tell(self, name: str, what: Any) -> None:
-        """Tell the machine what it heard in the run, and first what its own starts have come to until then."""
+    def repeat(self, name: str, argument: Any) -> None:
+        """Repeat a call of the run, after what the machine's own starts have come to until then."""
         if name != "handle":
-            if name == "drop":
-                self.machine.drop(what)
-            elif name == "last":
-                self.machine.last(what)
-            else:
-                self._take(
-                    self.machine.go_on(what) if name == "go_on" else self.machine.end(what), self.machine.state.last_t
-                )
+            self._apply(getattr(self.machine, name)(argument) or (), self.machine.state.last_t)
             self._forget()
             return
-        if isinstance(what, CollectorReady) and what.round:
+        event: Event = argument
+        if isinstance(event, CollectorReady) and event.round:
             return  # a start of the run; ours are pretended
-        self._until(what.t)
-        if isinstance(what, ExperienceArrived):
-            if self._trace is None or what.round > self._trace.round:
-                self._close(what.t)
+        self._until(event.t)
+        if isinstance(event, ExperienceArrived):
+            if self._trace is None or event.round > self._trace.round:
+                self._close(event.t)
                 self._former = self._trace
-            what = self._with_queue(what)
-        self._feed(what)
+            event = self._with_queue(event)
+        self._feed(event)
         self._forget()
         self._trace = self.machine.state.trace
-        if isinstance(what, HostCompleted):
-            self._wake(what)
+        if isinstance(event, HostCompleted):
+            self._wake(event)
 
     def end(self) -> tuple[PlannedRound, ...]:
         """Return what was planned in each round."""
@@ -267,7 +249,7 @@ class _Again:
         return replace(event, queued_s=round(late_s, _DIGITS))
 
     def _wake(self, event: HostCompleted) -> None:
-        """Let the wakes of parked collectors ask for CPU slots, where nothing has before."""
+        """Ask for CPU slots by the wakes of parked collectors, where nothing has before."""
         trace = self._trace
         if trace is None or event.version != trace.round + 1:
             return
@@ -288,9 +270,9 @@ class _Again:
         self._starts = {i: start for i, start in self._starts.items() if members[i].status != "absent"}
 
     def _feed(self, event: Event) -> None:
-        self._take(self.machine.handle(event), event.t)
+        self._apply(self.machine.handle(event), event.t)
 
-    def _take(self, records: Sequence[Record], t: float) -> None:
+    def _apply(self, records: Sequence[Record], t: float) -> None:
         for record in records:
             if isinstance(record, WarmupPlanned):
                 self._plans.setdefault(record.round, {}).setdefault(record.collector, record)
@@ -302,7 +284,7 @@ class _Again:
                 self._starts.pop(record.collector, None)
 
     def _until(self, t: float) -> None:
-        """Let starts happen, and be done, up to a time; what follows from a start in the run has that start's time."""
+        """Begin and end starts up to a time; what follows from a start in the run has that start's time."""
         by_t = t + _SAME_S
         while True:
             begins = [(s.begins_t, 0, i) for i, s in self._starts.items() if s.event is None and s.begins_t <= by_t]
@@ -318,7 +300,7 @@ class _Again:
         node = start.command.node
         at_once = sum(member.node == node for member in self.machine.state.members)
         took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)
-        running = 1 + sum(one.event is not None and one.command.node == node for one in self._starts.values())
+        running = 1 + sum(s.event is not None and s.command.node == node for s in self._starts.values())
         start.event = CollectorReady(
             t=round(start.begins_t + took_s, _DIGITS),
             collector=i,
@@ -330,7 +312,7 @@ class _Again:
         )
 
     def _done(self, i: int, t: float) -> None:
-        """Tell the machine that a collector is ready, at the latest at `t`."""
+        """Feed the machine that a collector is ready, at the latest at `t`."""
         event = self._starts.pop(i).event
         assert event is not None
         self._ready_t[event.round, i] = event.t
@@ -341,7 +323,7 @@ class _Again:
     def _close(self, t: float) -> None:
         """End a round: in the run the next one has begun, so whoever is still starting is ready now."""
         while self._starts:
-            i = min(self._starts, key=lambda one: self._starts[one].begins_t)
+            i = min(self._starts, key=lambda collector: self._starts[collector].begins_t)
             if self._starts[i].event is None:
                 self._begin(i)
             self._done(i, t)
@@ -366,8 +348,8 @@ class _Again:
 
     def _planned(self, round_: int) -> PlannedRound:
         plans = list(self._plans[round_].values())
-        after = [one.start_after_s for one in plans if one.start_after_s is not None]
-        leads = [one.lead_s for one in plans if one.lead_s is not None]
+        after = [plan.start_after_s for plan in plans if plan.start_after_s is not None]
+        leads = [plan.lead_s for plan in plans if plan.lead_s is not None]
         wait_s, idle_s = self._outcomes.get(round_) or (None, None)
         return PlannedRound(
             round=round_,

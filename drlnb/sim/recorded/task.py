@@ -1,4 +1,4 @@
-"""How long did one task's rounds take?  Read from its journal, to be played once more on the virtual clock."""
+"""Read from a task's journal how long its rounds took, to be played once more on the virtual clock."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ _SAME_S = 2e-6
 
 def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
     """Return the leases that began on a slot where another task, or nobody, had computed before."""
-    found = set()
+    fences = set()
     for pool in pools:
         tenants: dict[str, str] = {}
         for record in pool.records:
@@ -33,9 +33,9 @@ def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
                 tenants.pop(record.slot, None)
             elif isinstance(record, LeaseGranted):
                 if any(tenants.get(slot) != record.task for slot in record.slots):
-                    found.add(record.fence)
+                    fences.add(record.fence)
                 tenants.update(dict.fromkeys(record.slots, record.task))
-    return frozenset(found)
+    return frozenset(fences)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -171,8 +171,8 @@ class _Reading:
     def switch_s(self) -> float:
         """Making a slot ready after another task's work, in seconds."""
         usual_s = median(self._others) if self._others else 0.0
-        found_s = median(self._firsts) - usual_s if self._firsts else 0.0
-        return found_s if found_s > _SAME_S else 0.0
+        more_s = median(self._firsts) - usual_s if self._firsts else 0.0
+        return more_s if more_s > _SAME_S else 0.0
 
     def _finishes(self, t: float, command: words.FinishRound) -> None:
         del command
