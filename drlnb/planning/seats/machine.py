@@ -8,7 +8,7 @@ stays.  One event, one answer; no clock, no I/O.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Self
 
 from drlnb.planning.codec import from_plain, to_plain
@@ -17,7 +17,6 @@ from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.planning.seats.state import PHASES, SeatsState, forbidden
 from drlnb.records import seats as records
 from drlnb.records.base import Event, Record
-from drlnb.records.errors import ConfigError
 
 __all__ = ["SeatsMachine"]
 
@@ -55,10 +54,7 @@ class SeatsMachine:
         ConfigError
             If a key is unknown or a value wrong.
         """
-        unknown = sorted(config.keys() - {field.name for field in fields(SeatsSettings)})
-        if unknown:
-            raise ConfigError([f"seats has unknown key {key!r}" for key in unknown])
-        return cls(SeatsSettings(**config))
+        return cls(SeatsSettings.from_mapping(config))
 
     @property
     def config(self) -> dict[str, object]:

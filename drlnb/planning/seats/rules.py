@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drlnb.records.errors import ConfigError
+from drlnb.planning.declared import POSITIVE, Declared, count, declare
 
 __all__ = [
     "ISOLATIONS",
@@ -25,7 +25,7 @@ ISOLATIONS = ("shared", "process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatsSettings:
+class SeatsSettings(Declared):
     """Every setting of seats (ours).
 
     Raises
@@ -35,38 +35,24 @@ class SeatsSettings:
     """
 
     #: Most seats of a device: each one costs a context of its own (0.25-0.7 GiB on CUDA).
-    n_most: int = 4
+    n_most: int = declare(4, count(1))
     #: Seconds that a whole probe measures.
-    probe_s: float = 5.0
+    probe_s: float = declare(5.0, POSITIVE)
     #: Share of a device's memory that may be in use once one more seat is up.
-    memory_frac: float = 0.9
+    memory_frac: float = declare(0.9, POSITIVE)
     #: Fewer seats are taken if they are worse by no more than this share of the best.
-    margin_frac: float = 0.03
+    margin_frac: float = declare(0.03, POSITIVE)
     #: A 95th percentile of a round's compute above so many times the probe's is too slow.
-    slow_factor: float = 1.5
+    slow_factor: float = declare(1.5, POSITIVE)
     #: Fewest rounds that are enough to be compared with the probe's.
-    fewest: int = 20
+    fewest: int = declare(20, count(1))
     #: Seconds of training over which rounds are compared with the probe's, and a number of seats with the one before.
-    settle_s: float = 5.0
+    settle_s: float = declare(5.0, POSITIVE)
     #: Rounds of each task before its device is probed.
-    first_rounds: int = 2
+    first_rounds: int = declare(2, count(1))
     #: Least seconds between two probes of a device; doubles with each in a row that nothing came of, up to the second.
-    again_s: float = 60.0
-    again_max_s: float = 960.0
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be a whole number >= 1, got {value!r}"
-            for name in ("n_most", "fewest", "first_rounds")
-            if not isinstance(value := getattr(self, name), int) or isinstance(value, bool) or value < 1
-        ]
-        problems += [
-            f"{name} must be a finite number > 0, got {value!r}"
-            for name in ("probe_s", "memory_frac", "margin_frac", "slow_factor", "settle_s", "again_s", "again_max_s")
-            if not isinstance(value := getattr(self, name), int | float) or not 0 < value < math.inf
-        ]
-        if problems:
-            raise ConfigError(problems)
+    again_s: float = declare(60.0, POSITIVE)
+    again_max_s: float = declare(960.0, POSITIVE)
 
 
 def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:

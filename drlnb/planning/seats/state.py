@@ -1,4 +1,4 @@
-"""Hold what is known of the devices whose number of seats is to be found."""
+"""Hold what is known of the devices whose number of seats is measured."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ __all__ = ["PHASES", "Device", "SeatsState", "forbidden"]
 
 _OfDevice = ComputeMeasured | ProbeFailed | SeatsMeasured | SeatsSet | SeatsUp
 
-#: Phases of a device: nothing goes on; executors are being started; they are measured; the pool is being told.
+#: Phases of a device: nothing goes on; executors are being started; they are measured; the pool sets their number.
 PHASES = ("still", "raising", "measuring", "setting")
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "collector_ready",
     "drop_node",
     "host_unreachable",
+    "is_guide",
     "measure",
     "node_lost",
     "placement_received",
@@ -78,7 +79,7 @@ def collector_ready(state: WarmupState, event: CollectorReady, out: list[Record]
     if event.start_mode == PARK:
         _slot_held(state, event)
         return
-    is_guide = _is_guide(state, event)
+    guides = is_guide(state.warm_t, event)
     state.unsee()
     started = member.planned_t is not None and member.status in {"resting", "starting"}
     member.goes_up()
@@ -86,21 +87,29 @@ def collector_ready(state: WarmupState, event: CollectorReady, out: list[Record]
     # Where rounds are short, others may have sent the next one.
     trace = state.trace_before(event.round) if event.round else state.trace
     if trace is None or not started or event.collector in trace.ready_t:
-        if is_guide:
+        if guides:
             state.starts.add(event.node, event.start_mode, event.n_starting, event.start_s)
         return
     trace.ready_t[event.collector], trace.start_s[event.collector] = event.t, event.start_s
     trace.place[event.collector] = event.node, event.start_mode
     trace.n_starting[event.node] = max(trace.n_starting.get(event.node, 0), event.n_starting)
-    trace.broken |= not is_guide
+    trace.broken |= not guides
     measure(state, trace, out)
 
 
-def _is_guide(state: WarmupState, event: CollectorReady) -> bool:
-    """Return whether a start is a sample: those that waited for their node's zygote to be made are not."""
+def is_guide(warm_t: dict[str, float], event: CollectorReady) -> bool:
+    """Return whether a start is a sample: those that waited for their node's zygote to be made are not.
+
+    Parameters
+    ----------
+    warm_t
+        Node -> event time at which its zygote's first child was ready; the event's is added.
+    event
+        The end of the start.
+    """
     if event.start_mode != "zygote":
         return True
-    return event.t - event.start_s >= state.warm_t.setdefault(event.node, event.t)
+    return event.t - event.start_s >= warm_t.setdefault(event.node, event.t)
 
 
 def _slot_held(state: WarmupState, event: CollectorReady) -> None:

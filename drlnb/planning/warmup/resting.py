@@ -28,7 +28,7 @@ _DIGITS = 6
 
 
 def experience_arrived(state: WarmupState, event: ExperienceArrived, out: list[Record]) -> None:
-    """Let the collector rest that has sent, unless it is not to be started again."""
+    """Bring the collector to rest that has sent, unless it is not to be started again."""
     i, trace = event.collector, state.trace
     if not 0 <= i < len(state.members):
         return
@@ -142,7 +142,7 @@ def _make_plan(state: WarmupState) -> WarmupPlan:
 
 
 def _rest(state: WarmupState, trace: RoundTrace, i: int, event: ExperienceArrived, out: list[Record]) -> None:
-    """Let a collector rest, and command its start if one is planned."""
+    """Bring a collector to rest, and command its start if one is planned."""
     first = state.plan is None
     plan = state.plan = state.plan or _make_plan(state)
     member = state.members[i]

@@ -1,4 +1,4 @@
-"""What would the same tasks do as ordinary processes on the same devices, all at once and without leases?
+"""Simulate the same tasks as ordinary processes on the same devices, all at once and without leases.
 
 Time-slicing as processor sharing: the processes that compute on a device at one moment share it evenly, at full speed
 together (no context costs anything, and memory never ends: kinder than a real device).
@@ -32,13 +32,13 @@ class _Process:
     ends: list[float] = field(default_factory=list)
 
     def begin(self, t: float) -> None:
-        """Let the collectors act."""
+        """Begin a round: the collectors act."""
         now = self.durations.round(self.round)
         self.coming = sorted(((t + s, i) for i, s in enumerate(now.collect_s)), reverse=True)
         self.n_left = len(now.collect_s)
 
     def arrive(self, t: float) -> None:
-        """Take in what is here by now, and compute if nothing is being computed."""
+        """Queue the batches that are here by now, and compute if nothing is being computed."""
         now = self.durations.round(self.round)
         while self.coming and self.coming[-1][0] <= t:
             self.waiting.append(now.stage_s[self.coming.pop()[1]])
@@ -46,7 +46,7 @@ class _Process:
             self.left_s = self.waiting.pop(0)
 
     def done(self, t: float) -> None:
-        """End what was being computed; after the last piece of a round begin the next one."""
+        """End a piece of work; after the last one of a round begin the next round."""
         self.left_s, self.n_left = 0.0, self.n_left - 1
         now = self.durations.round(self.round)
         if self.n_left == 0:

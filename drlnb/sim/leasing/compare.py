@@ -8,10 +8,10 @@ them are there all the time.  Three ways to share stand side by side: **exclusiv
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from drlnb.planning.declared import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, c
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
 from drlnb.planning.replay import replay
+from drlnb.records.base import Decision
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
@@ -50,6 +51,9 @@ _PATIENCE = 20.0
 _FEWEST = 2
 #: Steps towards a wished duty; each brings it about ten times nearer.
 _SECANTS = 4
+
+
+_Decision = TypeVar("_Decision", bound=Decision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingResult:
-    """What a planner gave on a workload."""
+    """The figures of a planner on a workload."""
 
     hold: str
     #: Seconds computing / (slots x seconds of the window), dimensionless.
@@ -232,7 +236,7 @@ def simulate_leasing(
         If the workload's faults are too many for its tasks to end.
     """
     lone = _lone(workload)
-    round_s = sum(one.round_s for one in lone) / len(lone)
+    round_s = sum(each.round_s for each in lone) / len(lone)
     step_s = round_s / workload.n_tasks
     until_s = _PATIENCE * workload.n_rounds * workload.n_tasks * round_s if workload.faults else math.inf
     struck: list[Fault] = []
@@ -282,25 +286,28 @@ def _result(
     start = _WARM_UP * stop
     capacity_s = workload.n_slots * (stop - start)
     computed_s = sum(_inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
-    inflations = [_mean_round(each, start, stop) / one.round_s for each, one in zip(ends, lone, strict=True)]
+    inflations = [_mean_round(rounds, start, stop) / each.round_s for rounds, each in zip(ends, lone, strict=True)]
     holds = [(task, a, b) for task, a, b in _holds(pool) if b > start and a < stop]
     held = {task.name: 0.0 for task in tasks}
     for name, a, b in holds:
         held[name] += _inside(a, b, start, stop)
-    waits = {name: [w for who, t, w in _waits(pool) if who == name and start < t <= stop] for name in held}
+    waits: dict[str, list[float]] = {name: [] for name in held}
+    for t, grant in _answers([pool], LeaseGranted):
+        if start < t <= stop:
+            waits[grant.task].append(grant.waited_s)
     every = [wait for each in waits.values() for wait in each]
     n_rounds = sum(start < t <= stop for each in ends for t in each)
-    d = sum(one.d for one in lone) / len(lone)
+    d = sum(each.d for each in lone) / len(lone)
     return LeasingResult(
         hold=hold,
         utilisation_frac=computed_s / capacity_s,
         held_frac=sum(held.values()) / capacity_s,
-        bound_frac=bound([one.d for one in lone], workload.n_slots),
+        bound_frac=bound([each.d for each in lone], workload.n_slots),
         expected=expected_load(len(tasks), workload.n_slots, d),
         inflation=sum(inflations) / len(inflations),
         d_mean=d,
         rounds_hz=n_rounds / (stop - start),
-        exclusive_hz=workload.n_slots * len(lone) / sum(one.round_s for one in lone),
+        exclusive_hz=workload.n_slots * len(lone) / sum(each.round_s for each in lone),
         colocated_hz=colocated_rounds_hz(
             [
                 Workload(workload.costs(i), seed=workload.seed, task=i, n_collectors=workload.n_workers)
@@ -325,13 +332,18 @@ def _result(
 
 
 # -------------------------------------------------------------------- reading journals
-def _rounds(task: Task) -> Iterator[tuple[float, int]]:
-    """Yield time and number of each round that a task committed, those that were lost later, too."""
-    for stream in task.streams:
+def _answers(streams: Iterable[Stream], kind: type[_Decision]) -> Iterator[tuple[float, _Decision]]:
+    """Yield event time and record of each answer of a kind."""
+    for stream in streams:
         for event, answer in stream.answers():
-            for one in answer:
-                if isinstance(one, MetricsRecorded):
-                    yield event.t, one.round
+            for record in answer:
+                if isinstance(record, kind):
+                    yield event.t, record
+
+
+def _rounds(task: Task) -> list[tuple[float, int]]:
+    """Return time and number of each round that a task committed, those that were lost later, too."""
+    return [(t, record.round) for t, record in _answers(task.streams, MetricsRecorded)]
 
 
 def _ends(task: Task) -> list[float]:
@@ -344,7 +356,7 @@ def _ends(task: Task) -> list[float]:
 
 
 def _redone(tasks: Sequence[Task]) -> float:
-    made = [sum(1 for _ in _rounds(task)) for task in tasks]
+    made = [len(_rounds(task)) for task in tasks]
     return 1.0 - sum(len(_ends(task)) for task in tasks) / max(1, sum(made))
 
 
@@ -358,18 +370,9 @@ def _computing(task: Task) -> Iterator[tuple[float, float]]:
 
 def _holds(pool: Stream) -> Iterator[tuple[str, float, float]]:
     """Yield task, begin and end of each lease."""
-    for event, answer in pool.answers():
-        for one in answer:
-            if isinstance(one, LeaseReleased | LeaseExpired):
-                yield one.task, event.t - one.held_s, event.t
-
-
-def _waits(pool: Stream) -> Iterator[tuple[str, float, float]]:
-    """Yield task, time and waiting of each grant."""
-    for event, answer in pool.answers():
-        for one in answer:
-            if isinstance(one, LeaseGranted):
-                yield one.task, event.t, one.waited_s
+    for t, record in _answers([pool], Decision):
+        if isinstance(record, LeaseReleased | LeaseExpired):
+            yield record.task, t - record.held_s, t
 
 
 def _inside(a: float, b: float, start: float, stop: float) -> float:

@@ -8,6 +8,7 @@ from drlnb.records import round as words
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, SlotAdded, SlotClosed, SlotFailed
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.common import SettingChanged
+from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
 from drlnb.sim.recorded.settings import Rules
@@ -119,36 +120,38 @@ class _Lease:
 
 def _leases(pool: Stream, tasks: Collection[str]) -> dict[str, list[_Lease]]:
     """Return the ended leases of some tasks, in the order of their ends."""
-    granted: dict[Any, tuple[float, LeaseGranted]] = {}
-    found: dict[str, list[_Lease]] = {}
+    granted: dict[Fence, tuple[float, LeaseGranted]] = {}
+    leases: dict[str, list[_Lease]] = {}
     for event, answer in pool.answers():
         for record in answer:
             if isinstance(record, LeaseGranted) and record.task.rpartition("/")[2] in tasks:
                 granted[record.fence] = (event.t, record)
             elif isinstance(record, LeaseReleased | LeaseExpired) and record.fence in granted:
                 t, grant = granted.pop(record.fence)
-                mine = found.setdefault(grant.task.rpartition("/")[2], [])
+                mine = leases.setdefault(grant.task.rpartition("/")[2], [])
                 mine.append(_Lease(grant.round, t, grant.waited_s, event.t))
-    return found
+    return leases
 
 
 def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int, part: tuple[float, float]) -> Load:
     first_t = max(mine[0].ended_t for mine in leases.values())  # the first lease makes the initial parameters
     last_t = min(mine[-1].ended_t for mine in leases.values())
     begin_t, end_t = (first_t + share * (last_t - first_t) for share in part)
-    seen = {name: [one for one in mine if begin_t < one.ended_t <= end_t] for name, mine in leases.items()}
-    short = sorted(name for name, mine in seen.items() if len({one.round for one in mine}) < FEWEST)
+    seen = {name: [lease for lease in mine if begin_t < lease.ended_t <= end_t] for name, mine in leases.items()}
+    short = sorted(name for name, mine in seen.items() if len({lease.round for lease in mine}) < FEWEST)
     if short:
         raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
-    n_rounds = {name: len({one.round for one in mine}) for name, mine in seen.items()}
+    n_rounds = {name: len({lease.round for lease in mine}) for name, mine in seen.items()}
     held_s = sum(
-        max(0.0, min(end_t, one.ended_t) - max(begin_t, one.granted_t)) for mine in leases.values() for one in mine
+        max(0.0, min(end_t, lease.ended_t) - max(begin_t, lease.granted_t))
+        for mine in leases.values()
+        for lease in mine
     )
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},
-        wait_s={name: sum(one.waited_s for one in mine) / n_rounds[name] for name, mine in seen.items()},
+        wait_s={name: sum(lease.waited_s for lease in mine) / n_rounds[name] for name, mine in seen.items()},
         rounds={name: (mine[0].round, mine[-1].round) for name, mine in seen.items()},
         held_frac=min(1.0, held_s / (n_slots * window_s)),
     )
@@ -190,7 +193,7 @@ def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Strea
         if stream.header.machine != "round":
             continue
         name = str(stream.header.config["task"])
-        attempt = max((one.attempt for one in stream.of(words.TaskOpened)), default=0)
+        attempt = max((opened.attempt for opened in stream.of(words.TaskOpened)), default=0)
         if name not in newest or attempt > newest[name][0]:
             newest[name] = (attempt, stream)
     missing = sorted(set(tasks) - newest.keys())

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from drlnb.planning.warmup.history import StartBook
+from drlnb.planning.warmup.processes import is_guide
 from drlnb.planning.warmup.settings import PARK
 from drlnb.records.base import Event
 from drlnb.records.columns.warmup import CollectorReady, StartCollector
@@ -32,16 +33,16 @@ class StartDurations:
         self._book = StartBook()
         at_once = Counter((round_, node) for (round_, _), node in parked.items())
         warm_t: dict[str, float] = {}
-        for one in events:
-            if isinstance(one, CollectorReady):
-                # As the machine has it: who waited for the node's zygote to be made is no sample.
-                guides = one.start_mode != "zygote" or one.t - one.start_s >= warm_t.setdefault(one.node, one.t)
-                self._note((one.round, one.collector), one.node, one.start_mode, one.start_s, one.n_starting, guides)
-            elif isinstance(one, ExperienceArrived) and (one.round, one.collector) in parked:
-                node = parked[one.round, one.collector]
-                self._queued(one, node, at_once[one.round, node])
+        for event in events:
+            if isinstance(event, CollectorReady):
+                key = event.round, event.collector
+                self._add(key, event.node, event.start_mode, event.start_s, event.n_starting, is_guide(warm_t, event))
+            elif isinstance(event, ExperienceArrived):
+                key = event.round, event.collector
+                if key in parked and key not in self._between:  # no slot was asked ahead: it reports its wait itself
+                    self._add(key, parked[key], PARK, event.queued_s, at_once[event.round, parked[key]])
 
-    def _note(
+    def _add(
         self, key: tuple[int, int], node: str, mode: str, seconds: float, n_starting: int, guides: bool = True
     ) -> None:
         if key[0]:
@@ -50,12 +51,6 @@ class StartDurations:
         if guides:
             self._book.add(node, mode, n_starting, seconds)
             self._known[node, mode] = self._known.get((node, mode), 0) + 1
-
-    def _queued(self, event: ExperienceArrived, node: str, at_once: int) -> None:
-        """Note what a parked collector waited for its CPU slot: if nothing was asked ahead, it says so itself."""
-        key = event.round, event.collector
-        if key not in self._between:
-            self._note(key, node, PARK, event.queued_s, at_once)
 
     def of(self, command: StartCollector, mode: str, at_once: int, *, strict: bool) -> tuple[float, int | None, str]:
         """Return the seconds of a start, how many started at once if it is known, and its mode.

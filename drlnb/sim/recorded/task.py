@@ -76,7 +76,7 @@ class RecordedTask:
         self.name = str(self.config["task"])
         reading = _Reading(int(self.config["n_collectors"]), switched)
         for event, answer in stream.answers():
-            reading.take(event.t, event, *answer)
+            reading.read(event.t, event, *answer)
         first, last = rounds or (0, max(reading.rounds, default=0))
         switch_s = reading.switch_s
         self._rounds = [
@@ -105,7 +105,7 @@ class _Reading:
 
     On a slot a batch takes from the later of its command and the end of the one before it until its answer: the way to
     the executor and back is part of it, since the slot is held meanwhile.  What the first batch after another task's
-    takes beyond its gradients more than others do, in the median, is the switch: it is told apart, since another rule
+    takes beyond its gradients more than others do, in the median, is the switch: it is kept apart, since another rule
     may switch more often or less.
     """
 
@@ -132,9 +132,9 @@ class _Reading:
         self._finish_t: float | None = None
         self._finish_s = 0.0
         self._handlers: dict[type, Callable[[float, Any], None]] = {
-            WakeCollector: lambda t, one: self._woken.update({one.collector: t}),
-            words.ComputeGradient: lambda t, one: self._sent.update({one.collector: t}),
-            words.RequestSlot: lambda t, one: self._asked.update({one.request_id: t}),
+            WakeCollector: lambda t, wake: self._woken.update({wake.collector: t}),
+            words.ComputeGradient: lambda t, batch: self._sent.update({batch.collector: t}),
+            words.RequestSlot: lambda t, request: self._asked.update({request.request_id: t}),
             words.ExperienceArrived: self._arrived,
             words.GradientComputed: self._computed,
             GradientsRestored: self._restored,
@@ -142,11 +142,11 @@ class _Reading:
             words.ParametersReady: self._made,
             words.LeaseReceived: self._leased,
             words.MetricsRecorded: self._ended,
-            CollectorReady: lambda t, one: self.starts.append(one.start_s),
+            CollectorReady: lambda t, ready: self.starts.append(ready.start_s),
         }
 
-    def take(self, t: float, *records: Any) -> None:
-        """Take an event at `t`, and what was answered."""
+    def read(self, t: float, *records: Any) -> None:
+        """Read an event at `t`, and its answer."""
         for record in records:
             handler = self._handlers.get(type(record))
             if handler is not None:
@@ -214,8 +214,8 @@ def _without(costs: RoundCosts, staged: Sequence[_Staged], switch_s: float) -> R
     """Return a round's durations with those on the slot, switches taken out."""
     return replace(
         costs,
-        stage_s=tuple(max(one.compute_s, one.slot_s - switch_s * one.switched) for one in staged),
-        compute_s=tuple(one.compute_s for one in staged),
+        stage_s=tuple(max(each.compute_s, each.slot_s - switch_s * each.switched) for each in staged),
+        compute_s=tuple(each.compute_s for each in staged),
     )
 
 

@@ -216,7 +216,7 @@ class _Task:
         self._idle_s = 0.0
 
     def open(self) -> None:
-        """Let every process be there, with the first parameters."""
+        """Begin with every process up and the first parameters there."""
         n = self.workload.n_workers
         self.host.feed(PlacementReceived, collector_nodes=(_NODE,) * n)
         for i in range(n):
@@ -260,7 +260,7 @@ class _Task:
         self.clock.after(float(self.workload.publishes_s[self.round - 1]), self._arrive)
 
     def _arrive(self) -> None:
-        """Let the next parameters reach the host: who is up has been idle, whom nobody started is started now."""
+        """Bring the next parameters to the host: who is up has been idle, whom nobody started is started now."""
         self.arrival_t = self.clock.now
         self._idle_s = sum(
             self.clock.now - t for t, up in zip(self.free_t, self.up, strict=True) if up and t is not None

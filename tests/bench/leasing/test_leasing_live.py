@@ -13,7 +13,7 @@ from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import LeaseReceived, MetricsRecorded, RequestSlot, StopAsked
-from tests.sim.test_recorded import journal_of
+from tests.sim.recorded.test_recorded import journal_of
 
 
 def _journal(*leases):

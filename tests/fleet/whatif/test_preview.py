@@ -10,8 +10,8 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal, Stream
 from drlnb.records.round import ExperienceArrived
-from tests.sim.test_recorded import journal_of
-from tests.sim.test_recorded_starts import trained
+from tests.sim.recorded.test_recorded import journal_of
+from tests.sim.recorded.test_recorded_starts import trained
 
 TASKS = ["sim0", "sim1", "sim2"]
 

@@ -18,7 +18,7 @@ from drlnb.sim.costs import Costs
 from drlnb.sim.recorded.play import pools_of, recorded_tasks, slots_of
 from drlnb.sim.recorded.settings import pool_settings, priorities, task_rules
 from drlnb.sim.training.report import run_tasks
-from tests.sim.test_recorded_starts import trained
+from tests.sim.recorded.test_recorded_starts import trained
 
 TASKS = ["sim0", "sim1", "sim2"]
 POOL = "broker-e1"
