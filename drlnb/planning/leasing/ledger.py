@@ -54,11 +54,11 @@ class Ledger:
     #: Slots that have not failed.
     n_live: int = field(default=0, metadata=TRANSIENT)
     #: Tokens by the second, on the clock less its lag, at which silence will have lasted too long.
-    silent: Ranking[int] = field(default_factory=Ranking, metadata=TRANSIENT)
+    silent: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
     #: Tokens by the second at which they will have been held for too long.
-    longest: Ranking[int] = field(default_factory=Ranking, metadata=TRANSIENT)
+    longest: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
     #: Waiting requests by the last poll of their requesters.
-    polls: Ranking[str] = field(default_factory=Ranking, metadata=TRANSIENT)
+    polls: Ranking[float, str] = field(default_factory=Ranking, metadata=TRANSIENT)
     #: The event in hand, and its task.
     event: Event | None = field(default=None, metadata=TRANSIENT)
     event_task: str | None = field(default=None, metadata=TRANSIENT)
@@ -85,7 +85,6 @@ class Ledger:
 
     def index_waiting(self, lease: Lease) -> None:
         """Enter a request at its rank, or move it there."""
-        self.free.watch(lease.allowed)
         self.queue.put(lease.request_id, kind_of(lease), lease.rank, lease.number)
         self.polls.put(lease.request_id, lease.polled_s)
 
@@ -101,8 +100,6 @@ class Ledger:
         """Remove a request from the queue, if it is there."""
         self.queue.drop(lease.request_id)
         self.polls.drop(lease.request_id)
-        if all(allowed != lease.allowed for allowed, _ in self.queue.kinds):
-            self.free.forget(lease.allowed)
         if self.gang == lease.request_id:
             self.gang = None
 

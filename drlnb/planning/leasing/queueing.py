@@ -9,21 +9,22 @@ from typing import Generic, TypeVar
 
 __all__ = ["FreeSlots", "Ranking", "Waiting"]
 
+Key = TypeVar("Key", float, tuple[float, int])
 Name = TypeVar("Name", int, str)
 
 #: Dead heap entries that are always tolerated; below this, rebuilding costs more than it frees.
 _SLACK = 16
 
 
-class Ranking(Generic[Name]):
-    """Names by a number, smallest first, equal numbers by name; a number may change.
+class Ranking(Generic[Key, Name]):
+    """Names by a key, smallest first, equal keys by name; a key may change.
 
     Dead entries stay in the heap until they surface or outnumber the live ones.
     """
 
     def __init__(self) -> None:
-        self._key: dict[Name, float] = {}
-        self._heap: list[tuple[float, Name]] = []
+        self._key: dict[Name, Key] = {}
+        self._heap: list[tuple[Key, Name]] = []
 
     def __contains__(self, name: Name) -> bool:
         return name in self._key
@@ -31,20 +32,20 @@ class Ranking(Generic[Name]):
     def __len__(self) -> int:
         return len(self._key)
 
-    def put(self, name: Name, key: float) -> None:
-        """Enter a name, or change its number."""
+    def put(self, name: Name, key: Key) -> None:
+        """Enter a name, or change its key."""
         self._key[name] = key
         heappush(self._heap, (key, name))
         if len(self._heap) > 2 * len(self._key) + _SLACK:
-            self._heap = [(number, each) for each, number in self._key.items()]
+            self._heap = [(each, name) for name, each in self._key.items()]
             heapify(self._heap)
 
     def drop(self, name: Name) -> None:
         """Remove a name, if it is there."""
         self._key.pop(name, None)
 
-    def first(self) -> tuple[float, Name] | None:
-        """Return the smallest number and its name, or None if nothing is there."""
+    def first(self) -> tuple[Key, Name] | None:
+        """Return the smallest key and its name, or None if nothing is there."""
         heap = self._heap
         while heap and self._key.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -52,14 +53,12 @@ class Ranking(Generic[Name]):
 
 
 class FreeSlots:
-    """The free slots, by node and by the sets of slots that somebody waits for; the least recently used comes first."""
+    """The free slots, in all and by node; the least recently used comes first."""
 
     def __init__(self) -> None:
-        self._all: Ranking[str] = Ranking()
-        self._on: dict[str, Ranking[str]] = {}
+        self._all: Ranking[float, str] = Ranking()
+        self._on: dict[str, Ranking[float, str]] = {}
         self._used: dict[str, tuple[str, float]] = {}
-        #: Set of slots that requests are restricted to -> the free ones of it.
-        self._groups: dict[tuple[str, ...], set[str]] = {}
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._all
@@ -75,9 +74,6 @@ class FreeSlots:
         self._all.put(slot, used_t)
         self._on.setdefault(node, Ranking()).put(slot, used_t)
         self._used[slot] = node, used_t
-        for allowed, free in self._groups.items():
-            if slot in allowed:
-                free.add(slot)
 
     def drop(self, slot: str, node: str) -> None:
         """Remove a slot, if it is there."""
@@ -85,21 +81,10 @@ class FreeSlots:
         self._used.pop(slot, None)
         if node in self._on:
             self._on[node].drop(slot)
-        for free in self._groups.values():
-            free.discard(slot)
-
-    def watch(self, allowed: tuple[str, ...]) -> None:
-        """Keep count of the free slots of a set from now on; the empty set stands for all slots."""
-        if allowed and allowed not in self._groups:
-            self._groups[allowed] = {slot for slot in allowed if slot in self._used}
-
-    def forget(self, allowed: tuple[str, ...]) -> None:
-        """Keep no count of a set any more."""
-        self._groups.pop(allowed, None)
 
     def count(self, allowed: tuple[str, ...]) -> int:
-        """Return the number of free slots of a watched set."""
-        return len(self._groups[allowed]) if allowed else len(self._all)
+        """Return the number of free slots of a set; the empty set stands for all slots."""
+        return sum(slot in self._used for slot in allowed) if allowed else len(self._all)
 
     def best(self, node: str, allowed: tuple[str, ...] = (), preferred: Sequence[str] = ()) -> str | None:
         """Return the free slot for a requester: a preferred one, one of its node, the one that rested longest.
@@ -141,15 +126,15 @@ class Waiting:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, Ranking[int]] = {}
-        self._at: dict[str, tuple[Kind, int, float]] = {}
-        self._ids: dict[int, str] = {}
+        self._kinds: dict[Kind, Ranking[tuple[float, int], str]] = {}
+        #: Request -> its kind, its rank and the number of its arrival.
+        self._at: dict[str, tuple[Kind, tuple[float, int]]] = {}
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._at
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._at, key=lambda request_id: (self._at[request_id][2], self._at[request_id][1])))
+        return iter(sorted(self._at, key=lambda request_id: self._at[request_id][1]))
 
     def __len__(self) -> int:
         return len(self._at)
@@ -165,24 +150,21 @@ class Waiting:
 
     def put(self, request_id: str, kind: Kind, rank: float, number: int) -> None:
         """Enter a request, or move it to another rank; `number` is that of its arrival."""
-        self._at[request_id] = kind, number, rank
-        self._ids[number] = request_id
-        self._kinds.setdefault(kind, Ranking()).put(number, rank)
+        self._at[request_id] = kind, (rank, number)
+        self._kinds.setdefault(kind, Ranking()).put(request_id, (rank, number))
 
     def drop(self, request_id: str) -> None:
         """Remove a request, if it is there."""
-        kind, number, _ = self._at.pop(request_id, (None, 0, 0.0))
-        if kind is not None:
-            del self._ids[number]
-            ranking = self._kinds[kind]
-            ranking.drop(number)
-            if not ranking:
+        if request_id in self._at:
+            kind, _ = self._at.pop(request_id)
+            self._kinds[kind].drop(request_id)
+            if not self._kinds[kind]:
                 del self._kinds[kind]
 
     def heads(self, wanted: Callable[[Kind], bool]) -> list[str]:
         """Return the first request of each kind that is wanted, in their order."""
         heads = [ranking.first() for kind, ranking in self._kinds.items() if wanted(kind)]
-        return [self._ids[head[1]] for head in sorted(head for head in heads if head is not None)]
+        return [request_id for _, request_id in sorted(head for head in heads if head is not None)]
 
     def first(self, fits: Callable[[Kind], bool]) -> str | None:
         """Return the first request whose kind fits, or None if there is none."""

@@ -88,7 +88,8 @@ def main(arguments: argparse.Namespace) -> int:
     planners = chosen_names("--planners", arguments.planners, PLANNER_NAMES)
     settings = {"rho": arguments.rho, "kappa": arguments.kappa}
     workload = _workload(arguments)
-    _check(workload, settings)
+    if problems := [*WarmupWorkload.problems(workload), *WarmupSettings.problems(settings)]:
+        raise ConfigError(problems)
     out = None if arguments.out is None else Path(arguments.out)
     if out is not None:
         _refuse_full(out)  # before the work, not after it
@@ -112,24 +113,6 @@ def _workload(arguments: argparse.Namespace) -> dict[str, Any]:
         "jitter_frac": arguments.jitter,
         "start_p95_s": arguments.start_p95,
     }
-
-
-def _check(workload: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse all that is wrong at once.
-
-    Raises
-    ------
-    ConfigError
-        If anything is.
-    """
-    problems: list[str] = []
-    for make in (lambda: WarmupWorkload(**workload), lambda: WarmupSettings.from_mapping(settings)):
-        try:
-            make()
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
 
 
 def _refuse_full(directory: Path) -> None:

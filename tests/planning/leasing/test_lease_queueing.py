@@ -48,8 +48,6 @@ def test_free_slots_of_a_set_are_counted():
     free = FreeSlots()
     free.put("n0/a", "n0", 5.0)
     free.put("n1/a", "n1", 1.0)
-    free.watch(("n0/a", "n2/a"))
-    free.watch(())
     free.put("n2/a", "n2", 0.0)
     assert (free.count(("n0/a", "n2/a")), free.count(())) == (2, 3)
     assert free.best("n1", ("n0/a", "n2/a")) == "n2/a"
@@ -62,7 +60,6 @@ def test_free_slots_of_a_set_are_counted():
     assert free.count(("n0/a", "n2/a")) == 1
     assert free.count(()) == 3
     assert free.best("n0", ("n2/a",)) is None
-    free.forget(("n0/a", "n2/a"))
     assert sorted(free) == ["n0/a", "n1/a", "n3/a"]
 
 
