@@ -5,7 +5,7 @@ nothing by itself, so that a collector process never pays for torch.  A few name
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drlnb.rl.collecting.evaluation import Evaluation, evaluate
@@ -29,22 +29,20 @@ __all__ = [
     "vtrace",
 ]
 
-#: Name -> the module that defines it; none has the name of a module.
-_HOMES = {
-    "Episode": "drlnb.rl.collecting.video",
-    "Evaluation": "drlnb.rl.collecting.evaluation",
-    "dqn_loss": "drlnb.rl.objectives.dqn_losses",
-    "evaluate": "drlnb.rl.collecting.evaluation",
-    "gae": "drlnb.rl.objectives.advantages",
-    "gpf_loss": "drlnb.rl.objectives.gpf_losses",
-    "ppo_loss": "drlnb.rl.objectives.losses",
-    "record_episode": "drlnb.rl.collecting.video",
-    "retrace": "drlnb.rl.objectives.traces",
-    "vtrace": "drlnb.rl.objectives.traces",
+_FOLDERS = {
+    "collecting.evaluation": ("Evaluation", "evaluate"),
+    "collecting.video": ("Episode", "record_episode"),
+    "objectives.advantages": ("gae",),
+    "objectives.dqn_losses": ("dqn_loss",),
+    "objectives.gpf_losses": ("gpf_loss",),
+    "objectives.losses": ("ppo_loss",),
+    "objectives.traces": ("retrace", "vtrace"),
 }
+#: Name -> the module that defines it; none has the name of a module.
+_HOMES = {name: f"drlnb.rl.{module}" for module, names in _FOLDERS.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)

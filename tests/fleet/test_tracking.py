@@ -11,7 +11,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import decoded
 from tests.fleet.conftest import ended, finished, header, opened, row
-from tests.rl.test_sinks import Broken, Kept
+from tests.rl.tracking.test_sinks import Broken, Kept
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn_actor import HEAD, TOWER, check_discrete, dqn_layout
+from drlnb.rl.algorithms.dqn_actor import HEAD, TOWER, dqn_layout
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import Layout, check_policy, is_module
+from drlnb.rl.networks.layout import Layout, check_discrete, check_policy, is_module
 from drlnb.rl.networks.mlp import tower, views
 from drlnb.rl.networks.trained_state import Kept
 from drlnb.rl.objectives import mlp_gradient

@@ -7,14 +7,22 @@ action is taken.  So each environment explores by draws of its own, and no furth
 
 import numpy as np
 
-from drlnb.records.errors import UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import Layout, assemble, images_scaled, is_module, mlp_tower, q_network, spaces_of
+from drlnb.rl.networks.layout import (
+    Layout,
+    assemble,
+    check_discrete,
+    images_scaled,
+    is_module,
+    mlp_tower,
+    q_network,
+    spaces_of,
+)
 from drlnb.rl.rows import vector_width
 from drlnb.rl.settings.dqn import DqnSettings
 
-__all__ = ["HEAD", "TOWER", "DqnActor", "check_discrete", "dqn_layout"]
+__all__ = ["HEAD", "TOWER", "DqnActor", "dqn_layout"]
 
 #: Names of the hidden layers (``q.0.weight``, ...) and of the last one.
 TOWER, HEAD = "q", "q.head"
@@ -40,19 +48,6 @@ def dqn_layout(spec: TaskSpec) -> Layout:
     n_in, n_actions = vector_width(observation), int(action["n"])
     shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
     return assemble(spec, shapes, (), activation=activation, scaled=images_scaled(spec))
-
-
-def check_discrete(spec: TaskSpec) -> None:
-    """Refuse actions whose values cannot be listed.
-
-    Raises
-    ------
-    UnsupportedSpace
-        If the action space is there and not discrete.
-    """
-    kind = (spec.action_space or {}).get("kind", "discrete")
-    if kind != "discrete":
-        raise UnsupportedSpace(f"dqn needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
 
 
 class DqnActor(Actor):

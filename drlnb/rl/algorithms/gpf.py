@@ -17,11 +17,12 @@ from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import gpf_actor
-from drlnb.rl.algorithms.gpf_actor import check_discrete, pack_family
+from drlnb.rl.algorithms.gpf_actor import pack_family
 from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_values
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.actor_critic import MlpTowers, make_networks
+from drlnb.rl.networks.layout import check_discrete
 from drlnb.rl.networks.mlp import views
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.advantages import gae
@@ -54,7 +55,9 @@ class GpfLearner(RoundLearner[GpfSettings]):
     ValueError
         If the spec holds no spaces.
     ConfigError
-        If a setting is wrong, the actions are not discrete, or a network of the user's own breaks its contract.
+        If a setting is wrong, or a network of the user's own breaks its contract.
+    UnsupportedSpace
+        If the actions are not discrete.
 
     Warns
     -----

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
+from drlnb.rl.networks.layout import check_discrete
 from drlnb.rl.settings.gpf import GpfSettings, ends
 
-__all__ = ["GpfActor", "check_discrete", "log_strategy", "pack_family", "unpack_family"]
+__all__ = ["GpfActor", "log_strategy", "pack_family", "unpack_family"]
 
 #: Bytes of the published header that the family takes: remaining progress, one float64; then start and end of eps,
 #: tau1 and tau2, six float32.  They may change while training, and an actor must not guess.
@@ -70,8 +70,10 @@ class GpfActor(Actor):
     ------
     ValueError
         If the spec holds no spaces.
+    UnsupportedSpace
+        If the actions are not discrete.
     ConfigError
-        If a setting is wrong or the actions are not discrete.
+        If a setting is wrong.
     """
 
     def __init__(self, spec: TaskSpec) -> None:
@@ -111,19 +113,6 @@ def _perturbed(advantages: np.ndarray, strategy: np.ndarray, noise: np.ndarray) 
     one_softmax = (strategy[:, 0] == 1.0).all()  # its logarithm is A / tau1, shifted
     scores = advantages / strategy[:, 1:2] if one_softmax else log_strategy(advantages, strategy)
     return (scores + noise).argmax(axis=-1)
-
-
-def check_discrete(spec: TaskSpec) -> None:
-    """Refuse actions that GPF cannot sum over.
-
-    Raises
-    ------
-    ConfigError
-        If the action space is there and not discrete.
-    """
-    kind = (spec.action_space or {}).get("kind", "discrete")
-    if kind != "discrete":
-        raise ConfigError(f"gpf needs a discrete action space, {spec.env} has {kind}; ppo takes it")
 
 
 def pack_family(buffer: np.ndarray, settings: GpfSettings, progress_remaining: float) -> None:

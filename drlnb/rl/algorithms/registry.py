@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS, TaskSpec
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _load(address: str) -> Any:
 
 def _entry(algo: str) -> Algorithm:
     if algo not in TABLE:
-        raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {algo!r}")
+        raise ConfigError(f"algo must be one of {', '.join(ALGORITHMS)}, got {algo!r}")
     return TABLE[algo]
 
 
@@ -88,7 +89,7 @@ def settings_class(algo: str) -> "type[Settings]":
 
     Raises
     ------
-    ValueError
+    ConfigError
         If there is no such algorithm.
     """
     return _load(_entry(algo).settings)
@@ -191,7 +192,7 @@ def off_policy(algo: str) -> bool:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If there is no such algorithm.
     """
     return bool(_entry(algo).replay)

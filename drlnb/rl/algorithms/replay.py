@@ -43,15 +43,20 @@ class ReplayRing:
     def __init__(self, capacity: int, n_envs: int, obs_shape: Sequence[int], obs_dtype: np.dtype | str) -> None:
         self.n_rows, self.n_envs = max(capacity // n_envs, 1), n_envs
         shape = (self.n_rows, n_envs)
-        # Pages of these that nobody has written yet cost no memory.
+        # Pages of these that nothing was written to yet cost no memory.
         self._obs = np.zeros((*shape, *obs_shape), np.dtype(obs_dtype))
-        self._action = np.zeros(shape, np.int64)
-        self._reward = np.zeros(shape, np.float32)
-        self._terminated = np.zeros(shape, np.bool_)
         #: Place in the side table of what followed a row, or `_NONE`: then it is the next row.
         self._side = np.full(shape, _NONE, np.int32)
-        #: Global vector step at which a row was made: its age is a difference of these.
-        self._made = np.zeros(shape, np.int64)
+        self._terminated = np.zeros(shape, np.bool_)
+        #: By name; `made` is the global vector step at which a row was made: its age is a difference of these.
+        self._columns = {
+            "obs": self._obs,
+            "action": np.zeros(shape, np.int64),
+            "reward": np.zeros(shape, np.float32),
+            "terminated": self._terminated,
+            "side": self._side,
+            "made": np.zeros(shape, np.int64),
+        }
         #: What followed each environment's newest row.
         self._last = np.zeros((n_envs, *obs_shape), self._obs.dtype)
         #: Transitions that each environment has ever put in.
@@ -75,11 +80,8 @@ class ReplayRing:
     def n_bytes(self) -> int:
         """Bytes of :meth:`state`, but for its header."""
         filled = min(int(self._put.max()), self.n_rows)
-        row = sum(a.nbytes for a in self._columns()) // self.n_rows
+        row = sum(array.nbytes for array in self._columns.values()) // self.n_rows
         return filled * row + self._last.nbytes + self._put.nbytes + self._table.nbytes
-
-    def _columns(self) -> tuple[np.ndarray, ...]:
-        return self._obs, self._action, self._reward, self._terminated, self._side, self._made
 
     # ---------------------------------------------------------------------------------------------- in
 
@@ -117,11 +119,9 @@ class ReplayRing:
         rows = (put + np.arange(len(obs) - skipped)) % self.n_rows
         stale = self._side[rows, env]
         self._free.extend(stale[stale != _NONE].tolist())
-        self._obs[rows, env] = obs[skipped:]
-        self._action[rows, env] = arrays["action"][skipped:, column]
-        self._reward[rows, env] = arrays["reward"][skipped:, column]
-        self._terminated[rows, env] = arrays["terminated"][skipped:, column]
-        self._made[rows, env] = first_step + skipped + np.arange(len(rows))
+        for name in ("obs", "action", "reward", "terminated"):
+            self._columns[name][rows, env] = arrays[name][skipped:, column]
+        self._columns["made"][rows, env] = first_step + skipped + np.arange(len(rows))
         self._side[rows, env] = _NONE
         for t, final in finals.items():
             if t >= skipped:
@@ -189,22 +189,15 @@ class ReplayRing:
         side = self._side[rows, envs]
         cut = side != _NONE
         following[cut] = self._table[side[cut]]
-        return {
-            "obs": self._obs[rows, envs],
-            "next_obs": following,
-            "action": self._action[rows, envs],
-            "reward": self._reward[rows, envs],
-            "terminated": self._terminated[rows, envs],
-            "made": self._made[rows, envs],
-        }
+        drawn = {name: array[rows, envs] for name, array in self._columns.items() if name != "side"}
+        return {**drawn, "next_obs": following}
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
     def state(self) -> Fragment:
-        """Return everything as flat arrays; rows that nobody has written are left out."""
+        """Return everything as flat arrays; rows that were never written are left out."""
         filled = min(int(self._put.max()), self.n_rows)
-        names = ("obs", "action", "reward", "terminated", "side", "made")
-        arrays = {name: array[:filled] for name, array in zip(names, self._columns(), strict=True)}
+        arrays = {name: array[:filled] for name, array in self._columns.items()}
         arrays |= {"last": self._last, "put": self._put, "table": self._table}
         header = {"n_rows": self.n_rows, "n_envs": self.n_envs, "filled": filled, "free": list(self._free)}
         return Fragment(header, arrays)
@@ -223,8 +216,7 @@ class ReplayRing:
             has = f"{theirs} rows and environments of {arrays['obs'].shape[2:]} {arrays['obs'].dtype}"
             needed = f"{mine} of {self._obs.shape[2:]} {self._obs.dtype}"
             raise ValueError(f"the ring's state has {has}, this task needs {needed}")
-        names = ("obs", "action", "reward", "terminated", "side", "made")
-        for name, array in zip(names, self._columns(), strict=True):
+        for name, array in self._columns.items():
             array[:filled] = arrays[name]
         self._last[:], self._put[:] = arrays["last"], arrays["put"]
         self._table = np.array(arrays["table"])

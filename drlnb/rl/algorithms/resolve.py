@@ -37,14 +37,18 @@ class Resolved:
     origin: str
 
 
-def parse_text(text: str) -> Any:
+def parse_text(text: object) -> Any:  # whatever the text says
     """Turn a command line's text into a value: none, true, false, a number, JSON, else the text itself.
+
+    What is no text stays as it is.
 
     Examples
     --------
     >>> [parse_text(text) for text in ("1e-3", "32", "true", "none", "lin_0.001", '{"net_arch": [8]}')]
     [0.001, 32, True, None, 'lin_0.001', {'net_arch': [8]}]
     """
+    if not isinstance(text, str):
+        return text
     word = text.strip()
     constants = {"none": None, "null": None, "true": True, "false": False}
     if word.lower() in constants:
@@ -68,11 +72,7 @@ def tuned(env: str, algo: str = "ppo") -> dict[str, Any] | None:
 
     text = resources.files("drlnb.rl.settings").joinpath("tuned.yml").read_text(encoding="utf-8")
     entry = (yaml.safe_load(text).get(algo) or {}).get(env.rpartition(":")[2])
-    return None if entry is None else {key: _read(value) for key, value in entry.items()}
-
-
-def _read(value: object) -> object:
-    return parse_text(value) if isinstance(value, str) else value
+    return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
 
 
 def _portable(name: str, value: object, problems: list[str]) -> object:
@@ -112,7 +112,7 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> dict[
     values: dict[str, Any] = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
-        name, value = kind.ALIASES.get(given, given), _read(raw)
+        name, value = kind.ALIASES.get(given, given), parse_text(raw)
         if name in values:
             problems.append(f"{given} and {name} are the same setting, give one of them")
         elif name in known:
@@ -132,13 +132,6 @@ def _checked_count(name: str, value: object, problems: list[str]) -> int:
     if problem:
         problems.append(f"{name} {problem}, got {value!r}")
     return value if isinstance(value, int) and not problem else 1
-
-
-def _kind(algo: str) -> type[Settings]:
-    try:
-        return settings_class(algo)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _entry(
@@ -190,7 +183,7 @@ def resolve(
         If anything is wrong; the message holds all problems.
     """
     problems: list[str] = []
-    kind = _kind(algo)
+    kind = settings_class(algo)
     base, origin = _entry(env, algo, entry, kind, problems)
     given = _split(overrides or {}, kind, problems)
     if given:

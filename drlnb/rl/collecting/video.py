@@ -6,7 +6,6 @@ gone.  The moving picture needs nothing but numpy; drawing classic control needs
 """
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,9 +14,8 @@ import gymnasium
 import numpy as np
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.records.spec import TaskSpec
 from drlnb.rl.collecting.apng import animated_png
-from drlnb.rl.envs.make import Source, describe, make_env
+from drlnb.rl.envs.make import Source, describe, make_env, read_source
 from drlnb.rl.envs.masks import MaskSource, uses_masks
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.heads import Head
@@ -162,18 +160,11 @@ def record_episode(
         raise ConfigError(f"record_episode needs env: {type(policy).__name__} does not say what it was trained on")
     if max_steps < 1 or seed < 0:
         raise ConfigError(f"max_steps must be >= 1 and seed >= 0, got {max_steps} and {seed}")
-    plain = _plain(source)
-    made = make_env({**plain, "env_kwargs": {**(plain.get("env_kwargs") or {}), "render_mode": "rgb_array"}})
+    made = make_env(source, render_mode="rgb_array")
     try:
-        return _play(policy, made, str(plain["env"]), seed, deterministic, max_steps)
+        return _play(policy, made, read_source(source).env, seed, deterministic, max_steps)
     finally:
         made.close()
-
-
-def _plain(source: Source) -> dict[str, Any]:
-    if isinstance(source, str):
-        return {"env": source}
-    return dict(source) if isinstance(source, Mapping) else TaskSpec.to_plain(source)
 
 
 def _play(policy: Policy, env: gymnasium.Env, name: str, seed: int, deterministic: bool, max_steps: int) -> Episode:

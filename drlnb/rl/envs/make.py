@@ -23,7 +23,7 @@ from drlnb.rl.heads import Head
 from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import FLAT
 
-__all__ = ["Source", "describe", "fitting", "make_env", "probe"]
+__all__ = ["Source", "describe", "fitting", "make_env", "probe", "read_source"]
 
 #: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
 _PROBE_STEPS = 5
@@ -47,7 +47,8 @@ class _Source(NamedTuple):
     wrappers: Sequence[Facts]
 
 
-def _read(source: Source) -> _Source:
+def read_source(source: Source) -> _Source:
+    """Return an environment's id, factory, arguments and wrappers."""
     if isinstance(source, str):
         return _Source(source, None, {}, ())
     plain = {key: getattr(source, key) for key in SOURCE_KEYS} if isinstance(source, TaskSpec) else source
@@ -55,7 +56,7 @@ def _read(source: Source) -> _Source:
     return _Source(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
 
 
-def make_env(source: Source) -> gymnasium.Env:
+def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env:
     """Build one environment without gymnasium's passive checker (the probe has looked).
 
     Parameters
@@ -63,6 +64,8 @@ def make_env(source: Source) -> gymnasium.Env:
     source
         A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env`` and what else of
         :data:`drlnb.records.spec.SOURCE_KEYS` it has.
+    render_mode
+        How it is drawn; None: as the source says.
 
     Raises
     ------
@@ -74,7 +77,8 @@ def make_env(source: Source) -> gymnasium.Env:
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    env, factory, kwargs, wrappers = _read(source)
+    env, factory, kwargs, wrappers = read_source(source)
+    kwargs = kwargs if render_mode is None else {**kwargs, "render_mode": render_mode}
     try:
         if factory is not None:
             return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
@@ -284,7 +288,7 @@ def probe(source: Source) -> dict[str, Space]:
     MissingExtra
         If the environment needs a package that is not installed.
     """
-    made, env = make_env(source), _read(source).env
+    made, env = make_env(source), read_source(source).env
     try:
         _check_spaces(env, made)
         spaces = {"observation_space": _observed(made), "action_space": describe(made.action_space)}

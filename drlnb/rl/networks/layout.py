@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.networks.activations import BY_HAND, NAMES, named
@@ -26,6 +26,7 @@ __all__ = [
     "Layout",
     "Shapes",
     "assemble",
+    "check_discrete",
     "check_exploration",
     "check_policy",
     "images_scaled",
@@ -194,6 +195,19 @@ def check_policy(spec: TaskSpec) -> None:
         raise ConfigError(f"{policy} takes arrays, {spec.env} has Dict observations: say policy='MultiInputPolicy'")
     if space and not keyed and policy == "MultiInputPolicy":
         raise ConfigError(f"MultiInputPolicy takes Dict observations, {spec.env} has {_kind(space)}: say MlpPolicy")
+
+
+def check_discrete(spec: TaskSpec) -> None:
+    """Refuse actions whose values an algorithm cannot list.
+
+    Raises
+    ------
+    UnsupportedSpace
+        If the action space is there and not discrete.
+    """
+    kind = (spec.action_space or {}).get("kind", "discrete")
+    if kind != "discrete":
+        raise UnsupportedSpace(f"{spec.algo} needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
 
 
 def check_exploration(spec: TaskSpec) -> None:

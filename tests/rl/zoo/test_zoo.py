@@ -12,7 +12,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.zoo.entries import read_entry
 from drlnb.rl.zoo.literals import parse_data
 
-ZOO = Path(__file__).parent / "zoo"
+ZOO = Path(__file__).parent
 PPO, DQN = ZOO / "ppo.yml", ZOO / "dqn.yml"
 ATARI = {"name": "AtariWrapper", "kwargs": {}}
 STACK = {"name": "FrameStack", "kwargs": {"n_stack": 4}}

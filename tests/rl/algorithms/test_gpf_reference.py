@@ -6,7 +6,7 @@ import pytest
 
 from drlnb.rl.settings.gpf import GpfSettings
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gpf.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "gpf.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("name", "default"), GpfSettings().to_plain().items())

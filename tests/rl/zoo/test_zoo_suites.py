@@ -12,7 +12,7 @@ from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.local.train import train_local
 
-ZOO = Path(__file__).parent / "zoo" / "ppo.yml"
+ZOO = Path(__file__).parent / "ppo.yml"
 
 
 def needs(extra, *modules):

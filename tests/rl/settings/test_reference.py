@@ -8,7 +8,7 @@ import pytest
 from drlnb.rl.settings.ppo import PpoSettings
 from drlnb.rl.tracking.metrics import GLOSSARY
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rl.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "rl.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [*GLOSSARY, *(field.name for field in fields(PpoSettings)), *PpoSettings.ALIASES])

@@ -416,5 +416,5 @@ def test_replay_ratio_falls_when_environments_are_added():
 @pytest.mark.parametrize("name", [*DqnSettings.names(), *DqnSettings.ALIASES])
 def test_the_page_names_every_setting(name):
     """Each setting and alias appears on docs/reference/dqn.md as code."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "dqn.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "dqn.md").read_text(encoding="utf-8")
     assert f"`{name}`" in page

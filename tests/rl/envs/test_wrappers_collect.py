@@ -12,7 +12,7 @@ from drlnb.rl.envs import suites
 from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.snapshots import restorable
 from drlnb.rl.pickled import pack
-from tests.rl.test_wrappers import Counting
+from tests.rl.envs.test_wrappers import Counting
 
 CLIP = {"name": "ClipReward", "kwargs": {"min_reward": -1, "max_reward": 1}}
 STACK = {"name": "FrameStack", "kwargs": {"n_stack": 3}}

@@ -7,7 +7,7 @@ import pytest
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.zoo.entries import read_entry
 
-ZOO = Path(__file__).parent / "zoo"
+ZOO = Path(__file__).parents[1] / "zoo"
 
 
 @pytest.mark.parametrize(

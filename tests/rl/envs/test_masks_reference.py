@@ -6,8 +6,8 @@ import torch
 
 from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.fragments import Fragment
-from tests.rl.test_masks import Doors, task
-from tests.rl.test_ppo_reference import give_weights, their_names
+from tests.rl.algorithms.test_ppo_reference import give_weights, their_names
+from tests.rl.envs.test_masks import Doors, task
 
 pytestmark = pytest.mark.slow
 

@@ -143,7 +143,7 @@ def test_a_convolutional_update_equals_stable_baselines3s():
     from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-    from tests.rl.test_dqn_networks import SIDE, Lit, task
+    from tests.rl.algorithms.test_dqn_networks import SIDE, Lit, task
 
     hyper = {"learning_rate": 1e-3, "gamma": 0.9, "max_grad_norm": 0.5, "batch_size": 8, "buffer_size": 100}
     kwargs = {"features_extractor_kwargs": {"features_dim": 16}}
