@@ -25,7 +25,7 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.new_budget import anew
 from drlnb.rl.checkpoints.trained import Trained
-from drlnb.rl.local.one_thread import one_thread
+from drlnb.rl.networks.one_thread import one_thread
 
 __all__ = ["Algorithm"]
 

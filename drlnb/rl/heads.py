@@ -1,6 +1,6 @@
 """Interpret a network's outputs, one head per action space: which noise, which action, how likely it was.
 
-All in numpy, for actors; :mod:`drlnb.rl.networks.distributions` says the same in torch, and a test holds both equal.
+All in numpy, for actors; :mod:`drlnb.rl.networks.distributions` does the same in torch, and a test holds both equal.
 Noise of zero gives the most likely action.
 
 =============  =========================  ==========================  =============================================

@@ -1,7 +1,7 @@
 """Carry a function of the user's in plain data: as base64 text of a cloudpickle, unpickled only to train.
 
 A factory from a notebook cell is defined in ``__main__``, which other processes do not have: cloudpickle carries its
-code by value.  What cannot travel (an open file, a lock, a live environment in a closure) is told by name.
+code by value.  What cannot travel (an open file, a lock, a live environment in a closure) is reported by name.
 """
 
 import base64

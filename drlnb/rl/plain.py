@@ -7,5 +7,5 @@ __all__ = ["Facts", "Space"]
 
 #: Plain data with text keys.  Any, because numbers, texts, lists and mappings stand side by side.
 Facts = Mapping[str, Any]
-#: A space as plain data, see :func:`drlnb.rl.envs.make.describe`: which keys it has, and of which types, its kind says.
+#: A space as plain data, see :func:`drlnb.rl.envs.make.describe`: keys and their types depend on its ``kind``.
 Space = Facts

@@ -1,7 +1,7 @@
 """Lay observations that are no single array out as rows: every key at its place, the same place always.
 
 Collectors, rings and checkpoints know arrays only.  So a ``Dict`` (or a ``Discrete``) observation is laid out as one
-row as soon as the environment returns it, and a network takes the row apart again.  What goes where is told by the
+row as soon as the environment returns it, and a network takes the row apart again.  What goes where follows from the
 space alone.
 
 * **No images**: float32, the keys one after the other in the order of the space, as Stable-Baselines3's
@@ -21,7 +21,17 @@ from drlnb.records.errors import EnvError
 from drlnb.rl.normalise import normalise
 from drlnb.rl.plain import Space
 
-__all__ = ["FLAT", "Part", "RowForm", "as_rows", "form_of", "is_image", "part_spaces", "vector_width"]
+__all__ = [
+    "FLAT",
+    "Part",
+    "RowForm",
+    "as_rows",
+    "form_of",
+    "is_image",
+    "normalised_rows",
+    "part_spaces",
+    "vector_width",
+]
 
 #: Kind of the plain description of an observation space whose observations become rows.
 FLAT = "flat"
@@ -180,7 +190,7 @@ class RowForm:
         values = self.keyed(obs)
         arrays = {part.name: _fitting(part, values[part.name])[None] for part in self.parts}
         row = self.pack(arrays, 1)[0]
-        if self.images and not np.isfinite(self.vector(row)).all():  # nobody can see that in bytes
+        if self.images and not np.isfinite(self.vector(row)).all():  # invisible in bytes
             bad = next(name for name, array in arrays.items() if not np.isfinite(array).all())
             raise EnvError(f"the observation is not finite: {bad!r} is {arrays[bad][0]!r:.200}")
         return row
@@ -215,6 +225,13 @@ def _fitting(part: Part, value: object) -> np.ndarray:
 def form_of(space: Space | None) -> RowForm | None:
     """Return the form of a task's observations; None: they are arrays and stay as they are."""
     return RowForm.of(space["of"]) if space is not None and space["kind"] == FLAT else None
+
+
+def normalised_rows(form: RowForm | None, rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Return observations ``(B, *obs)``, normalised by statistics of their numbers; images in rows stay."""
+    if form is not None:
+        return form.normalised(rows, mean, var)
+    return normalise(rows.reshape(len(rows), -1), mean, var).reshape(rows.shape)
 
 
 def vector_width(space: Space) -> int:

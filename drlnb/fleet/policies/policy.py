@@ -10,7 +10,7 @@ from drlnb.fleet.policies.files import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.trained import State, Trained
-from drlnb.rl.local.one_thread import one_thread
+from drlnb.rl.networks.one_thread import one_thread
 
 if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor

@@ -13,9 +13,10 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs.masks import check_masks, masked, read_masks, uses_masks
 from drlnb.rl.heads import bounds
 from drlnb.rl.networks.activations import numpy_function
-from drlnb.rl.networks.layout import HEADER_BYTES, Layout, check_policy, is_module, layout_of
-from drlnb.rl.normalise import Moments, normalise
-from drlnb.rl.rows import as_rows, form_of
+from drlnb.rl.networks.layout import Layout, layout_of
+from drlnb.rl.networks.policies import check_policy, is_module
+from drlnb.rl.normalise import Moments
+from drlnb.rl.rows import as_rows, form_of, normalised_rows
 from drlnb.rl.seeding import EXPLORE, generator
 
 __all__ = ["Actor", "Network", "NumpyMlp"]
@@ -135,7 +136,7 @@ class Actor:
         layout = self.layout
         layout.check(parameters)
         raw = np.array(parameters)  # own and aligned, whatever the network handed over
-        statistics = raw[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics].view(np.float64)
+        statistics = layout.statistics(raw)
         flat = raw[layout.policy_offset :].view(np.float32)
         if layout.norm_obs:
             obs = Moments(statistics[0], statistics[4 : 4 + layout.obs_width], statistics[4 + layout.obs_width :])
@@ -159,10 +160,7 @@ class Actor:
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of raw observations ``(B, *obs)``."""
         if self.layout.norm_obs:
-            if self._form is not None:
-                obs = self._form.normalised(obs, self._mean, self._var)
-            else:
-                obs = normalise(obs.reshape(len(obs), -1), self._mean, self._var).reshape(obs.shape)
+            obs = normalised_rows(self._form, obs, self._mean, self._var)
         return self._network.forward(obs)
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Act by a torch module: it runs in the collector, which loads torch for it, and only then."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -9,19 +8,9 @@ import torch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.modules import build, module_layout
+from drlnb.rl.networks.one_thread import one_thread
 
 __all__ = ["TorchNetwork"]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run on one thread: the bits of a product may depend on how many share it, and collectors share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class TorchNetwork:
@@ -50,6 +39,6 @@ class TorchNetwork:
 
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""
-        with _one_thread(), torch.inference_mode():
+        with one_thread(), torch.inference_mode():
             outputs: np.ndarray = self._module.actor(torch.from_numpy(obs)).numpy()
         return outputs

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn_actor import HEAD, TOWER, dqn_layout
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import Layout, check_discrete, check_policy, is_module
+from drlnb.rl.networks.layout import HEAD, TOWER, Layout, dqn_layout
 from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.networks.policies import check_discrete, check_policy, is_module
 from drlnb.rl.networks.trained_state import Kept
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient, td_target

@@ -1,53 +1,22 @@
 """Act as DQN does: greedily on the action values, at random every now and then.
 
 Exploration takes the same block of Gumbel noise that a sampled policy takes.  Of several Gumbel deviates, which one is
-the largest does not depend on how large it is: the place of the largest is a random action, its size says whether that
-action is taken.  So each environment explores by draws of its own, and no further stream is needed.
+the largest does not depend on how large it is: the place of the largest is a random action, its size decides
+whether that action is taken.  So each environment explores by draws of its own, and no further stream is needed.
 """
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import (
-    Layout,
-    assemble,
-    check_discrete,
-    images_scaled,
-    is_module,
-    mlp_tower,
-    q_network,
-    spaces_of,
-)
-from drlnb.rl.rows import vector_width
+from drlnb.rl.networks.layout import dqn_layout
+from drlnb.rl.networks.policies import check_discrete, is_module
 from drlnb.rl.settings.dqn import DqnSettings
 
-__all__ = ["HEAD", "TOWER", "DqnActor", "dqn_layout"]
+__all__ = ["DqnActor"]
 
-#: Names of the hidden layers (``q.0.weight``, ...) and of the last one.
-TOWER, HEAD = "q", "q.head"
 #: Largest number below 1: with an epsilon of 1 every action is random.
 _BELOW_ONE = float(np.nextafter(1.0, 0.0))
-
-
-def dqn_layout(spec: TaskSpec) -> Layout:
-    """Derive the layout of an MLP of action values from a task's spaces and settings.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If the actions are not discrete.
-    ConfigError
-        If the network's description is wrong.
-    """
-    observation, action = spaces_of(spec)
-    check_discrete(spec)
-    widths, activation = q_network(spec.hyperparameters.get("policy_kwargs"))
-    n_in, n_actions = vector_width(observation), int(action["n"])
-    shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
-    return assemble(spec, shapes, (), activation=activation, scaled=images_scaled(spec))
 
 
 class DqnActor(Actor):

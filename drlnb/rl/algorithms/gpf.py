@@ -22,8 +22,8 @@ from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_valu
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.actor_critic import MlpTowers, make_networks
-from drlnb.rl.networks.layout import check_discrete
 from drlnb.rl.networks.mlp import views
+from drlnb.rl.networks.policies import check_discrete
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.advantages import gae
 from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss

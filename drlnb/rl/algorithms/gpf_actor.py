@@ -10,7 +10,7 @@ import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import check_discrete
+from drlnb.rl.networks.policies import check_discrete
 from drlnb.rl.settings.gpf import GpfSettings, ends
 
 __all__ = ["GpfActor", "log_strategy", "pack_family", "unpack_family"]

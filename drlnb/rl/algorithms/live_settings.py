@@ -44,8 +44,8 @@ def live_value(spec: TaskSpec, key: str, value: object) -> Any:  # plain data of
     Raises
     ------
     ConfigError
-        If there is no such setting (the nearest name and all that can change are told), the algorithm cannot change it
-        while it trains, or the value is wrong.
+        If there is no such setting (the message has the nearest name and all that can change), the algorithm
+        cannot change it while it trains, or the value is wrong.
     """
     kind, name, known = settings_class(spec.algo), key.removeprefix(PREFIX), live_keys(spec)
     can = f"while {spec.algo} trains these can change: {', '.join(known)}"

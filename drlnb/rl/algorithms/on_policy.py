@@ -65,7 +65,7 @@ def run_epochs(
     Parameters
     ----------
     learner
-        Its settings say how many epochs, of which minibatches; its optimiser steps.
+        Its settings fix the epochs and minibatches; its optimiser steps.
     samples_of
         Epoch, from 0 -> the round's samples.
     gradient

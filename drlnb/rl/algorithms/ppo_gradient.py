@@ -88,7 +88,7 @@ class PpoGradient:
             entropy = torch.sum(log_probs.exp() * log_probs, 1).neg_()
         else:
             log_p, entropy = mlp_gradient.gaussian_log_prob(pi[-1], tensors["log_std"], actions)
-        d_log_p, measured = mlp_gradient.surrogate(log_p, rows.log_prob, advantages, terms.clip, normalize=False)
+        d_log_p, measured = mlp_gradient.surrogate(log_p, rows.log_prob, advantages, terms.clip)
         if discrete:
             d_pi = mlp_gradient.categorical_gradient(log_probs, actions, d_log_p, entropy, terms.ent_coef)
         else:

@@ -1,6 +1,6 @@
 """List the algorithms and where each keeps its parts, in one table; nothing is imported before it is needed.
 
-A collector asks for an actor and never loads torch; the host of a learner asks for a learner.  Parts are told as
+A collector asks for an actor and never loads torch; the host of a learner asks for a learner.  Parts are named as
 ``module:Class``, so that this table itself costs nothing.
 """
 
@@ -142,7 +142,7 @@ def check_fit(spec: TaskSpec) -> None:
         With what would serve them.
     """
     from drlnb.rl.envs.masks import check_masks
-    from drlnb.rl.networks.layout import check_exploration, check_policy
+    from drlnb.rl.networks.policies import check_exploration, check_policy
 
     check_policy(spec)
     check_masks(spec)

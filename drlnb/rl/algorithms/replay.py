@@ -132,7 +132,7 @@ class ReplayRing:
     def _mend(self, env: int, first: np.ndarray) -> None:
         """Move what followed the newest row aside if the environment goes on from elsewhere.
 
-        A collector that was started anew without a snapshot begins a new episode, and no end tells of it.
+        A collector that was started anew without a snapshot begins a new episode, and no end shows it.
         """
         newest = (int(self._put[env]) - 1) % self.n_rows
         goes_on = self._side[newest, env] == _NONE and not self._terminated[newest, env]
@@ -242,7 +242,7 @@ class Replay:
         self.settings = DqnSettings.from_mapping(spec.hyperparameters)
         space = spec.observation_space or {}
         self.ring = ReplayRing(self.settings.buffer_size, spec.n_envs, space["shape"], space["dtype"])
-        #: Vector steps up to which the target network's updates have been told to the learner.
+        #: Vector steps up to which the target network's updates have been handed to the learner.
         self._target_step = 0
 
     def take(self, fragments: Sequence[Fragment], *, round: int, n_timesteps: int) -> Fragment:
@@ -260,7 +260,7 @@ class Replay:
         Returns
         -------
         Fragment
-            The header tells ``n_gradient_steps`` (0: nothing is learnt yet, there are no arrays), ``n_target_updates``
+            The header has ``n_gradient_steps`` (0: nothing is learnt yet, there are no arrays), ``n_target_updates``
             since the last round that learnt, ``n_timesteps`` after the round and ``metrics``; the arrays have the
             shape ``(n_gradient_steps, batch_size, ...)``: ``obs``, ``next_obs``, ``action``, ``reward``,
             ``terminated``.

@@ -1,6 +1,6 @@
 """Resolve a task's settings: tuned ones where we have them, then what the caller overrides.
 
-All wrong names and values are told at once.  Nothing that a file or a command line holds is ever evaluated.
+All wrong names and values are reported at once.  Nothing that a file or a command line holds is ever evaluated.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from drlnb.rl.settings.checks import Settings, whole
 
 __all__ = ["Resolved", "parse_text", "resolve", "tuned"]
 
-#: Budget and environments where neither caller nor tuned.yml says: one million is the zoo's most common budget,
+#: Budget and environments where neither caller nor tuned.yml has them: one million is the zoo's most common budget,
 #: one environment is what Stable-Baselines3 makes of a bare id.
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
 
@@ -33,11 +33,11 @@ class Resolved:
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
-    #: In words for a person.
+    #: In words for a user.
     origin: str
 
 
-def parse_text(text: object) -> Any:  # whatever the text says
+def parse_text(text: object) -> Any:  # whatever the text holds
     """Turn a command line's text into a value: none, true, false, a number, JSON, else the text itself.
 
     What is no text stays as it is.

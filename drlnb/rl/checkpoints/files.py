@@ -24,12 +24,12 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.trained import Trained, check_layout, describe_layout, from_files, layout_from, to_files
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import is_module
+from drlnb.rl.networks.policies import is_module
 from drlnb.rl.plain import Facts
 
 __all__ = ["LAYOUT", "pack", "unpack"]
 
-#: Key of a learner's facts that tells the layout of a torch module, so that who writes a checkpoint needs no torch.
+#: Key of a learner's facts with the layout of a torch module, so that who writes a checkpoint needs no torch.
 LAYOUT = "module_layout"
 
 _ENVS, _REPLAY = "envs.safetensors", "replay.safetensors"
@@ -112,7 +112,7 @@ def unpack(
         if algo != spec.algo:
             raise CheckpointError(f"{where}: it was trained by {algo}, this task is {spec.algo}")
         if is_module(spec):
-            layout = layout_from(spec, facts["layout"])  # what the module itself says is compared when it is built
+            layout = layout_from(spec, facts["layout"])  # the module's own is compared when it is built
         else:
             layout = make_actor(spec).layout
             check_layout(facts["layout"], layout, where)

@@ -34,7 +34,7 @@ def anew(trained: Trained, n_envs: int) -> Trained:
 
 
 def _shifted(replay: Fragment, n_steps: int) -> Fragment:
-    """Return a ring whose rows were made before vector step 0, `n_steps` earlier than they say."""
+    """Return a ring whose rows were made before vector step 0, `n_steps` earlier than recorded."""
     arrays = dict(replay.arrays)
     if "made" in arrays:
         arrays["made"] = arrays["made"] - n_steps

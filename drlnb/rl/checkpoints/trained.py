@@ -37,7 +37,7 @@ MODEL, OPTIMIZER, NORMALISER = "model.safetensors", "optimizer.safetensors", "no
 
 #: What the rows of a learner's buffer are, beside the parameters themselves.
 _ROWS = ("exp_avg", "exp_avg_sq", "target")
-#: What an algorithm says to its actors beside statistics and parameters, after the layout's fingerprint.
+#: What an algorithm sends to its actors beside statistics and parameters, after the layout's fingerprint.
 _HEADER, _RESERVED = "header", slice(32, HEADER_BYTES)
 
 
@@ -157,7 +157,7 @@ def to_files(layout: Layout, state: State) -> dict[str, bytes]:
     dict
         File name -> content; :data:`OPTIMIZER` only if the state has a learner's buffer.
     """
-    statistics = np.array(state.published[HEADER_BYTES : HEADER_BYTES + 8 * layout.n_statistics]).view(np.float64)
+    statistics = layout.statistics(state.published)
     header = np.array(state.published[_RESERVED])
     files = {NORMALISER: save({_HEADER: header, **_named(layout, statistics)})}
     flat, entries = state.published[layout.policy_offset :].view(np.float32), layout.entries

@@ -195,7 +195,7 @@ class Collector:
         return hold, noise
 
     def _episodes(self, run: "_Run") -> list[list[float]]:
-        """Return raw returns and lengths; with wrappers as the tallies beneath them say."""
+        """Return raw returns and lengths; with wrappers those of the tallies beneath them."""
         if not self.spec.env_wrappers:
             return run.episodes
         tallies = [tally for env in self._envs if (tally := tally_of(env)) is not None]

@@ -28,7 +28,7 @@ __all__ = ["Episode", "Policy", "record_episode"]
 _MOST_FRAMES = 600
 #: Longest side, in pixels, of what a cell shows; a file has all pixels.
 _CELL_PIXELS = 400
-#: Environments that do not say how fast they are.
+#: Of environments without a frame rate.
 _DEFAULT_FPS = 30.0
 
 
@@ -109,7 +109,7 @@ def _save_gif(episode: Episode, file: Path) -> None:
 def _save_mp4(episode: Episode, file: Path) -> None:
     try:
         import imageio.v2
-        import imageio_ffmpeg  # noqa: F401 - imageio finds it by itself, but says so late
+        import imageio_ffmpeg  # noqa: F401 - imageio finds it by itself, but fails late without
     except ImportError:
         raise MissingExtra('an MP4 needs imageio and ffmpeg; install them with: pip install "drlnb[video]"') from None
     height, width = (side - side % 2 for side in episode.frames.shape[1:3])  # the codec wants even sides

@@ -1,7 +1,7 @@
 """Make environments, and probe whether they can be trained on before any process starts.
 
 Environments come from gymnasium's registry, also as ``module:Id-v0``.  The probe builds one, resets it and takes a few
-steps, so that a wrong name or a broken contract is told at once, in words.
+steps, so that a wrong name or a broken contract is reported at once, in words.
 """
 
 import difflib
@@ -65,7 +65,7 @@ def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env
         A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env`` and what else of
         :data:`drlnb.records.spec.SOURCE_KEYS` it has.
     render_mode
-        How it is drawn; None: as the source says.
+        How it is drawn; None: as in the source.
 
     Raises
     ------

@@ -127,7 +127,7 @@ def allowed_action(env: gymnasium.Env, info: Facts) -> Any:  # of the environmen
             given, Head("discrete", sum(sizes)) if n is None else Head("multidiscrete", sum(sizes), sizes)
         )
     except ValueError:
-        return space.sample()  # what is wrong with it matters to tasks that learn with masks, and they say so
+        return space.sample()  # what is wrong with it matters to tasks that learn with masks, which report it
     ends = np.cumsum((0, *sizes))
     drawn = [int(space.np_random.choice(np.flatnonzero(mask[a:b]))) for a, b in pairwise(ends)]
     if n is None:

@@ -78,7 +78,7 @@ def restorable(source: Source) -> bool:
                 _, info = original.reset()
         copy = thaw(freeze(original))
         return _behave_alike(original, copy, info)
-    except Exception:  # noqa: BLE001 - foreign code; whatever fails means "cannot be restored", training will tell it
+    except Exception:  # noqa: BLE001 - foreign code; whatever fails means "cannot be restored", training reports it
         return False
     finally:
         original.close()

@@ -17,7 +17,7 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "box2d": ("Box2D", "gymnasium.envs.box2d"),
     "atari": ("ale_py", "ale_py"),
 }
-#: Ids of games before and after gymnasium took them under ``ALE/``; nobody else uses these forms.
+#: Ids of games before and after gymnasium took them under ``ALE/``; no other suite uses these forms.
 _ATARI_PREFIX, _ATARI_SUFFIX = "ALE/", "NoFrameskip-v4"
 
 

@@ -1,6 +1,6 @@
 """Implement the wrappers that gymnasium lacks: those of Stable-Baselines3 and its zoo, and a tally of raw returns.
 
-Each follows the meaning of the class whose name it has; what differs is said in its docstring.  All randomness is the
+Each follows the meaning of the class whose name it has; what differs is in its docstring.  All randomness is the
 environment's own (``np_random``), so that a seed fixes it.
 """
 
@@ -34,7 +34,7 @@ _Reset = tuple[_Item, _Info]
 class Tally(gymnasium.Wrapper):
     """Count raw returns and lengths of what is beneath, whatever wrappers above do to rewards and ends.
 
-    An episode ends when the environment beneath says so, or when it is reset before (a time limit above).
+    An episode ends when the environment beneath ends it, or when it is reset before (a time limit above).
     """
 
     def __init__(self, env: gymnasium.Env) -> None:

@@ -1,11 +1,11 @@
 """List the wrappers that a task may name, and build the wrapped environment from plain data.
 
-A task says ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first.  Only names of one table are
+A task lists ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first.  Only names of one table are
 known: nothing is imported by a name from a file.  The list is checked without gymnasium (a Dask worker may do it) and
 built in the process that steps the environment.
 
 Returns of episodes are counted by a :class:`~drlnb.rl.envs.wrapper_classes.Tally` beneath all wrappers of the list, so
-that clipped, delayed or skipped rewards never change what ``rollout/ep_rew_mean`` says.
+that clipped, delayed or skipped rewards never change ``rollout/ep_rew_mean``.
 """
 
 import difflib
@@ -29,7 +29,7 @@ _PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_c
 _OURS, _GYMNASIUM = "drlnb.rl.envs.wrapper_classes", "gymnasium.wrappers"
 #: Names of older gym versions, and of what does the same here.
 _OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
-#: Wrappers that would break what the learner does itself -> what to say instead.
+#: Wrappers that would break what the learner does itself -> what to do instead.
 _REFUSED = {
     "NormalizeObservation": "statistics are merged over all collectors; say normalize: true",
     "NormalizeReward": "statistics are merged over all collectors; say normalize: true",

@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.activations import BY_HAND
-from drlnb.rl.networks.layout import Layout, check_exploration, check_policy, is_module, layout_of, spaces_of
+from drlnb.rl.networks.layout import Layout, layout_of
 from drlnb.rl.networks.mlp import dense, initial, views
 from drlnb.rl.networks.modules import attach, build, check, module_layout
+from drlnb.rl.networks.policies import check_exploration, check_policy, is_module, spaces_of
 from drlnb.rl.networks.trained_state import Kept
-from drlnb.rl.normalise import normalise
 from drlnb.rl.objectives import mlp_gradient
-from drlnb.rl.rows import form_of
+from drlnb.rl.rows import form_of, normalised_rows
 from drlnb.rl.seeding import INIT, generator
 
 __all__ = ["ActorCritic", "MlpTowers", "ModuleNetworks", "make_networks"]
@@ -136,10 +136,7 @@ class ModuleNetworks:
         """Return observations of several arrays as rows ``(B, *obs)``: integers as they are, floats as float32."""
         rows = np.concatenate([np.asarray(part).reshape(-1, *self._obs_shape) for part in parts])
         if self.layout.norm_obs:
-            moments = self.kept.obs_moments
-            if self._form is not None:
-                return self._form.normalised(rows, moments.mean, moments.var)
-            rows = normalise(rows.reshape(len(rows), -1), moments.mean, moments.var).reshape(rows.shape)
+            rows = normalised_rows(self._form, rows, self.kept.obs_moments.mean, self.kept.obs_moments.var)
         return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:

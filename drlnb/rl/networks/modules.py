@@ -1,7 +1,7 @@
 """Build the networks beside the MLP: policies on feature extractors, and modules of the user's own.
 
 All are torch modules behind one face: ``both(obs)`` returns the policy's outputs ``(B, width)`` and the values
-``(B,)``.  Their parameters become views of the learner's flat buffers.  What they see of raw observations says
+``(B,)``.  Their parameters become views of the learner's flat buffers.  What they get of raw observations is in
 :mod:`drlnb.rl.networks.preprocess`.
 """
 
@@ -18,7 +18,8 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.networks.activations import named
 from drlnb.rl.networks.extractors import CombinedExtractor, NatureCNN
-from drlnb.rl.networks.layout import Layout, assemble, network_shape, q_network
+from drlnb.rl.networks.layout import Layout, assemble
+from drlnb.rl.networks.policies import network_shape, q_network
 from drlnb.rl.networks.preprocess import Seen, action_space, network_space
 from drlnb.rl.pickled import unpack
 from drlnb.rl.plain import Facts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import bounds
-from drlnb.rl.networks.layout import images_scaled
+from drlnb.rl.networks.policies import images_scaled
 from drlnb.rl.plain import Space
 from drlnb.rl.rows import FLAT, Part, RowForm, form_of, part_spaces
 

@@ -6,7 +6,7 @@ so its end is bootstrapped with the value of the observation that the reset thre
 
 import numpy as np
 
-__all__ = ["gae"]
+__all__ = ["discounted", "gae"]
 
 
 def gae(
@@ -57,9 +57,14 @@ def gae(
     """
     delta = rewards + gamma * np.where(terminated, 0.0, next_values) - values
     decay = gamma * gae_lambda * ~(terminated | truncated)
-    advantages = np.empty(delta.shape, np.float64)
+    return discounted(delta, decay)
+
+
+def discounted(delta: np.ndarray, decay: np.ndarray) -> np.ndarray:
+    """Return ``S_t = delta_t + decay_t S_{t+1}`` along the first axis, float64, of the shape of `delta`; 0 follows."""
+    sums = np.empty(delta.shape, np.float64)
     running = np.zeros(delta.shape[1:], np.float64)
     for t in range(len(delta) - 1, -1, -1):
         running = delta[t] + decay[t] * running
-        advantages[t] = running
-    return advantages
+        sums[t] = running
+    return sums

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.objectives.losses import normalised_advantages
-
 __all__ = ["backward", "categorical_gradient", "forward", "gaussian_gradient", "gaussian_log_prob", "surrogate"]
 
 _tanh_backward = torch.ops.aten.tanh_backward.default
@@ -74,26 +72,22 @@ def backward(
 
 
 def surrogate(
-    log_p: Tensor, old_log_p: Tensor, advantages: Tensor, clip_range: float, *, normalize: bool
+    log_p: Tensor, old_log_p: Tensor, advantages: Tensor, clip_range: float
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Return the gradient of PPO's clipped surrogate, and what is measured on the way.
 
     Parameters
     ----------
     log_p, old_log_p, advantages
-        Now, when acting, and raw; shape ``(B,)``.
+        Now, when acting, and as they enter the loss; shape ``(B,)``.
     clip_range
         Dimensionless.
-    normalize
-        Give the advantages mean 0 and standard deviation 1 first.
 
     Returns
     -------
     tuple
         Gradient of the mean loss with respect to `log_p`; per sample: loss, KL estimate, 1 where clipped.
     """
-    if normalize:
-        advantages = normalised_advantages(advantages)
     log_ratio = log_p - old_log_p
     ratio = log_ratio.exp()
     weighted = advantages * ratio

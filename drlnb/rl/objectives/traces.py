@@ -8,6 +8,8 @@ crosses either.
 
 import numpy as np
 
+from drlnb.rl.objectives.advantages import discounted
+
 __all__ = ["retrace", "vtrace"]
 
 
@@ -61,13 +63,7 @@ def vtrace(
     goes_on = ~(terminated | truncated)
     following = np.where(terminated, 0.0, next_values).astype(np.float64)
     delta = rho * (rewards + gamma * following - values)
-    decay = gamma * gae_lambda * rho * goes_on
-    excess = np.empty(delta.shape, np.float64)
-    running = np.zeros(delta.shape[1:], np.float64)
-    for t in range(len(delta) - 1, -1, -1):
-        running = delta[t] + decay[t] * running
-        excess[t] = running
-    targets = values + excess
+    targets = values + discounted(delta, gamma * gae_lambda * rho * goes_on)
     following[:-1] = np.where(goes_on[:-1], targets[1:], following[:-1])
     return targets, rho * (rewards + gamma * following - values)
 

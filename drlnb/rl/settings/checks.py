@@ -10,7 +10,7 @@ from math import inf, isfinite
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
-from drlnb.rl.networks.layout import network_shape
+from drlnb.rl.networks.policies import network_shape
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from drlnb.records.errors import ConfigError
-from drlnb.rl.networks.layout import q_network
+from drlnb.rl.networks.policies import q_network
 from drlnb.rl.plain import Facts
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Settings, setting

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from drlnb.rl.networks.layout import normalised
+from drlnb.rl.networks.policies import normalised
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
@@ -19,7 +19,7 @@ from drlnb.rl.settings.on_policy import OnPolicySettings
 
 __all__ = ["GpfSettings", "ends", "path_value"]
 
-#: What a member of the family may say; what it does not say is the setting of the same name.
+#: What a member of the family may set; what it does not set is the setting of the same name.
 _MEMBER_KEYS = ("eps", "tau1", "tau2")
 #: Fewest fresh actions in a mean of A: one would be the taken action's twin in noise.
 _ACTION_SAMPLES = checks.whole_from(5)
@@ -121,7 +121,7 @@ class GpfSettings(OnPolicySettings):
         Warns
         -----
         UserWarning
-            When nothing says in which units the temperatures are: rewards are neither scaled nor normalised.
+            When the temperatures have no unit: rewards are neither scaled nor normalised.
         """
         problems, members = super(GpfSettings, cls).check_together(values, n_envs), len(values["members"] or ((),))
         if members > n_envs:

@@ -38,7 +38,7 @@ class _Worker(threading.Thread):
             while (row := self._queue.get()) is not None:
                 step = row[1]
                 self._sink.scalars(*row)
-        except Exception as error:  # noqa: BLE001 - foreign code: told as one line, and training goes on
+        except Exception as error:  # noqa: BLE001 - foreign code: reported as one line, and training goes on
             self._fail(f"failed at step {step}", error)
         try:
             self._sink.close()
@@ -47,10 +47,10 @@ class _Worker(threading.Thread):
 
     def _fail(self, where: str, error: Exception) -> None:
         first = (str(error).strip().splitlines() or [""])[0]
-        self.failure = self.failure or f"{self._told_name} {where} ({type(error).__name__}: {first}); training goes on"
+        self.failure = self.failure or f"{self._title} {where} ({type(error).__name__}: {first}); training goes on"
 
     @property
-    def _told_name(self) -> str:
+    def _title(self) -> str:
         return type(self._sink).__name__
 
     def put(self, row: _Row) -> None:
@@ -65,14 +65,12 @@ class _Worker(threading.Thread):
         try:
             self._queue.put(None, timeout=timeout_s)
         except queue.Full:
-            self.failure = self.failure or f"{self._told_name} hangs"
+            self.failure = self.failure or f"{self._title} hangs"
         self.join(timeout_s)
         if self.is_alive():
-            self.failure = (
-                self.failure or f"{self._told_name} did not finish within {timeout_s:g} s and was left behind"
-            )
+            self.failure = self.failure or f"{self._title} did not finish within {timeout_s:g} s and was left behind"
         elif self._n_lost:
-            self.failure = self.failure or f"{self._told_name} was too slow: {self._n_lost} rows of scalars were lost"
+            self.failure = self.failure or f"{self._title} was too slow: {self._n_lost} rows of scalars were lost"
 
 
 class Feed:
@@ -83,7 +81,7 @@ class Feed:
     sinks
         Opened at once, each in its thread.
     facts
-        What they are told.
+        Of the run.
     """
 
     def __init__(self, sinks: Sequence[Sink], facts: RunFacts) -> None:

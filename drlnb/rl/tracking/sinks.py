@@ -1,8 +1,8 @@
 """Write a run's scalars to TensorBoard, Weights & Biases, MLflow, or any object with three methods.
 
 A sink runs in the process that called ``train`` or ``learn``, never in a Dask worker.  It is opened once per run, given
-the scalars of every round in order, and closed.  The libraries (extra ``track``) do the writing; what is here says what
-they are told.
+the scalars of every round in order, and closed.  The libraries (extra ``track``) do the writing; what they
+write is decided here.
 """
 
 import os
@@ -20,10 +20,10 @@ __all__ = ["NAMES", "MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "Wa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a sink is told of a run before its first scalar."""
+    """What a sink gets of a run before its first scalar."""
 
     run_id: str
-    #: The run's directory; a sink of files writes below it unless told otherwise.
+    #: The run's directory; a sink of files writes below it unless it was given a folder.
     out: Path
     #: Task -> its spec as plain data (``TaskSpec.to_plain``): environment, algorithm, seed, hyper-parameters.
     tasks: Mapping[str, Facts] = field(default_factory=dict)
@@ -88,11 +88,6 @@ def numbers(metrics: Facts) -> dict[str, float]:
     }
 
 
-def _need(module: str, sink: str) -> None:
-    if find_spec(module) is None:
-        raise MissingExtra(f'{sink} needs {module}; install it with: pip install "drlnb[track]"')
-
-
 def _settings(spec: Facts) -> Facts:
     """Return a task's settings for display: hyper-parameters beside what else defines it, no blobs."""
     kept = {
@@ -101,7 +96,25 @@ def _settings(spec: Facts) -> Facts:
     return {**kept, **spec.get("hyperparameters", {})}
 
 
-class TensorBoard:
+class _PerTask:
+    """A sink that opens something for each task."""
+
+    def __init__(self, module: str, name: str) -> None:
+        if find_spec(module) is None:
+            raise MissingExtra(f'{name} needs {module}; install it with: pip install "drlnb[track]"')
+        self._opened: dict[str, Any] = {}  # a library's writers
+
+    def close(self) -> None:
+        """End what was opened."""
+        for opened in self._opened.values():
+            self._end(opened)
+        self._opened.clear()
+
+    def _end(self, opened: Any) -> None:
+        raise NotImplementedError
+
+
+class TensorBoard(_PerTask):
     """Event files by ``torch.utils.tensorboard``, a folder per task.
 
     Parameters
@@ -118,9 +131,8 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path | None = None, *, alone: bool = False) -> None:
-        _need("tensorboard", "TensorBoard")
+        super().__init__("tensorboard", "TensorBoard")
         self._folder, self._alone = folder, alone
-        self._writers: dict[str, Any] = {}
 
     def open(self, facts: RunFacts) -> None:
         """Open a writer per task, and write its settings down as text."""
@@ -128,25 +140,22 @@ class TensorBoard:
 
         folder = Path(self._folder or facts.out / "tensorboard")
         for task, spec in facts.tasks.items():
-            writer = self._writers[task] = SummaryWriter(str(folder if self._alone else folder / task))
+            writer = self._opened[task] = SummaryWriter(str(folder if self._alone else folder / task))
             table = "\n".join(f"|{key}|{value}|" for key, value in _settings(spec).items())
             writer.add_text("settings", f"|setting|value|\n|-|-|\n{table}")
 
     def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
         """Add the scalars at their step."""
-        writer = self._writers[task]
+        writer = self._opened[task]
         for key, value in metrics.items():
             writer.add_scalar(key, value, step)
         writer.flush()
 
-    def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+    def _end(self, opened: Any) -> None:
+        opened.close()
 
 
-class WandB:
+class WandB(_PerTask):
     """Runs of Weights & Biases, one per task, grouped by our run.
 
     Parameters
@@ -155,7 +164,7 @@ class WandB:
         Where they appear.
     mode
         ``online``, ``offline`` (files below `folder`, to be sent by ``wandb sync``) or ``disabled``; None: what the
-        environment variable ``WANDB_MODE`` says, else ``offline``: nothing leaves this machine unless it is asked for.
+        environment variable ``WANDB_MODE`` holds, else ``offline``: nothing leaves this machine unless it is asked for.
     folder
         Where the files are; None: ``OUT`` (the library makes ``OUT/wandb``).
 
@@ -166,9 +175,8 @@ class WandB:
     """
 
     def __init__(self, project: str = "drlnb", mode: str | None = None, folder: str | Path | None = None) -> None:
-        _need("wandb", "Weights & Biases")
+        super().__init__("wandb", "Weights & Biases")
         self._project, self._mode, self._folder = project, mode, folder
-        self._runs: dict[str, Any] = {}
 
     def open(self, facts: RunFacts) -> None:
         """Begin a run per task."""
@@ -177,7 +185,7 @@ class WandB:
         folder = Path(self._folder or facts.out)
         folder.mkdir(parents=True, exist_ok=True)
         for task, spec in facts.tasks.items():
-            self._runs[task] = wandb.init(
+            self._opened[task] = wandb.init(
                 project=self._project,
                 name=task,
                 group=facts.run_id,
@@ -190,16 +198,13 @@ class WandB:
 
     def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
         """Log the scalars at their step."""
-        self._runs[task].log(dict(metrics), step=step)
+        self._opened[task].log(dict(metrics), step=step)
 
-    def close(self) -> None:
-        """Finish the runs."""
-        for run in self._runs.values():
-            run.finish()
-        self._runs.clear()
+    def _end(self, opened: Any) -> None:
+        opened.finish()
 
 
-class MLflow:
+class MLflow(_PerTask):
     """Runs of MLflow, one per task, by its client: no active run of the user's own is touched.
 
     Parameters
@@ -217,10 +222,9 @@ class MLflow:
     """
 
     def __init__(self, experiment: str = "drlnb", uri: str | None = None) -> None:
-        _need("mlflow", "MLflow")
+        super().__init__("mlflow", "MLflow")
         self._experiment, self._uri = experiment, uri
         self._client: Any = None
-        self._runs: dict[str, str] = {}
 
     def open(self, facts: RunFacts) -> None:
         """Begin a run per task, with its settings as parameters."""
@@ -234,7 +238,7 @@ class MLflow:
         experiment = known.experiment_id if known is not None else client.create_experiment(self._experiment)
         for task, spec in facts.tasks.items():
             run = client.create_run(experiment, run_name=task, tags={"drlnb.run": facts.run_id, "drlnb.task": task})
-            self._runs[task] = run.info.run_id
+            self._opened[task] = run.info.run_id
             for key, value in _settings(spec).items():
                 client.log_param(run.info.run_id, key, value)
 
@@ -246,13 +250,10 @@ class MLflow:
 
         now_ms = int(time() * 1000)
         rows = [Metric(key, value, now_ms, step) for key, value in metrics.items()]
-        self._client.log_batch(self._runs[task], metrics=rows)
+        self._client.log_batch(self._opened[task], metrics=rows)
 
-    def close(self) -> None:
-        """End the runs."""
-        for run in self._runs.values():
-            self._client.set_terminated(run)
-        self._runs.clear()
+    def _end(self, opened: Any) -> None:
+        self._client.set_terminated(opened)
 
 
 #: What ``track`` may name.

@@ -2,7 +2,7 @@
 
 A zoo file (``ppo.yml``) maps environment ids to settings.  It is read by ``yaml.safe_load``: merge keys and ``!!float``
 work, tags that build objects do not.  Texts that the zoo hands to ``eval`` are parsed by
-:mod:`drlnb.rl.zoo.literals`.  What is wrong with an entry is told at once, with the lines where it stands.
+:mod:`drlnb.rl.zoo.literals`.  What is wrong with an entry is reported at once, with the lines where it stands.
 """
 
 import difflib
@@ -33,7 +33,7 @@ _UNSUPPORTED = {
     "vec_env_wrapper": "environments are stepped one by one; use env_wrapper",
     "monitor_kwargs": "episodes are counted beneath all wrappers",
 }
-#: Names of the zoo's files: what one says about the algorithm is not ignored.
+#: Names of the zoo's files: an algorithm in one is not ignored.
 _ZOO_ALGORITHMS = frozenset(
     "a2c ars cem crossq ddpg dqn her iqn ppo ppo_lstm qrdqn reinforce sac sac_sbx td3 tqc trpo".split()  # noqa: SIM905
 )
@@ -52,9 +52,9 @@ class ZooEntry:
     file: str
     #: Key of the entry: the environment's id, or ``atari``.
     key: str
-    #: Environment steps; None: the entry does not say.
+    #: Environment steps; None: not in the entry.
     n_timesteps: int | None
-    #: Environments; an entry that does not say has 1.
+    #: Environments; 1 where the entry has no number.
     n_envs: int
     #: Settings of the algorithm, not yet checked against it.
     hyperparameters: Facts
@@ -123,7 +123,7 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
 
 
 def resolve_entry(entry: ZooEntry, *, overrides: Facts | None = None, **counts: int | None) -> Resolved:
-    """Return the complete settings that an entry means; what it does not say is Stable-Baselines3's default.
+    """Return the complete settings that an entry means; what it does not hold is Stable-Baselines3's default.
 
     A `batch_size` beyond the samples of a round means the whole round, as in Stable-Baselines3.
 
@@ -163,7 +163,7 @@ def resolve_entry(entry: ZooEntry, *, overrides: Facts | None = None, **counts: 
 
 
 def _samples(entry: ZooEntry, n_envs: int | None) -> int | None:
-    """Return the samples of a round where the entry says both them and a batch size."""
+    """Return the samples of a round where the entry holds both them and a batch size."""
     n_steps, batch = entry.hyperparameters.get("n_steps"), entry.hyperparameters.get("batch_size")
     return n_steps * (n_envs or entry.n_envs) if isinstance(n_steps, int) and isinstance(batch, int) else None
 
@@ -214,7 +214,7 @@ def _values(file: Path, key: str, entry: object, lines: Mapping[str, int], probl
 
 
 def _algo_of(file: Path) -> str:
-    """Return the algorithm that a file's name says."""
+    """Return the algorithm in a file's name."""
     if file.stem in _ZOO_ALGORITHMS and file.stem not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"{file} holds settings of {file.stem}, which is not among the algorithms here: {known}")

@@ -51,7 +51,7 @@ def parse_data(text: str) -> object:
         raise ValueError(f"text must have at most {_MOST_CHARACTERS} characters, got {len(text)}")
     try:
         return _value(_tree(text), 0)
-    except RecursionError:  # of the parser, or of quoting what it found
+    except RecursionError:  # of the parser, or of quoting the text
         raise ValueError(f"is nested too deeply: {_short(text)}") from None
 
 

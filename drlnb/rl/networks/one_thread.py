@@ -1,4 +1,4 @@
-"""Make torch compute with one thread wherever a task learns: its sums are the same bits everywhere."""
+"""Make torch compute with one thread wherever a task acts or learns: its sums are the same bits everywhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
