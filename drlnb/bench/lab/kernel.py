@@ -11,6 +11,7 @@ import ipywidgets
 import plotly.graph_objects as go
 import psutil
 
+_Buffers = Sequence[bytes] | None
 __all__ = ["Left", "close_figures", "hub_cpu", "left", "stream_figure"]
 
 
@@ -61,10 +62,12 @@ async def stream_figure(panel: Any, seconds: float, per_second: float) -> list[f
     figure, sent, spent, n = go.FigureWidget(panel.view().figure()), 0, 0.0, 0
     real = figure.comm.publish_msg
 
-    def counted(msg_type: str, data: object = None, buffers: Sequence[bytes] | None = None, **keys: object) -> object:
+    def counted(
+        kind: str, data: object = None, metadata: object = None, buffers: _Buffers = (), **keys: object
+    ) -> object:
         nonlocal sent
         sent += len(json.dumps(data, default=str)) + sum(memoryview(b).nbytes for b in buffers or ())
-        return real(msg_type, data=data, buffers=buffers, **keys)
+        return real(kind, data=data, metadata=metadata, buffers=buffers, **keys)
 
     figure.comm.publish_msg = counted
     began = time.monotonic()
