@@ -115,7 +115,7 @@ class Bench:
             parser.add_argument("--rows", metavar="NAMES", help=f"only these, by comma: {', '.join(self.groups)}")
         parser.add_argument("--strict", action="store_true", help="exit 1 if a binding bar is missed")
         for declared in _options(self):
-            _add(parser, declared.name, declared.default, **declared.metadata)
+            _add(parser, declared.name, declared.default, declared.metadata["help"], declared.metadata["choices"])
         if self.live is not None:
             name = self.live.name
             parser.add_argument(
@@ -132,16 +132,9 @@ def _options(bench: Bench) -> Iterator[Field[object]]:
 
 
 def _add(
-    parser: argparse.ArgumentParser,
-    name: str,
-    default: object,
-    help: str,
-    *,
-    choices: Sequence[str] | None = None,
-    least: float = 0.0,
-    most: float = 0.0,
+    parser: argparse.ArgumentParser, name: str, default: object, help: str, choices: Sequence[str] | None = None
 ) -> None:
-    del least, most  # checked once all is read: argparse would name the reader, not the limit
+    """Add an option; its limits are checked once all is read: argparse would name the reader, not the limit."""
     flag = f"--{name.replace('_', '-')}"
     if default is False:
         parser.add_argument(flag, action="store_true", help=help)
