@@ -1,4 +1,4 @@
-"""What goes into a report?  Summary, tasks, leases, curves, round anatomy, configuration: all from the run's files."""
+"""Build a report of a run's files: summary, tasks, leases, curves, round anatomy, configuration."""
 
 import contextlib
 import json

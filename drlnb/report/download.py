@@ -1,4 +1,4 @@
-"""How does a report take its run's journal along?  As an archive within the page, without names of machines."""
+"""Pack a run's journal into its report, as an archive within the page, without names of machines."""
 
 import base64
 import gzip

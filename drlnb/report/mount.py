@@ -1,4 +1,4 @@
-"""How do the panels' modules draw in a page without a kernel?  On a stub model that sends nothing."""
+"""Draw with the panels' modules in a page without a kernel, on a stub model that sends nothing."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What does the page around the pictures look like?  HTML, style, and a policy that lets nothing in from outside."""
+"""Make the page around the pictures: HTML, style, and a policy that keeps everything from outside out."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class Section:
     view: View | None = None
     #: HTML of our own making, with every text escaped.
     body: str = ""
-    #: Paragraphs that a person wrote.
+    #: Paragraphs that a user wrote.
     notes: Sequence[str] = ()
 
 

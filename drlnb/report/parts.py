@@ -1,4 +1,4 @@
-"""Which pictures does a report have, in which order, under which headings?"""
+"""List the pictures of a report in their order, with their headings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Does a report ask the network for anything?  Looks at what a browser would act on, not at text that it only shows."""
+"""Find what a report would ask the network for: what a browser acts on, not text that it only shows."""
 
 import re
 from dataclasses import dataclass

@@ -255,7 +255,7 @@ def _total(config: Plain) -> int:
 
 
 def _restart(n_rounds: int) -> str:
-    """Say what a restart goes on from."""
+    """Return in words what a restart goes on from."""
     return f"Restart from round {words.count(n_rounds)}" if n_rounds else "Restart from the start"
 
 

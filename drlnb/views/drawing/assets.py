@@ -1,4 +1,4 @@
-"""Where is the text of a JavaScript module?  In ``js``, read as package data, so it works from a zip, too."""
+"""Read the text of a JavaScript module from ``js``, as package data, so that it works from a zip, too."""
 
 from functools import cache
 from importlib.resources import files

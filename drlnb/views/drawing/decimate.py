@@ -1,4 +1,4 @@
-"""How are more marks than pixels drawn without a lie?  Lines keep extremes per column, bars their total width."""
+"""Thin out more marks than there are pixels: lines keep extremes per column, bars their total width."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""When did a person change a setting, and from when on does it count?  Upright marks of every picture of a run.
+"""Mark in every picture of a run when a setting was changed, and from when on it counts.
 
 Over time a mark stands where the change was made.  Over rounds, or steps, it stands where the change counts: what
 counts from the next round on stands between the two rounds.

@@ -1,4 +1,4 @@
-"""How is a picture drawn by plotly?  Settled pictures only: values as lists, no theme, no fixed width."""
+"""Draw settled pictures with plotly: values as lists, no theme, no fixed width."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How is a picture drawn without JavaScript?  As SVG text: in mails, exported notebooks, and pages without scripts."""
+"""Draw pictures as SVG text: for mails, exported notebooks, and pages without scripts."""
 
 import html
 import math

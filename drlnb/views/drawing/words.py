@@ -6,7 +6,7 @@ __all__ = [
     "axis_seconds",
     "count",
     "duration",
-    "ending",
+   
     "milliseconds",
     "number",
     "percent",
@@ -24,7 +24,7 @@ def _known(value: float | None) -> bool:
 
 
 def duration(seconds: float | None) -> str:
-    """Say a duration; ``-`` if it is not known.
+    """Return a duration in words; ``-`` if it is not known.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Say a short duration in milliseconds: one decimal below 10 ms.
+    """Return a short duration in milliseconds: one decimal below 10 ms.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Say a number with so many significant digits, thousands kept whole.
+    """Return a number with so many significant digits, thousands kept whole.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(frac: float | None) -> str:
-    """Say a share of one in whole percent.
+    """Return a share of one in whole percent.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def percent(frac: float | None) -> str:
 
 
 def plural(n: int, one: str, many: str = "") -> str:
-    """Say how many.
+    """Return a count with its noun.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def plural(n: int, one: str, many: str = "") -> str:
 
 
 def count(n: int) -> str:
-    """Say a whole number with commas between thousands.
+    """Return a whole number with commas between thousands.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def count(n: int) -> str:
 
 
 def slots_busy(n_busy: int, n_slots: int) -> str:
-    """Say how many slots are lent now.
+    """Return how many slots are lent now.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def slots_busy(n_busy: int, n_slots: int) -> str:
 
 
 def axis_seconds(seconds: float, step: float) -> str:
-    """Say a tick of a time axis whose ticks are `step` seconds apart.
+    """Return a tick of a time axis whose ticks are `step` seconds apart.
 
     Examples
     --------
@@ -159,8 +159,3 @@ def titled(label: str, unit: str) -> str:
     ('held (ms)', 'task')
     """
     return f"{label} ({unit})" if unit else label
-
-
-def ending(reason: str) -> str:
-    """Say how a lease ended; an empty reason means that it goes on."""
-    return reason or "held now"

@@ -1,4 +1,4 @@
-"""On which clock did it happen?  Every stream counts seconds from its own zero; this puts them on one line.
+"""Put the streams' clocks on one line: every stream counts seconds from its own zero.
 
 The pools' streams are the reference: their zeros are known from their epochs (nanoseconds since 1970, in the stream's
 name).  A task's stream is placed between bounds, as two clocks are by a round trip: its master received a lease after
@@ -79,19 +79,19 @@ class Clocks:
     _seen: dict[tuple[str, object], tuple[str, float]] = field(default_factory=dict)
 
     def pool(self, stream: str) -> None:
-        """Note a pool's stream."""
+        """Add a pool's stream."""
         self._pools.setdefault(stream, pool_epoch(stream))
 
     def related(self, stream: str, pool: str, offset_s: float, error_s: float) -> None:
-        """Note a measured relation: the stream's seconds + `offset_s` are the pool's."""
+        """Keep a measured relation: the stream's seconds + `offset_s` are the pool's."""
         self._related[stream] = (pool, Clock(offset_s=offset_s, error_s=error_s))
 
     def sent(self, kind: str, key: object, stream: str, t: float) -> None:
-        """Note that `stream` sent something at its `t`; the other side sees it later."""
+        """Bound clocks by what `stream` sent at its `t`; the other side sees it later."""
         self._meet((kind, key), self._sent, self._seen, stream, t)
 
     def seen(self, kind: str, key: object, stream: str, t: float) -> None:
-        """Note that `stream` saw at its `t` what another had sent."""
+        """Bound clocks by what `stream` saw at its `t` that another had sent."""
         self._meet((kind, key), self._seen, self._sent, stream, t)
 
     def _meet(

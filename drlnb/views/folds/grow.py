@@ -1,4 +1,4 @@
-"""How are columns kept that grow row by row and are read as arrays?  A plain list of numbers per column."""
+"""Keep columns that grow row by row and are read as arrays."""
 
 from array import array
 from collections.abc import Mapping, Sequence

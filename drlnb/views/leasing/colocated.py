@@ -1,4 +1,4 @@
-"""How long would the same rounds have taken as ordinary processes, all at once on the devices and without leases?
+"""Model the same rounds as ordinary processes, all at once on the devices and without leases.
 
 A model, made of what the journal has measured: each task is a process that rests and computes in turn, as it did less
 its waits for slots.  Processes that compute on a device at the same moment share it evenly, and together they are as

@@ -125,7 +125,7 @@ def gantt(
 
 
 def _strangers(line: LeaseLine, work: Table) -> tuple[str, ...]:
-    """Say of whose work only the pool's word is known."""
+    """Return a note of whose work only the pool's word is known."""
     drawn = set(work["series"].tolist())
     names = [name for name in line.strangers if line.tasks.index(name) in drawn]
     if not names:

@@ -1,4 +1,4 @@
-"""How would the same rounds have gone without leases?  Exclusive allocation and co-location, beside the leases."""
+"""Work out how the same rounds would have gone without leases: exclusive allocation and co-location."""
 
 from dataclasses import dataclass, replace
 

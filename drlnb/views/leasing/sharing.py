@@ -1,4 +1,4 @@
-"""What was each task's part of the slots, and what does theory expect?  Sums over the leases of a run."""
+"""Sum each task's part of the slots over the leases of a run, beside what theory expects."""
 
 from dataclasses import dataclass
 

@@ -131,7 +131,7 @@ class _Costs:
         return self.rho * wait + idle
 
     def said(self) -> str:
-        """Say what is cheapest."""
+        """Return in words what is cheapest."""
         cold = self.of(*self.cold) if self.cold else math.inf
         best = self.of(*self.best[1:]) if self.best else math.inf
         least = min(cold, best)

@@ -20,7 +20,7 @@ __all__ = ["choices", "curve", "rounds", "starts", "waterfall"]
 
 Floats = NDArray[np.float64]
 
-#: Newest rounds of each task that are drawn: more would be narrower than a person can read.
+#: Newest rounds of each task that are drawn: more would be narrower than a user can read.
 N_ROUNDS = 12
 #: Newest rounds of each task in the table.
 N_CHOICES = 8

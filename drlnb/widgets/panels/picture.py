@@ -1,4 +1,4 @@
-"""How does one view reach the page?  By messages while it lives, by traits for who comes later."""
+"""Send one view to the page: by messages while it lives, by traits for pages that open later."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,7 +105,7 @@ class Picture:
             self.note(drawn)
 
     def note(self, drawn: Drawn) -> None:
-        """Note the whole picture for the traits, unless they have it."""
+        """Keep the whole picture for the traits, unless they have it."""
         if self._wire.seq != self._seq or self._seq < 1:
             self._seq = self._wire.seq
             self._traits = self._wire.traits(drawn)

@@ -1,4 +1,4 @@
-"""Does the environment that somebody types fit?  It is tried on the cluster before Start is pressed."""
+"""Try the environment that is typed on the cluster before Start is pressed."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class Trial:
         self._typed: tuple[tuple[str, str], float] | None = None
 
     def refused(self, form: LaunchForm, why: str) -> None:
-        """Note what the cluster itself has said when the form was started."""
+        """Keep why the cluster refused when the form was started."""
         self._unfit[_key(form)] = why
 
     def problem(self, form: LaunchForm) -> str:
@@ -51,7 +51,7 @@ class Trial:
         return self._unfit.get(_key(form), "")
 
     def typed(self, form: LaunchForm | None) -> None:
-        """Note what stands in the form; None: a name that nobody knows, or half of one."""
+        """Keep what stands in the form; None: a name that nobody knows, or half of one."""
         self._typed = None if form is None else (_key(form), time.monotonic())
 
     def tick(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What happens to a click?  It is acknowledged at once, carried out by a thread of its own, and its outcome is told.
+"""Carry out clicks: each is acknowledged at once, carried out by a thread, and answered with its outcome.
 
 The callback returns within milliseconds whatever the cluster does: it may run on the kernel's main thread, in the
 middle of somebody's ``await``.  A click that is heard twice (a reload, a second view) is carried out once.
@@ -14,7 +14,7 @@ from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
 __all__ = ["Command", "Commands"]
 
-#: Ids that are remembered: far more than a person clicks before an answer comes.
+#: Ids that are remembered: far more than a user clicks before an answer comes.
 _MOST = 256
 
 Args = Mapping[str, Any]
@@ -57,7 +57,7 @@ class Commands:
         self._known[name] = command
 
     def receive(self, content: Mapping[str, Any], reply: Reply) -> None:
-        """Take a message ``{"kind": "command", "id", "name", "args"}``; returns at once."""
+        """Receive a message ``{"kind": "command", "id", "name", "args"}``; returns at once."""
         ident, name = str(content.get("id", "")), str(content.get("name", ""))
         said = self._states.get(ident)
         if said is not None:

@@ -1,4 +1,4 @@
-"""Who keeps the pictures moving, even while a cell blocks the kernel?  One thread that drains, folds and sends.
+"""Keep the pictures moving, even while a cell blocks the kernel: one thread that drains, folds and sends.
 
 It only ever *sends* messages: traitlets have no lock, so traits are written by the pump alone (``pump.py``).  It asks
 Dask nothing: each run's own thread brings the rows.

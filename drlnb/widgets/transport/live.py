@@ -1,4 +1,4 @@
-"""Is there a kernel to keep panels alive in?  The process's one hub and one pump, or neither."""
+"""Keep panels alive where there is a kernel: the process's one hub and one pump, or neither."""
 
 import atexit
 from typing import Any

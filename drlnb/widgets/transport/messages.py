@@ -65,7 +65,7 @@ class MessageArea:
         self._told(new)
 
     def failed(self, what: str, error: BaseException) -> str:
-        """Say that something did not work; return the sentence."""
+        """Add a message that something did not work; return the sentence."""
         text = f"{what}: {sentence_of(error)}"
         expected = isinstance(error, InputError | PeerError)
         details = "" if expected else "".join(traceback.format_exception(error))

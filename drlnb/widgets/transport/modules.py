@@ -1,4 +1,4 @@
-"""Which traits does a picture have in the page?  Traits and wiring only; what it draws is decided elsewhere."""
+"""Declare the traits that a picture has in the page; what it draws is decided elsewhere."""
 
 from functools import cache
 from typing import Any, ClassVar
@@ -51,7 +51,7 @@ class Module(anywidget.AnyWidget):
 
 
 def free_route(widget: Any) -> None:
-    """Let what the page sends to a widget go to the subshell that the page names.
+    """Route what the page sends to a widget to the subshell that the page names.
 
     ipykernel 7.4 sends it instead to the subshell of the request under which the widget published last.  A thread
     publishes under the latest request of all; JupyterLab deletes its subshells when it reconnects or closes a notebook;

@@ -1,4 +1,4 @@
-"""Who writes traits?  One asyncio task on the kernel's main loop, and nobody else.
+"""Write traits, in one asyncio task on the kernel's main loop.
 
 A trait that a thread writes races with the front end's own changes; a trait written in a callback may be swallowed
 (ipywidgets #3635).  So panels only note what shall be written, and this task writes it: within 150 ms on a free

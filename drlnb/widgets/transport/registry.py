@@ -1,4 +1,4 @@
-"""Why does a cell that is run twice not make two panels?  Panels are kept under what was asked for."""
+"""Keep panels under what was asked for, so that a cell that is run twice makes one."""
 
 import threading
 from collections.abc import Callable, Hashable

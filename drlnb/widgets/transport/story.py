@@ -1,4 +1,4 @@
-"""How often is one run's journal folded?  Once, however many panels show it."""
+"""Fold one run's journal once, however many panels show it."""
 
 import threading
 import weakref

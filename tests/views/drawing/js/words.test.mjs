@@ -1,10 +1,10 @@
-// Run by tests/views/test_assets.py: node --test; the text of a whole module is in the environment.
+// Run by tests/views/drawing/test_assets.py: node --test; the text of a whole module is in the environment.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const here = new URL(".", import.meta.url);
-const js = new URL("../../../drlnb/views/drawing/js/", here);
+const js = new URL("../../../../drlnb/views/drawing/js/", here);
 const load = (files, names) => {
   const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);

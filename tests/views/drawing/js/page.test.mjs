@@ -1,4 +1,4 @@
-// Run by tests/views/test_assets.py: buttons on a page of a few lines, and marks that would lie on each other.
+// Run by tests/views/drawing/test_assets.py: buttons on a page of a few lines, and marks that would lie on each other.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ class Element {
 }
 globalThis.document = { createElement: (tag) => new Element(tag), activeElement: null };
 
-const js = new URL("../../../drlnb/views/drawing/js/", import.meta.url);
+const js = new URL("../../../../drlnb/views/drawing/js/", import.meta.url);
 const load = (files, names) => {
   const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n").replace("export default { render };", "");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);

@@ -12,7 +12,7 @@ from drlnb.records.columns.placement import NodeLost
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 
-JOURNALS = Path(__file__).parents[1] / "journals"
+JOURNALS = Path(__file__).parents[2] / "journals"
 
 
 def pool(*records, snapshot=None):
