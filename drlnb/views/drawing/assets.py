@@ -1,10 +1,13 @@
 """Read the text of a JavaScript module from ``js``, as package data, so that it works from a zip, too."""
 
+import re
 from functools import cache
 from importlib.resources import files
 
 __all__ = ["MODULES", "module", "part"]
 
+#: A stripped line without code: empty, a comment, or a line of one.
+_COMMENT = re.compile(r"(//.*|/\*\*.*\*/|/\*\*|\*( .*)?|\*/)?")
 #: Modules that draw, by name, and the files that each is made of, in order.
 MODULES = {
     "timeline": ("common", "picture", "timeline"),
@@ -16,7 +19,7 @@ MODULES = {
 
 @cache
 def part(name: str) -> str:
-    """Return the text of one file of ``views/drawing/js`` alone.
+    """Return the text of one file of ``views/drawing/js``, without indentation and comments: it is sent often.
 
     Raises
     ------
@@ -26,7 +29,8 @@ def part(name: str) -> str:
     known = sorted({file for parts in MODULES.values() for file in parts})
     if name not in known:
         raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
-    return (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")
+    text = (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")
+    return "\n".join(line for line in map(str.strip, text.splitlines()) if not _COMMENT.fullmatch(line))
 
 
 @cache

@@ -6,7 +6,6 @@ __all__ = [
     "axis_seconds",
     "count",
     "duration",
-   
     "milliseconds",
     "number",
     "percent",

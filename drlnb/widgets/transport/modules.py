@@ -1,6 +1,5 @@
 """Declare the traits that a picture has in the page; what it draws is decided elsewhere."""
 
-from functools import cache
 from typing import Any, ClassVar
 
 import anywidget
@@ -9,13 +8,6 @@ import traitlets
 from drlnb.views.drawing import assets
 
 __all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline", "free_route"]
-
-
-@cache
-def _compact(name: str) -> str:
-    """Return a module without indentation and comments: it is sent, and saved with the notebook, once per widget."""
-    lines = (line.strip() for line in assets.module(name).splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 class Module(anywidget.AnyWidget):
@@ -37,7 +29,7 @@ class Module(anywidget.AnyWidget):
 
     @traitlets.default("_esm")
     def _default_esm(self) -> str:
-        return _compact(self.MODULE)
+        return assets.module(self.MODULE)
 
     @property
     def shown(self) -> bool:

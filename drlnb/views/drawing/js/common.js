@@ -1,17 +1,23 @@
+/// <reference path="types.d.ts" />
 // Shared by every module: words, payload, colours, pens, tool row, commands.  No import, no export: modules made from a
 // blob cannot import neighbours, so this text stands in front of each.  User text enters the page by textContent only.
 
 // -- words (twin of views/words.py, tested against one golden file) ---------------------------------------------------
-const known = (v) => typeof v === "number" && Number.isFinite(v);
+const known = (/** @type {any} */ v) => typeof v === "number" && Number.isFinite(v);
+/** @param {number} v @param {number} digits */
 function fixed(v, digits) {
-  const scale = 10 ** digits, whole = Math.floor(Math.abs(v) * scale + 0.5 + 1e-9), sign = v < 0 && whole ? "-" : "";
+  const scale = 10 ** digits,
+    whole = Math.floor(Math.abs(v) * scale + 0.5 + 1e-9),
+    sign = v < 0 && whole ? "-" : "";
   if (!digits) return sign + whole;
   return `${sign}${Math.floor(whole / scale)}.${String(whole % scale).padStart(digits, "0")}`;
 }
+/** @param {number} s */
 function milliseconds(s) {
   if (!known(s)) return "-";
   return `${fixed(s * 1000, Math.abs(s * 1000) < 9.95 ? 1 : 0)} ms`;
 }
+/** @param {any} s @returns {string} */
 function duration(s) {
   if (!known(s)) return "-";
   if (s < 0) return `-${duration(-s)}`;
@@ -22,6 +28,7 @@ function duration(s) {
   const minutes = Math.floor(s / 60 + 0.5);
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
+/** @param {number} v */
 function number(v, digits = 3) {
   if (!known(v)) return "-";
   if (v === 0) return "0";
@@ -30,45 +37,67 @@ function number(v, digits = 3) {
   const text = fixed(v, Math.min(places, 9));
   return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
 }
-const percent = (v) => (known(v) ? `${fixed(v * 100, 0)} %` : "-");
-const count = (n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+const percent = (/** @type {number} */ v) => (known(v) ? `${fixed(v * 100, 0)} %` : "-");
+const count = (/** @type {number} */ n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+/** @param {number} s @param {number} step */
 function axisSeconds(s, step) {
-  if (step < 30 || s < 60) return fixed(s, step < 1 ? Math.max(0, -Math.floor(Math.log10(step))) : 0);
-  const w = Math.floor(s + 0.5), two = (n) => String(n).padStart(2, "0");
+  if (step < 30 || s < 60)
+    return fixed(s, step < 1 ? Math.max(0, -Math.floor(Math.log10(step))) : 0);
+  const w = Math.floor(s + 0.5),
+    two = (/** @type {number} */ n) => String(n).padStart(2, "0");
   if (w < 3600) return `${Math.floor(w / 60)}:${two(w % 60)}`;
   return `${Math.floor(w / 3600)}:${two(Math.floor((w % 3600) / 60))}:${two(w % 60)}`;
 }
-const withUnit = (v, unit) => (!known(v) ? "-" : unit === "%" ? percent(v) : unit === "s" ? duration(v) : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`);
+/** @param {any} v @param {string} unit */
+const withUnit = (v, unit) =>
+  !known(v)
+    ? "-"
+    : unit === "%"
+      ? percent(v)
+      : unit === "s"
+        ? duration(v)
+        : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`;
 
 // -- payload (views/payload.py) ---------------------------------------------------------------------------------------
+/** @type {Record<string, any>} */
 const KINDS = { t: Float32Array, f: Float32Array, u: Uint32Array, h: Uint16Array, b: Uint8Array };
+/** @param {any} data */
 function bytesOf(data) {
   if (!data) return new ArrayBuffer(0);
-  const view = data.buffer ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : new Uint8Array(data);
+  const view = data.buffer
+    ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength)
+    : new Uint8Array(data);
   return view.slice().buffer; // a copy begins at 0, so every column is aligned
 }
+/** @param {Layout} layout @param {number} t0 @param {any} data */
 function readTables(layout, t0, data) {
-  const raw = bytesOf(data), tables = {};
+  const raw = bytesOf(data),
+    tables = /** @type {Tables} */ ({});
   let at = 0;
   for (const one of layout) {
-    const table = (tables[one.table] = { n: one.n });
+    const table = (tables[one.table] = /** @type {Table} */ ({ n: one.n }));
     for (const [name, code] of one.columns) {
       const values = new KINDS[code](raw, at, one.n);
       at += Math.ceil((one.n * KINDS[code].BYTES_PER_ELEMENT) / 4) * 4;
-      table[name] = code === "t" ? Float64Array.from(values, (v) => t0 + v) : values;
+      table[name] =
+        code === "t" ? Float64Array.from(values, (/** @type {any} */ v) => t0 + v) : values;
     }
   }
   return tables;
 }
 // A delta names a table's columns only if they are others than before.
+/** @param {Layout} layout @param {any} known */
 function named(layout, known) {
   for (const one of layout) known[one.table] = one.columns = one.columns || known[one.table];
   return layout;
 }
+/** @param {Tables} old @param {Layout} layout @param {Tables} tails */
 function patchTables(old, layout, tails) {
   const tables = { ...old };
   for (const { table, drop, keep, columns } of layout) {
-    const before = old[table], tail = tails[table], next = (tables[table] = { n: keep + tail.n });
+    const before = old[table],
+      tail = tails[table],
+      next = (tables[table] = /** @type {Table} */ ({ n: keep + tail.n }));
     for (const [name] of columns) {
       const joined = (next[name] = new tail[name].constructor(keep + tail.n));
       if (keep) joined.set(before[name].subarray(drop, drop + keep));
@@ -77,13 +106,33 @@ function patchTables(old, layout, tails) {
   }
   return tables;
 }
+/** @returns {State} */
+const blank = () => ({
+  header: {},
+  tables: {},
+  columns: {},
+  seq: 0,
+  newsAt: 0,
+  dataAt: 0,
+  stop: () => {},
+});
 // State of one picture: from the traits at once, then by messages; a gap in seq asks for a snapshot.
+/**
+ * @param {Model} model
+ * @param {(state: State) => void} changed
+ * @param {(m: any, state: State) => void} said
+ */
 function feed(model, changed, said = () => {}) {
-  const state = { header: {}, tables: {}, columns: {}, seq: 0, newsAt: 0, dataAt: 0 };
+  const state = blank();
   const hello = () => model.send({ kind: "hello", seq: state.seq });
+  /** @param {Header} header @param {any} data */
   function whole(header, data) {
     state.header = header;
-    state.tables = readTables(named(header.layout || [], (state.columns = {})), header.t0 || 0, data);
+    state.tables = readTables(
+      named(header.layout || [], (state.columns = {})),
+      header.t0 || 0,
+      data,
+    );
     changed(state);
   }
   function traits() {
@@ -94,6 +143,7 @@ function feed(model, changed, said = () => {}) {
     state.seq = header.seq || state.seq;
     whole(header, model.get("_snapshot"));
   }
+  /** @param {Header} m @param {any} buffers */
   function message(m, buffers) {
     if (!m || !m.kind) return;
     state.newsAt = Date.now();
@@ -108,12 +158,17 @@ function feed(model, changed, said = () => {}) {
       state.dataAt = performance.now();
       Object.assign(state.header, m.header);
       const layout = named(m.layout, state.columns);
-      state.tables = patchTables(state.tables, layout, readTables(layout, m.t0, buffers && buffers[0]));
+      state.tables = patchTables(
+        state.tables,
+        layout,
+        readTables(layout, m.t0, buffers && buffers[0]),
+      );
       changed(state);
     } else if (m.kind === "beat" && m.seq > state.seq) hello();
     said(m, state);
   }
-  const safe = guarded(model, message), again = guarded(model, traits);
+  const safe = guarded(model, message),
+    again = guarded(model, traits);
   model.on("msg:custom", safe);
   model.on("change:_snapshot", again);
   model.on("change:_header", again);
@@ -127,18 +182,30 @@ function feed(model, changed, said = () => {}) {
   return state;
 }
 // An error while drawing is told to Python and shown; the next news tries again.
+/** @param {Model} model @param {(...args: any[]) => any} run */
 function guarded(model, run) {
-  return (...args) => {
+  return (/** @type {any[]} */ ...args) => {
     try {
       return run(...args);
-    } catch (error) {
-      model.send({ kind: "js_error", text: String(error && error.message), details: String(error && error.stack) });
+    } catch (thrown) {
+      const error = /** @type {Error | undefined} */ (thrown);
+      model.send({
+        kind: "js_error",
+        text: String(error && error.message),
+        details: String(error && error.stack),
+      });
       console.error("drlnb", error);
     }
   };
 }
 
 // -- page -------------------------------------------------------------------------------------------------------------
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any>} attrs
+ * @param {...any} children
+ */
 function make(tag, attrs = {}, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attrs)) {
@@ -151,7 +218,7 @@ function make(tag, attrs = {}, ...children) {
   node.append(...children.filter(Boolean));
   return node;
 }
-const CSS = `
+const STYLE = `
 .drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#fff));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#1f2328));
 --drlnb-dim:var(--jp-ui-font-color2,#59636e);--drlnb-line:var(--jp-border-color2,#d1d9e0);--drlnb-soft:var(--jp-layout-color2,#f3f5f7);--drlnb-accent:var(--jp-brand-color1,#0b63c5);
 --drlnb-bad:var(--jp-error-color1,#b3261e);font:13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--drlnb-fg);position:relative;min-width:0}
@@ -171,16 +238,20 @@ const CSS = `
 @media (forced-colors:active){.drlnb{--drlnb-bg:Canvas;--drlnb-fg:CanvasText;--drlnb-dim:CanvasText;--drlnb-line:ButtonBorder;--drlnb-soft:Canvas;--drlnb-accent:Highlight;--drlnb-bad:CanvasText}
 .drlnb :is(.drlnb-chip,.drlnb-bar,.drlnb-bar i){forced-color-adjust:none}.drlnb .drlnb-bar{border:1px solid CanvasText}.drlnb button[aria-disabled=true]{color:GrayText;border-color:GrayText;opacity:1}.drlnb button[aria-pressed=true]{outline:2px solid Highlight}.drlnb tr[aria-selected=true]{outline:2px solid Highlight;outline-offset:-2px}}
 @media (prefers-reduced-motion:reduce){.drlnb *{animation:none!important;transition:none!important}}`;
+/** @param {HTMLElement} el @param {string} name */
 function rootOf(el, name) {
   const root = make("div", { class: "drlnb", test: name, "data-lm-suppress-shortcuts": "true" });
-  el.append(make("style", { text: CSS }), root);
+  el.append(make("style", { text: STYLE }), root);
   return root;
 }
-const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--drlnb-${name}`).trim() || "#888";
+const colourOf = (/** @type {HTMLElement} */ root, /** @type {string} */ name) =>
+  getComputedStyle(root).getPropertyValue(`--drlnb-${name}`).trim() || "#888";
+/** @param {string} hex */
 function inkOn(hex) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
   return 0.3 * r + 0.59 * g + 0.11 * b > 0.4 ? "#111" : "#fff";
 }
+/** @param {Series} series */
 function chip(series) {
   const node = make("span", { class: "drlnb-chip", text: series.letter, "aria-hidden": "true" });
   node.style.background = series.colour;
@@ -188,10 +259,17 @@ function chip(series) {
   return node;
 }
 // Calls `run` when the theme, the width or the visibility changes; returns what ends that.
+/** @param {HTMLElement} root @param {() => void} run */
 function watch(root, run) {
-  const theme = new MutationObserver(run), media = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) => matchMedia(query));
+  const theme = new MutationObserver(run),
+    media = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) =>
+      matchMedia(query),
+    );
   for (const node of [document.body, document.documentElement])
-    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
+    theme.observe(node, {
+      attributes: true,
+      attributeFilter: ["data-jp-theme-light", "data-theme", "class"],
+    });
   const size = new ResizeObserver(run);
   size.observe(root);
   media.forEach((one) => one.addEventListener("change", run));
@@ -204,4 +282,5 @@ function watch(root, run) {
   };
 }
 const makeId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`;
-const tell = (detail) => window.dispatchEvent(new CustomEvent("drlnb:select", { detail }));
+const tell = (/** @type {object} */ detail) =>
+  window.dispatchEvent(new CustomEvent("drlnb:select", { detail }));

@@ -5,65 +5,178 @@ const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px}.drl
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
 
+/** @param {any} one @param {Gone} gone */
 function messageNode(one, gone) {
-  const many = one.n > 1 ? ` (${one.n} times)` : "", node = make("div", { class: "drlnb-msg", "data-level": one.level || "info", "data-text": one.text, test: "message", role: one.level === "error" ? "alert" : null });
+  const many = one.n > 1 ? ` (${one.n} times)` : "",
+    node = make("div", {
+      class: "drlnb-msg",
+      "data-level": one.level || "info",
+      "data-text": one.text,
+      test: "message",
+      role: one.level === "error" ? "alert" : null,
+    });
   node.append(make("span", { text: `${one.text}${many}` }));
   if (one.details) {
     const pre = make("pre", { tabindex: "0", text: one.details });
-    const button = make("button", { type: "button", text: "Copy details", test: "copy-details", onclick: () => copyText(one.details, pre).then((done) => { if (!gone.aborted && done) button.textContent = "Copied"; }) });
+    const button = make("button", {
+      type: "button",
+      text: "Copy details",
+      test: "copy-details",
+      onclick: () =>
+        copyText(one.details, pre).then((done) => {
+          if (!gone.aborted && done) button.textContent = "Copied";
+        }),
+    });
     node.append(make("details", {}, make("summary", { text: "details" }), pre, button));
   }
   return node;
 }
-function render({ model, el, signal }) {
-  const gone = { aborted: false }, root = rootOf(el, "shell");
-  const say = make("div", { class: "drlnb-say", test: "sentence" }), from = make("span", { class: "drlnb-from", test: "origin" }), chips = make("span"), buttons = make("span", { class: "drlnb-row", test: "buttons" });
-  const aloud = make("div", { class: "drlnb-off", role: "status", "aria-live": "polite", test: "summary" }), banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" });
-  const notes = make("div", { class: "drlnb-dim", test: "notes" }), pre = make("pre", { class: "drlnb-code", test: "code", hidden: true, tabindex: "0" }), area = make("div", { role: "status", "aria-label": "messages", test: "messages" });
+function render(/** @type {Rendered} */ { model, el, signal }) {
+  const gone = { aborted: false },
+    root = rootOf(el, "shell");
+  const say = make("div", { class: "drlnb-say", test: "sentence" }),
+    from = make("span", { class: "drlnb-from", test: "origin" }),
+    chips = make("span"),
+    buttons = make("span", { class: "drlnb-row", test: "buttons" });
+  const aloud = make("div", {
+      class: "drlnb-off",
+      role: "status",
+      "aria-live": "polite",
+      test: "summary",
+    }),
+    banner = make("div", { class: "drlnb-bad", role: "alert", test: "silence" });
+  const notes = make("div", { class: "drlnb-dim", test: "notes" }),
+    pre = make("pre", { class: "drlnb-code", test: "code", hidden: true, tabindex: "0" }),
+    area = make("div", { role: "status", "aria-label": "messages", test: "messages" });
   const note = make("div", { class: "drlnb-dim", role: "status", test: "command-note" });
-  const copy = make("button", { type: "button", test: "copy-code", text: "Copy as code", title: "the Python lines that make this panel", onclick: () => copyText(model.get("_code") || "", pre).then((done) => {
-    copy.textContent = done ? "Copied" : "Press Ctrl+C";
-    setTimeout(() => { if (!gone.aborted) copy.textContent = "Copy as code"; }, 2000);
-  }) });
-  let spoken = 0, off = false, own = [], acts = [];
-  root.append(make("style", { text: COMMAND_CSS + SHELL_CSS }), make("div", { class: "drlnb-row" }, say, from, chips, make("span", { class: "drlnb-row drlnb-end" }, buttons, copy)), banner, aloud, notes, note, pre, area);
-  const commands = commander(model, (key, text) => { const one = commands.of(key); note.textContent = text || (one && one.text) || ""; note.className = one && one.state === "failed" ? "drlnb-bad" : "drlnb-dim"; showButtons(); }, gone);
-  const renewRow = actionRow(buttons, (name) => name, (action) => action.args || {}, commands, gone, (why) => { note.textContent = why; note.className = "drlnb-dim"; });
-  function showButtons() { renewRow(acts, (action) => ({ enabled: action.enabled !== false, reason: action.reason || "", off })); }
+  const copy = make("button", {
+    type: "button",
+    test: "copy-code",
+    text: "Copy as code",
+    title: "the Python lines that make this panel",
+    onclick: () =>
+      copyText(model.get("_code") || "", pre).then((done) => {
+        copy.textContent = done ? "Copied" : "Press Ctrl+C";
+        setTimeout(() => {
+          if (!gone.aborted) copy.textContent = "Copy as code";
+        }, 2000);
+      }),
+  });
+  let spoken = 0,
+    off = false,
+    own = /** @type {any[]} */ ([]),
+    acts = /** @type {Action[]} */ ([]);
+  root.append(
+    make("style", { text: COMMAND_CSS + SHELL_CSS }),
+    make(
+      "div",
+      { class: "drlnb-row" },
+      say,
+      from,
+      chips,
+      make("span", { class: "drlnb-row drlnb-end" }, buttons, copy),
+    ),
+    banner,
+    aloud,
+    notes,
+    note,
+    pre,
+    area,
+  );
+  /** @type {Commander} */
+  const commands = commander(
+    model,
+    (key, text) => {
+      const one = commands.of(key);
+      note.textContent = text || (one && one.text) || "";
+      note.className = one && one.state === "failed" ? "drlnb-bad" : "drlnb-dim";
+      showButtons();
+    },
+    gone,
+  );
+  const renewRow = actionRow(
+    buttons,
+    (name) => name,
+    (action) => action.args || {},
+    commands,
+    gone,
+    (why) => {
+      note.textContent = why;
+      note.className = "drlnb-dim";
+    },
+  );
+  function showButtons() {
+    renewRow(acts, (action) => ({
+      enabled: action.enabled !== false,
+      reason: action.reason || "",
+      off,
+    }));
+  }
+  /** @param {State} state */
   function changed(state) {
     const header = state.header;
     if (say.textContent !== (header.sentence || "")) say.textContent = header.sentence || "";
     from.textContent = header.origin || "";
     from.hidden = !header.origin;
-    const marked = (header.chips || []).join("\n"), noted = (header.notes || []).join(" · ");
-    if (chips.dataset.key !== marked) { chips.dataset.key = marked; chips.replaceChildren(...(header.chips || []).map((text) => make("span", { class: "drlnb-from", text }))); }
+    const marked = (header.chips || []).join("\n"),
+      noted = (header.notes || []).join(" · ");
+    if (chips.dataset.key !== marked) {
+      chips.dataset.key = marked;
+      chips.replaceChildren(
+        ...(header.chips || []).map((/** @type {string} */ text) =>
+          make("span", { class: "drlnb-from", text }),
+        ),
+      );
+    }
     if (notes.textContent !== noted) notes.textContent = noted;
     acts = header.buttons || [];
     showButtons();
-    if (Date.now() - spoken > 5000) { spoken = Date.now(); aloud.textContent = `${header.sentence || ""} (${header.origin || ""})`; }
+    if (Date.now() - spoken > 5000) {
+      spoken = Date.now();
+      aloud.textContent = `${header.sentence || ""} (${header.origin || ""})`;
+    }
   }
   function messages() {
-    const raw = model.get("_messages"), told = typeof raw === "string" ? JSON.parse(raw || "[]") : raw || [];
-    const open = new Set([...area.querySelectorAll("details[open]")].map((d) => d.parentNode.dataset.text));
+    const raw = model.get("_messages"),
+      told = typeof raw === "string" ? JSON.parse(raw || "[]") : raw || [];
+    const open = new Set(
+      [...area.querySelectorAll("details[open]")].map((d) => d.parentElement?.dataset.text),
+    );
     area.replaceChildren(...[...own, ...told].slice(0, 20).map((one) => messageNode(one, gone)));
-    for (const d of area.querySelectorAll("details")) d.open = open.has(d.parentNode.dataset.text);
+    for (const d of area.querySelectorAll("details"))
+      d.open = open.has(d.parentElement?.dataset.text);
   }
+  /** @param {Header} m */
   function said(m) {
     commands.said(m);
-    if (m.kind === "message") { own = [{ level: m.level, text: m.text, details: m.details, n: 1 }, ...own].slice(0, 20); messages(); }
+    if (m.kind === "message") {
+      own = [{ level: m.level, text: m.text, details: m.details, n: 1 }, ...own].slice(0, 20);
+      messages();
+    }
   }
-  const renewMessages = guarded(model, () => { own = []; messages(); });
+  const renewMessages = guarded(model, () => {
+    own = [];
+    messages();
+  });
   model.on("change:_messages", renewMessages);
-  const coded = () => { if (!pre.hidden) pre.textContent = model.get("_code") || ""; copy.hidden = !model.get("_code"); };
+  const coded = () => {
+    if (!pre.hidden) pre.textContent = model.get("_code") || "";
+    copy.hidden = !model.get("_code");
+  };
   model.on("change:_code", coded);
   const state = feed(model, changed, said);
   guarded(model, messages)();
   coded();
-  const quiet = silence(state, (text) => { off = Boolean(text); banner.textContent = text; showButtons(); });
+  const quiet = silence(state, (text) => {
+    off = Boolean(text);
+    banner.textContent = text;
+    showButtons();
+  });
   function cleanup() {
     if (gone.aborted) return;
     gone.aborted = true;
-    state.stop(); quiet();
+    state.stop();
+    quiet();
     model.off("change:_messages", renewMessages);
     model.off("change:_code", coded);
   }
