@@ -203,6 +203,15 @@ def test_a_request_for_no_slot_is_refused(make_table):
 
 
 # ------------------------------------------------------------------ places that are lost
+def test_without_lost_polls_a_place_is_never_lost(make_table):
+    """`lost_polls=0`: silent for an hour, and first in the queue still."""
+    table = make_table(["n0/cpu0"], ttl_s=10_000.0, max_hold_s=10_000.0, lost_polls=0)
+    lease = grant(table, requested("x", t=0.0))
+    table.handle(requested("a", t=1.0))
+    assert not of(RequestRefused, table.handle(reap(t=3600.0)))
+    assert only(LeaseGranted, table.handle(returned(lease.fence, t=3601.0))).task == "a"
+
+
 def test_who_stops_polling_loses_its_place(make_table):
     """Three long polls of 20 s without a word; a poll just before keeps the place."""
     table = make_table(["n0/cpu0"], ttl_s=1000.0)

@@ -291,3 +291,13 @@ def test_the_longest_hold_follows_the_tasks_own_holds(make_table):
     fresh = make_table(["n0/a"])
     grant(fresh, requested("a", t=0.0))
     assert fresh.snapshot()["open"]["a-1"]["max_hold_s"] == pytest.approx(120.0)
+
+
+def test_without_residency_the_longest_unused_slot_is_granted(make_table):
+    """A task that has left its parameters on a slot gets the other one, which has rested longer."""
+    table = make_table(["n0/a", "n0/b"], residency=False)
+    first = grant(table, requested("x", t=0.0))
+    assert first.slots == ("n0/a",)
+    table.handle(returned(first.fence, t=1.0))
+    second = grant(table, requested("x", t=2.0, round=2))
+    assert (second.slots, second.resident) == (("n0/b",), False)

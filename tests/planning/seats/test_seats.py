@@ -357,6 +357,24 @@ def test_a_trial_ends_when_other_tasks_compute():
     assert node.machine.seats == {"n0/gpu0": 1}
 
 
+def test_rounds_during_a_probe_are_counted_and_begin_nothing():
+    """Two tasks compute here; while the probe raises seats, a round is answered by nothing."""
+    node = Node()
+    answers = [node.compute(task) for task in "ababa"]
+    assert answers[-1][0] == ProbePlanned.match(device="n0/gpu0")
+    assert node.compute("a") == []
+    assert node.machine.n_tasks("n0/gpu0") == 2
+
+
+def test_one_task_on_one_seat_is_not_probed_again():
+    """More seats did not pay for two tasks; one of them leaves, and the other has nobody to share with."""
+    node = Node(rates=(1.0, 1.0, 1.0, 1.0))
+    node.probe("ab")
+    assert node.machine.seats == {"n0/gpu0": 1}
+    node.feed(TaskLeft, task="b")
+    assert all(node.compute("a", dt=200.0) == [] for _ in range(4))
+
+
 def test_time_to_settle_is_needed():
     """Rounds right after a change are no measure of the seats."""
     with pytest.raises(ConfigError, match="settle_s must be a finite number > 0, got 0"):
