@@ -1,3 +1,5 @@
+"""Gates of executors and stores refuse work under a fence that is no longer the newest."""
+
 import json
 
 import pytest

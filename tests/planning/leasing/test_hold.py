@@ -1,4 +1,4 @@
-"""When a slot is asked for, and what has been sent to it."""
+"""Hold planners ask for slots, and the hold machine follows what is sent to them."""
 
 import pytest
 

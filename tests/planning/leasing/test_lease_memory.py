@@ -1,4 +1,4 @@
-"""What a table keeps over a restart."""
+"""A table keeps its reservations, loads and questions over a restart."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who is next: priority and ageing, deficit round robin, gangs with their reservation, places that are lost (O1)."""
+"""Order of requests: priority and ageing, deficit round robin, gangs and their reservation, lost places (O1)."""
 
 import pytest
 from pool_words import (

@@ -1,3 +1,5 @@
+"""Ranks, free slots and waiting requests keep their order under any change."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Settings of leasing are checked together, and every problem is listed."""
+
 from dataclasses import asdict
 
 import pytest

@@ -1,4 +1,4 @@
-"""Which slot: resident, home, allowed; slots that are drained by hand or strike out; demand and load."""
+"""Choice of slots: resident, home, allowed; slots that are drained by hand or strike out; demand and load."""
 
 import pytest
 from pool_words import (

@@ -1,3 +1,5 @@
+"""The theory of shared slots by hand: the bound and the machine repairman."""
+
 import pytest
 
 from drlnb.planning.leasing.theory import bound, expected_load

@@ -1,4 +1,4 @@
-"""How many executors share a device: the rules by hand, the machine's way through a probe, its laws and its replay."""
+"""Executors that share a device: the rules by hand, the machine through a probe, its laws and its replay."""
 
 import json
 import random

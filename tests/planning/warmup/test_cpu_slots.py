@@ -1,4 +1,4 @@
-"""Who may use a CPU slot of a node now: hand-made queues, and laws under any order of events."""
+"""CPU slots of a node are lent in order: hand-made queues, and laws under any order of events."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What the warm-up machine commands (S7, S8, O4, O5)."""
+"""The warm-up machine stops, parks and starts collectors (S7, S8, O4, O5)."""
 
 import pytest
 from warmup_words import Starts, config, kinds, of, only

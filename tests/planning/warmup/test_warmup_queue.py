@@ -1,4 +1,4 @@
-"""What the warm-up machine makes of CPU slots: parked collectors that may have to wait for one, keepers without one."""
+"""The warm-up machine plans for CPU slots: parked collectors that may have to wait for one, keepers without one."""
 
 import pytest
 from warmup_words import Starts, kinds, of, only

@@ -1,4 +1,4 @@
-"""Which rounds are a guide to the next one (S9a)."""
+"""The stability filter keeps the rounds that are a guide to the next one (S9a)."""
 
 import pytest
 from hypothesis import given, settings
