@@ -1,22 +1,23 @@
-"""How does the broker's clock stand to one of ours?  Measured by round trips; nothing waits on it."""
+"""Relate the broker's clock to one of ours, by round trips; nothing waits on it."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["ClockOffset", "relate"]
 
-#: Round trips of which the shortest one counts: one that stood in a queue says little.
+#: Round trips of which the shortest one counts: one that stood in a queue shows little.
 _N_HELLOS = 5
 
 #: Name of the broker's stream; what must be added to our seconds to have its own; half of the round trip, in seconds.
 ClockOffset = tuple[str, float, float]
 
 
-async def relate(hello: Callable[[], Awaitable[Any]], now: Callable[[], float]) -> ClockOffset | None:
+async def relate(hello: Callable[[], Awaitable[Plain]], now: Callable[[], float]) -> ClockOffset | None:
     """Return how the broker's clock stands to ours; None if it did not answer.
 
-    Its answer was given between asking and hearing: at the middle, give or take half of the round trip.
+    Its answer was given between question and arrival: at the middle, give or take half of the round trip.
 
     Parameters
     ----------
@@ -25,13 +26,13 @@ async def relate(hello: Callable[[], Awaitable[Any]], now: Callable[[], float]) 
     now
         Our own clock, in seconds.
     """
-    found: ClockOffset | None = None
+    best: ClockOffset | None = None
     for _ in range(_N_HELLOS):
         with contextlib.suppress(OSError, TimeoutError):
             asked_t = now()
             reply = await hello()
-            heard_t = now()
-            error_s = (heard_t - asked_t) / 2
-            if reply is not None and (found is None or error_s < found[2]):  # None: no broker there
-                found = f"broker-e{reply['epoch']}", float(reply["t"]) - (asked_t + heard_t) / 2, error_s
-    return found
+            arrived_t = now()
+            error_s = (arrived_t - asked_t) / 2
+            if best is None or error_s < best[2]:
+                best = f"broker-e{reply['epoch']}", float(reply["t"]) - (asked_t + arrived_t) / 2, error_s
+    return best

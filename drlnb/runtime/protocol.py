@@ -1,7 +1,11 @@
-"""What do our Dask messages have in common?  Protocol number, names of the plugins, time-outs, id forms."""
+"""Define what our Dask messages have in common: names of the plugins, time-outs, forms of ids, fences on the wire."""
 
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from drlnb.records.ids import Fence
 
 __all__ = [
     "AGENT",
@@ -11,13 +15,27 @@ __all__ = [
     "RPC_TIMEOUT_S",
     "SEATS",
     "SEATS_AGENT",
+    "SOON_S",
+    "Handler",
+    "Payload",
+    "Plain",
     "anchor_key",
     "drlnb_version",
+    "from_wire",
     "pool_task",
     "refused",
+    "serve",
     "split_pool_task",
     "task_stream",
+    "to_wire",
 ]
+
+#: Plain data of a message, as msgpack and JSON hold it: its fields are checked where they are read.
+Plain = dict[str, Any]
+#: Bytes beside a message, which are not copied.
+Payload = bytes | bytearray | memoryview
+#: What answers a message; its parameters are the message's fields.
+Handler = Callable[..., Awaitable[Any]]
 
 #: Raised with each incompatible change of a message.
 PROTOCOL = 1
@@ -33,6 +51,8 @@ SEATS_AGENT = "drlnb-seats-agent"
 OWN = "own-"
 #: Longest wait for an answer that needs no computing, in seconds.
 RPC_TIMEOUT_S = 15.0
+#: Longest wait for a node that is asked to pass something on, in seconds.
+SOON_S = 5.0
 
 
 def drlnb_version() -> str:
@@ -67,6 +87,52 @@ def task_stream(task: str, attempt: int) -> str:
     return f"task-{task}-a{attempt}"
 
 
-def refused(kind: str, message: str, **more: Any) -> dict[str, Any]:
+def refused(kind: str, message: str, **more: object) -> Plain:
     """Return an error as a reply; the receiver raises it again by its kind."""
     return {"error": kind, "message": message, **more}
+
+
+# ---------------------------------------------------------------------- fences on the wire
+def to_wire(message: Mapping[str, object]) -> Plain:
+    """Return a message, or a reply, as it travels: a fence is a pair of numbers, which needs no pickle."""
+    return {key: _sent(value) for key, value in message.items()}
+
+
+def _sent(value: object) -> object:
+    if isinstance(value, Fence):
+        return (value.epoch, value.token)
+    if isinstance(value, dict) and any(isinstance(part, Fence) for part in value.values()):
+        return to_wire(value)
+    return value
+
+
+def from_wire(message: Mapping[str, object]) -> Plain:
+    """Return a message, or a reply, that has arrived: the field ``fence`` holds a fence, ``fences`` one per name."""
+    arrived: Plain = dict(message)
+    if arrived.get("fence") is not None:
+        arrived["fence"] = Fence(*arrived["fence"])
+    if "fences" in arrived:
+        arrived["fences"] = {name: Fence(*pair) for name, pair in arrived["fences"].items()}
+    return arrived
+
+
+def serve(handlers: dict[str, Handler], table: Mapping[str, Handler]) -> None:
+    """Register what answers messages with a Dask server.
+
+    Parameters
+    ----------
+    handlers
+        The server's.
+    table
+        Names of messages, and what answers them.
+    """
+    handlers.update({op: _served(handler) for op, handler in table.items()})
+
+
+def _served(handler: Handler) -> Handler:
+    @functools.wraps(handler)
+    async def answer(**message: object) -> object:
+        reply = await handler(**from_wire(message))
+        return to_wire(reply) if isinstance(reply, dict) else reply
+
+    return answer

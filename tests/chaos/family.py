@@ -90,5 +90,5 @@ def _title(process: psutil.Process) -> str:
 def children_pids(dask_worker: Any) -> list[int]:
     """Return the processes that a node agent talks to; runs in the worker."""
     agent = dask_worker.plugins[AGENT]
-    pids = [live.pid for live in agent.collectors.live.values()]
-    return pids + [pid for executor in agent.executors.values() for pid in executor.pids]
+    pids = [live.pid for live in agent.processes.live.values()]
+    return pids + [pid for executor in agent.slots.executors.values() for pid in executor.pids]

@@ -1,12 +1,13 @@
 """An executor child that learns, in the test's own process."""
 
+from drlnb.records.ids import Fence
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.ipc.frames import plain
 from tests.fleet.conftest import small_task
 
-FENCE = (1, 5)
+FENCE = Fence(1, 5)
 
 
 class Channel:

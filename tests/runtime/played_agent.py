@@ -13,9 +13,10 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.runtime.master.master import Master
-from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.node.link import Link
+from drlnb.runtime.node.masters import Masters
 
-__all__ = ["Agent", "rows", "until"]
+__all__ = ["Agent", "played_link", "rows", "until"]
 
 SPEC = TaskSpec(
     name="a",
@@ -34,16 +35,24 @@ def _trained():
     return Trained(state=State(published=nothing, facts={}, buffer=nothing), n_rounds=2, n_timesteps=64), {}
 
 
-class Agent(AgentPlugin):
+def played_link(folder=None, node="n0", address="here", **messages):
+    """Return a node's link without a wire; `messages` are what sends instead: ``call``, ``ask_broker``."""
+    link = Link(SimpleNamespace(name=node, local_directory=str(folder), address=address))
+    for name, send in messages.items():
+        setattr(link, name, send)
+    return link
+
+
+class Agent:
     """The agent of node n0 and, for its master, all others: collectors live on n1, slots are never free."""
 
     def __init__(self, folder):
-        super().__init__()
         self.folder = folder
         (folder / "run.json").write_text("{}")
-        self.node, self.worker = "n0", SimpleNamespace(address="there")
-        self.masters, self._attaching, self._background, self._closed = {}, {}, set(), False
-        self.collectors = SimpleNamespace(live={})
+        self.link = played_link(folder, address="there", ask_broker=self._ask_broker, call=self.call)
+        self._hosting = Masters(self.link, SimpleNamespace(live={}))
+        self.masters, self.control = self._hosting.live, self._hosting.control
+        self.collector_lost, self.node_lost = self._hosting.collector_lost, self._hosting.handlers()["drlnb_node_lost"]
         #: What others were told: (operation, message).
         self.said = []
         #: What a person wished before, as the broker remembers it, and settings of the algorithm that were changed.
@@ -56,6 +65,9 @@ class Agent(AgentPlugin):
     def told(self, op):
         """Return the messages of one operation so far."""
         return [message for name, message in self.said if name == op]
+
+    async def _ask_broker(self, op, /, **message):
+        return await self.ask_broker(op, **message)
 
     async def ask_broker(self, op, /, *, timeout_s=0.0, **message):
         self.said.append((op, message))
@@ -97,7 +109,7 @@ class Agent(AgentPlugin):
 
         monkeypatch.setattr(Master, "_restore", restore)
         monkeypatch.setattr(collectors, "BACKOFF_S", 0.0)
-        running = asyncio.ensure_future(self.run_master("r", "a"))
+        running = asyncio.ensure_future(self._hosting.run("r", "a"))
         if scene is None:
             return await asyncio.wait_for(running, 10.0)
         playing = asyncio.ensure_future(scene())

@@ -23,7 +23,9 @@ class Wire:
         if isinstance(there, Exception):
             raise there
         self.t += there + back
-        return None if back == 9.0 else {"epoch": 7, "t": self.t - back + 100.0}
+        if back == 9.0:
+            raise ConnectionError("the scheduler does not know drlnb_hello")
+        return {"epoch": 7, "t": self.t - back + 100.0}
 
     def relate(self):
         return asyncio.run(relate(self.hello, lambda: self.t))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drlnb.fleet.cluster.cluster import Client
@@ -21,7 +21,7 @@ __all__ = ["Lease", "Leases"]
 T = TypeVar("T")
 
 #: What a slot answered, as :meth:`LoopLease.run` returns it.
-Answer = Mapping[str, Any]
+Answer = dict[str, Any]
 
 #: Longest wait for a lease to be given back or given up, in seconds: above the pool's patience with a silent function.
 _END_S = 30.0
@@ -131,7 +131,7 @@ class Lease:
     @property
     def fence(self) -> Fence:
         """Its fence: every lease of the pool has a higher one than those before it."""
-        return self._taken().shown
+        return self._taken().fence
 
     @property
     def device(self) -> str:

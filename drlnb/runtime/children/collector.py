@@ -1,4 +1,4 @@
-"""A collector child: acts in environments when it is woken, sends what it saw, and rests (`park`).
+"""Run a collector child: act in environments when it is woken, send what it saw, and rest (`park`).
 
 It imports numpy and gymnasium, never torch, never Dask.  Started by the zygote (fork) or on its own (spawn).
 """
@@ -12,13 +12,20 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
 
-from drlnb.records.errors import EnvError, InputError
+import numpy as np
+
+from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.ipc.frames import FrameSocket, plain
+from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.lifeline import become, watch
 from drlnb.runtime.ipc.parameter_store import StoreReader
+from drlnb.runtime.protocol import Plain
+
+if TYPE_CHECKING:
+    from drlnb.rl.collecting.collector import Collector
+    from drlnb.runtime.children.replay import ReplayChild
 
 __all__ = ["CollectorChild", "main", "serve"]
 
@@ -32,16 +39,16 @@ class CollectorChild:
     def __init__(self, channel: FrameSocket) -> None:
         self.channel = channel
         self.store: StoreReader | None = None
-        self.collector: Any = None
+        self.collector: Collector | None = None
         self.spec: TaskSpec | None = None
         #: What answers instead, if this process holds a replay ring.
-        self.ring: Any = None
+        self.ring: ReplayChild | None = None
         #: Code of an environment runs now, as far as a signal may interrupt it.
         self.in_env = False
         self._alive_t = 0.0
         self._quiet_s: float | None = None
 
-    def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def answer(self, header: Plain, payload: memoryview) -> Reply:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
         if header.get("role") == "replay":
@@ -49,8 +56,7 @@ class CollectorChild:
 
             self.ring = ReplayChild()
         if self.ring is not None:
-            answered: tuple[dict[str, Any], list[Any]] = self.ring.answer(header, payload)
-            return answered
+            return self.ring.answer(header, payload)
         self.in_env, self._quiet_s = True, header.get("quiet_s")
         try:
             return self._act(op, header, payload)
@@ -58,7 +64,7 @@ class CollectorChild:
             self.in_env = False
 
     def alive(self) -> None:
-        """Tell the agent now and then that environments answer."""
+        """Report to the agent now and then that environments answer."""
         now = time.monotonic()
         if now - self._alive_t < _ALIVE_S:
             return
@@ -67,18 +73,19 @@ class CollectorChild:
         self.channel.send({"op": "alive"})
         self.in_env = True
 
-    def interrupt(self, number: int, frame: Any) -> None:
-        """Raise where an environment hangs, so that its error tells the place; called by the agent's signal."""
+    def interrupt(self, number: int, frame: object) -> None:
+        """Raise where an environment hangs, so that its error names the place; called by the agent's signal."""
         del number, frame
         if self.in_env:
             raise EnvError(f"it did not come back within env_timeout_s = {self._quiet_s:g} s")
 
-    def _act(self, op: str, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def _act(self, op: str, header: Plain, payload: memoryview) -> Reply:
         if op == "configure":
             return self._configure(header, payload)
         if op == "wake":
             return self._wake(header)
         if op == "state":
+            assert self.collector is not None
             return {"op": "state"}, [pickle.dumps(self.collector.state(), protocol=5)]
         if op == "evaluate":
             return self._evaluate(header)
@@ -92,7 +99,7 @@ class CollectorChild:
             return {"op": "probed", "can_snapshot": restorable(header["env"])}, []
         raise ValueError(f"unknown frame {op!r}")
 
-    def _configure(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def _configure(self, header: Plain, payload: memoryview) -> Reply:
         from drlnb.rl.collecting.collector import Collector
 
         self.spec = TaskSpec.from_plain(header["spec"])
@@ -103,7 +110,7 @@ class CollectorChild:
             n_lost = self.collector.restore(pickle.loads(payload))
         return {"op": "ready", "pid": os.getpid(), "episodes_lost": n_lost, "torch": "torch" in sys.modules}, []
 
-    def _parameters(self, header: dict[str, Any]) -> Any:
+    def _parameters(self, header: Plain) -> np.ndarray:
         if self.store is None or self.store.path != header["store"]:
             if self.store is not None:
                 self.store.close()
@@ -113,7 +120,8 @@ class CollectorChild:
             raise RuntimeError(f"the host store holds version {version}, asked for {header['version']}")
         return parameters
 
-    def _wake(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def _wake(self, header: Plain) -> Reply:
+        assert self.collector is not None
         parameters = self._parameters(header)
         fragment = self.collector.collect(
             parameters,
@@ -135,7 +143,7 @@ class CollectorChild:
         }
         return answer, [buffer]
 
-    def _evaluate(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def _evaluate(self, header: Plain) -> Reply:
         from drlnb.rl.collecting.evaluation import evaluate_parameters
 
         assert self.spec is not None
@@ -149,8 +157,8 @@ class CollectorChild:
                 on_step=self.alive,
             )
         except Exception as error:
-            said = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
-            raise EnvError(f"{self.spec.env}, evaluation: {said}") from error
+            message = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+            raise EnvError(f"{self.spec.env}, evaluation: {message}") from error
         episodes = plain(list(zip(result.returns, result.lengths, strict=True)))
         return {"op": "evaluated", "mean": float(result.mean), "std": float(result.std), "episodes": episodes}, []
 
@@ -162,7 +170,7 @@ def serve(sock: socket.socket) -> None:
     child = CollectorChild(channel)
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, child.interrupt)
-        faulthandler.register(signal.SIGUSR2, all_threads=True)  # what hangs in C tells its place in the log at least
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # what hangs in C shows its place in the log at least
     while True:
         try:
             header, payload = channel.receive()
@@ -173,8 +181,7 @@ def serve(sock: socket.socket) -> None:
         except Exception as error:  # noqa: BLE001 - whatever an environment raises travels to the master as text
             detail = traceback.format_exc()
             kind = type(error).__name__
-            told = isinstance(error, InputError | EnvError)
-            answer = {"op": "error", "kind": kind, "message": str(error), "detail": detail[-8192:], "input": told}
+            answer = {"op": "error", "kind": kind, "message": str(error), "detail": detail[-8192:]}
             payloads = []
         channel.send({**answer, "answers": header.get("id", 0)}, *payloads)
 

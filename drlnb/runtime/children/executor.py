@@ -1,4 +1,4 @@
-"""An executor child: owns one slot, keeps every task's model on it, computes for one lease at a time.
+"""Run an executor child: own one slot, keep every task's model on it, compute for one lease at a time.
 
 It checks the fence of each piece of work itself (leasing O3): whoever lost the lease is refused here, whatever anybody
 else believes.  It imports torch, never Dask.
@@ -13,7 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +24,13 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.children.model_cache import MEMORY_FRAC, Model, Residency
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
-from drlnb.runtime.ipc.frames import FrameSocket, plain
+from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.lifeline import become, watch
 from drlnb.runtime.ipc.shared_results import attached
+from drlnb.runtime.protocol import Plain
+
+if TYPE_CHECKING:
+    from drlnb.rl.networks.layout import Layout
 
 __all__ = ["ExecutorChild", "main"]
 
@@ -57,11 +61,11 @@ class ExecutorChild:
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, channel.send, self._look)
-        #: Frames that came while a person's function ran.
-        self._later: deque[tuple[dict[str, Any], memoryview]] = deque()
+        #: Frames that came while a user's function ran.
+        self._later: deque[tuple[Plain, memoryview]] = deque()
         self.trials = Trials(device, channel.send)
 
-    def receive(self) -> tuple[dict[str, Any], memoryview]:
+    def receive(self) -> tuple[Plain, memoryview]:
         """Wait for the next frame.
 
         Raises
@@ -81,12 +85,12 @@ class ExecutorChild:
                 else:
                     self._later.append((header, payload))
 
-    def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def answer(self, header: Plain, payload: memoryview) -> Reply:
         """Carry out one frame and return the answer's header and payloads."""
         op = header["op"]
         if op in {"evict", "record", "asked", "own", "revoked"}:
             return self._at_any_time(header)
-        fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
+        fence = header["fence"]
         if op == "job-end":
             return self.jobs.end(fence), []
         refusal = self.gate.admit(fence)
@@ -108,7 +112,7 @@ class ExecutorChild:
             return self.trials.answer(header, payload, learners)
         raise ValueError(f"unknown frame {op!r}")
 
-    def _at_any_time(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def _at_any_time(self, header: Plain) -> Reply:
         """Answer what needs no lease: it changes no parameters."""
         if header["op"] == "record":
             return self.trials.record(header)
@@ -116,17 +120,16 @@ class ExecutorChild:
             become(f"drlnb executor {header['slot']} {header['task']}")
             return {"op": "noted"}, []
         if header["op"] == "asked":
-            self.jobs.asked(Fence(epoch=header["fence"][0], token=header["fence"][1]))
+            self.jobs.asked(header["fence"])
             return {"op": "noted"}, []
         if header["op"] == "revoked":
-            fence = Fence(epoch=header["fence"][0], token=header["fence"][1])
-            self._revoked = fence if self._revoked is None else max(self._revoked, fence)
+            self._revoked = max(header["fence"], self._revoked or header["fence"])
             return {"op": "noted"}, []
         if self.models.drop(header["task"]):
             self.jobs.evicted()
         return {"op": "evicted"}, []
 
-    def _model(self, header: dict[str, Any]) -> Model:
+    def _model(self, header: Plain) -> Model:
         from drlnb.rl.algorithms.protocol import make_learner
 
         return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
@@ -140,18 +143,18 @@ class ExecutorChild:
 
                 torch.cuda.empty_cache()  # for the other executors of this device
 
-    def _initialise(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def _initialise(self, header: Plain) -> Reply:
         started = time.perf_counter()
         model = self._model(header)
         model.version = 1
         self.models.put(header["task"], model)
         return self._made(model, {}, started, header)
 
-    def _ready(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> Model | None:
+    def _ready(self, header: Plain, payload: memoryview, fence: Fence) -> Model | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
         task, version = header["task"], header["version"]
         model = self.models.use(task)
-        with _told(header, payload) as state:
+        with _state_of(header, payload) as state:
             if state is not None:
                 model = model or self._model(header)
                 self.models.put(task, model)
@@ -168,7 +171,7 @@ class ExecutorChild:
             model.staging = (fence, header["round"])
         return model
 
-    def _stage(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+    def _stage(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
         n_state = header["n_state"]
         model = self._ready(header, payload, fence)
         if model is None:
@@ -186,8 +189,8 @@ class ExecutorChild:
         model.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
         return answer, [part]
 
-    def _restore(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
-        """Take gradients of this round back in that were computed under former leases, here or elsewhere."""
+    def _restore(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
+        """Restore gradients of this round that were computed under former leases, here or elsewhere."""
         started = time.perf_counter()
         model = self._ready(header, payload, fence)
         if model is None:
@@ -205,23 +208,23 @@ class ExecutorChild:
         moved = at - header["n_state"] + _moved(header)
         return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": moved}, []
 
-    def _finish(self, header: dict[str, Any], fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+    def _finish(self, header: Plain, fence: Fence) -> Reply:
         started = time.perf_counter()
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
         version, model.version, model.staging = model.version, -1, None
         model.parts.clear()
-        said_t = started
+        progress_t = started
 
         def on_minibatch(done: int, total: int) -> None:
-            nonlocal said_t
+            nonlocal progress_t
             self._look()
             if self._revoked is not None and fence <= self._revoked:
                 raise _RevokedError
             now = time.perf_counter()
-            if now - said_t >= _PROGRESS_S:
-                said_t = now
+            if now - progress_t >= _PROGRESS_S:
+                progress_t = now
                 self.channel.send({"op": "progress", "task": header["task"], "n_done": done, "n_total": total})
 
         try:
@@ -236,9 +239,7 @@ class ExecutorChild:
         self.trials.finished(header["task"], model.learner.spec)
         return self._made(model, metrics, started, header)
 
-    def _made(
-        self, model: Model, metrics: dict[str, Any], started: float, header: dict[str, Any]
-    ) -> tuple[dict[str, Any], list[Any]]:
+    def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:
         published = model.learner.published()
         meta, state = model.learner.state()
         self._sized(header["task"], state.nbytes)
@@ -255,8 +256,8 @@ class ExecutorChild:
 
 
 @contextlib.contextmanager
-def _told(header: dict[str, Any], payload: memoryview) -> Iterator[np.ndarray | None]:
-    """Show the training state that came with a frame, or that it says the place of; None if there is none."""
+def _state_of(header: Plain, payload: memoryview) -> Iterator[np.ndarray | None]:
+    """Yield the training state that came with a frame, or that it names the place of; None if there is none."""
     if "state_in" in header:
         path, start, n_bytes = header["state_in"]
         with attached(path, start + n_bytes) as shared:
@@ -267,12 +268,12 @@ def _told(header: dict[str, Any], payload: memoryview) -> Iterator[np.ndarray | 
         yield None
 
 
-def _moved(header: dict[str, Any]) -> int:
+def _moved(header: Plain) -> int:
     """Return the bytes of training state that this frame brought here."""
     return int(header["state_in"][2] if "state_in" in header else header["n_state"])
 
 
-def _put(into: Any, published: np.ndarray, state: np.ndarray) -> int:
+def _put(into: tuple[str, int] | None, published: np.ndarray, state: np.ndarray) -> int:
     """Put a result into the segment that is lent for it; return its bytes, 0 if it must travel in the frame."""
     n_published, n_bytes = published.nbytes, published.nbytes + state.nbytes
     if into is None or into[1] < n_bytes:
@@ -286,7 +287,7 @@ def _put(into: Any, published: np.ndarray, state: np.ndarray) -> int:
     return n_bytes
 
 
-def _module_layout(layout: Any) -> dict[str, Any]:
+def _module_layout(layout: "Layout") -> Plain:
     """Return a torch module's layout as a fact of its learner: the master, which has no torch, cannot derive it."""
     if layout.activation != "module":
         return {}

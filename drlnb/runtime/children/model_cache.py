@@ -1,8 +1,12 @@
-"""Which tasks' models stay on a slot between their leases?  As many as a byte budget holds, the latest used ones."""
+"""Keep the models of the latest used tasks on a slot between their leases, as many as a byte budget holds."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from drlnb.records.ids import Fence
+
+if TYPE_CHECKING:
+    from drlnb.rl.algorithms.protocol import Learner
 
 __all__ = ["MEMORY_FRAC", "Model", "Residency"]
 
@@ -13,7 +17,7 @@ MEMORY_FRAC = 0.6
 class Model:
     """One task's model on a slot."""
 
-    def __init__(self, learner: Any) -> None:
+    def __init__(self, learner: "Learner") -> None:
         self.learner = learner
         #: Version of the parameters that the learner holds; -1 while a round is half done.
         self.version = 0
@@ -41,7 +45,7 @@ class Residency:
         self.budget_bytes = budget_bytes
         self._models: dict[str, Model] = {}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[tuple[str, Model]]:
         return iter(tuple(self._models.items()))
 
     def __getitem__(self, task: str) -> Model:
@@ -72,7 +76,7 @@ class Residency:
         return self._models.pop(task, None) is not None
 
     def sized(self, task: str, n_state: int) -> tuple[str, ...]:
-        """Note the bytes of a task's training state; return whose models were dropped to make room for it."""
+        """Record the bytes of a task's training state; return whose models were dropped to make room for it."""
         self._models[task].n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
         dropped = []
         for other in tuple(self._models):

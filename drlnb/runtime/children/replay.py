@@ -1,4 +1,4 @@
-"""The replay ring of one off-policy task, in a process of its own: fragments in, blocks of minibatches out.
+"""Serve the replay ring of one off-policy task from a process: fragments in, blocks of minibatches out.
 
 It lives on the master's node and is started like a collector.  It imports numpy, never torch, never gymnasium's
 environments, never Dask; the next lease may be on another node, the ring stays where it is.
@@ -6,13 +6,17 @@ environments, never Dask; the next lease may be on another node, the ring stays 
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_replay
 from drlnb.rl.fragments import Fragment
-from drlnb.runtime.ipc.frames import plain
+from drlnb.runtime.ipc.frames import Reply, plain
 from drlnb.runtime.ipc.lifeline import become
+from drlnb.runtime.protocol import Plain
+
+if TYPE_CHECKING:
+    from drlnb.rl.algorithms.replay import Replay
 
 __all__ = ["ReplayChild"]
 
@@ -21,9 +25,9 @@ class ReplayChild:
     """Answers the agent's frames, one at a time; the first one is ``configure``."""
 
     def __init__(self) -> None:
-        self._replay: Any = None
+        self._replay: Replay | None = None
 
-    def answer(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def answer(self, header: Plain, payload: memoryview) -> Reply:
         """Carry out one frame and return the answer's header and payloads.
 
         Raises
@@ -34,14 +38,15 @@ class ReplayChild:
         op = header["op"]
         if op == "configure":
             return self._configure(header, payload)
+        assert self._replay is not None
         if op == "draw":
-            return self._draw(header, payload)
+            return self._draw(header, payload, self._replay)
         if op == "state":
             state, buffer = self._replay.state().pack()
             return {"op": "state", "ring": plain(state)}, [buffer]
         raise ValueError(f"unknown frame {op!r}")
 
-    def _configure(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def _configure(self, header: Plain, payload: memoryview) -> Reply:
         spec = TaskSpec.from_plain(header["spec"])
         become(f"drlnb replay {spec.name}")
         self._replay = make_replay(spec)
@@ -53,12 +58,12 @@ class ReplayChild:
         answer = {"op": "ready", "pid": os.getpid(), "torch": "torch" in sys.modules}
         return {**answer, "n_transitions": self._replay.ring.size, "n_bytes_lost": n_bytes_lost}, []
 
-    def _draw(self, header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def _draw(self, header: Plain, payload: memoryview, ring: "Replay") -> Reply:
         fragments, start = [], 0
         for packed, size in zip(header["fragments"], header["sizes"], strict=True):
             fragments.append(Fragment.unpack(packed, payload[start : start + size]))
             start += size
-        block = self._replay.take(fragments, round=header["round"], n_timesteps=header["n_timesteps"])
+        block = ring.take(fragments, round=header["round"], n_timesteps=header["n_timesteps"])
         packed, buffer = block.pack()
         names = ("n_gradient_steps", "n_samples", "metrics")
         return {"op": "drawn", "fragment": plain(packed), **{name: plain(packed[name]) for name in names}}, [buffer]

@@ -1,4 +1,4 @@
-"""What does an executor child do for a probe of seats?  It records rounds, and computes them again for nothing.
+"""Record rounds for a probe of seats, and compute them again for nothing, in an executor child.
 
 While somebody asks for it, the newest whole round of each task is kept: its fragments as they came.  A trial computes
 such a round on a learner of its own, made from the state of the task's: training state is not touched, nothing is
@@ -10,13 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from drlnb.records.errors import NonFinite
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.ipc.frames import plain
+from drlnb.runtime.ipc.frames import Reply, plain
+from drlnb.runtime.protocol import Payload, Plain
+
+if TYPE_CHECKING:
+    from drlnb.rl.algorithms.protocol import Learner
 
 __all__ = ["Trials"]
 
@@ -32,9 +36,9 @@ class _Round:
 
     round: int
     n_timesteps: int
-    settings: Mapping[str, Any]
+    settings: Plain
     #: (collector, header of the fragment, its bytes).
-    fragments: list[tuple[int, Mapping[str, Any], bytes]] = field(default_factory=list)
+    fragments: list[tuple[int, Plain, bytes]] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
@@ -51,14 +55,14 @@ class _Round:
 class _Trial:
     """A recorded round and the learner that computes it again and again."""
 
-    def __init__(self, row: Mapping[str, Any], payload: memoryview, device: str) -> None:
+    def __init__(self, row: Plain, payload: memoryview, device: str) -> None:
         from drlnb.rl.algorithms.protocol import make_learner
         from drlnb.rl.fragments import Fragment
 
         self.task = str(row["task"])
         self._row = row
         self._state = np.frombuffer(payload[: row["n_state"]], dtype=np.uint8)
-        self._learner: Any = make_learner(TaskSpec.from_plain(row["spec"]), device=device)
+        self._learner = make_learner(TaskSpec.from_plain(row["spec"]), device=device)
         self._fragments = []
         at = row["n_state"]
         for collector, header, n_bytes in row["fragments"]:
@@ -94,16 +98,16 @@ class Trials:
         Sends a progress frame to the agent.
     """
 
-    def __init__(self, device: str, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, device: str, send: Callable[[Plain], None]) -> None:
         self._device, self._send = device, send
         self._recording = False
         self._open: dict[str, _Round] = {}
         self._whole: dict[str, _Round] = {}
         self._trials: list[_Trial] = []
 
-    # ------------------------------------------------------------------ what the executor tells
-    def staged(self, header: Mapping[str, Any], payload: memoryview) -> None:
-        """Note a fragment that was staged for a task."""
+    # ------------------------------------------------------------------ what the executor reports
+    def staged(self, header: Plain, payload: memoryview) -> None:
+        """Record a fragment that was staged for a task."""
         if not self._recording:
             return
         task, number = header["task"], header["round"]
@@ -111,18 +115,18 @@ class Trials:
             self._open[task] = _Round(round=number, n_timesteps=header["n_timesteps"], settings=header["settings"])
         row = (int(header["collector"]), header["fragment"], bytes(payload[header["n_state"] :]))
         known = self._open[task].fragments
-        known[:] = [one for one in known if one[0] != row[0]]
+        known[:] = [batch for batch in known if batch[0] != row[0]]
         known.append(row)
 
     def finished(self, task: str, spec: TaskSpec) -> None:
-        """Note that a task's round was computed: what was staged of it is kept, if it is all."""
+        """Keep what was staged of a task's round that was computed, if it is all."""
         done = self._open.pop(task, None)
         if done is not None and done.is_whole(spec.n_envs):
             self._whole[task] = done
 
     # ------------------------------------------------------------------ what the agent asks
-    def record(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Begin or end to record; say whose rounds there are, and what the device's memory is (0: it has none)."""
+    def record(self, header: Plain) -> Reply:
+        """Begin or end to record; return whose rounds there are, and what the device's memory is (0: it has none)."""
         self._recording = bool(header["on"])
         if not self._recording:
             self._open.clear()
@@ -136,9 +140,7 @@ class Trials:
         free, total = torch.cuda.mem_get_info()
         return {"seat_bytes": torch.cuda.max_memory_reserved(), "used_bytes": total - free, "total_bytes": total}
 
-    def answer(
-        self, header: Mapping[str, Any], payload: memoryview, learners: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], list[Any]]:
+    def answer(self, header: Plain, payload: memoryview, learners: Mapping[str, "Learner"]) -> Reply:
         """Carry out one frame of a probe; `learners` are the tasks' own."""
         op = header["op"]
         if op == "trial-export":
@@ -151,10 +153,10 @@ class Trials:
             return self._end()
         raise ValueError(f"unknown frame {op!r}")
 
-    def _export(self, learners: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    def _export(self, learners: Mapping[str, "Learner"]) -> Reply:
         """Return recorded rounds, each with the state of its task's learner as it is now."""
-        rows: list[dict[str, Any]] = []
-        payloads: list[Any] = []
+        rows: list[Plain] = []
+        payloads: list[Payload | np.ndarray] = []
         n_bytes = 0
         for task, recorded in self._whole.items():
             learner = learners.get(task)
@@ -178,7 +180,7 @@ class Trials:
             payloads += [state, *(data for _, _, data in recorded.fragments)]
         return {"op": "exported", "trials": rows}, payloads
 
-    def _load(self, rows: Any, payload: memoryview) -> tuple[dict[str, Any], list[Any]]:
+    def _load(self, rows: list[Plain], payload: memoryview) -> Reply:
         """Make the trials' learners; compute a round, on CUDA one of each, since the first time is like no other."""
         self._trials = []
         at = 0
@@ -189,7 +191,7 @@ class Trials:
             trial.compute(self._progress())
         return {"op": "loaded", **self._memory()}, []
 
-    def _run(self, measure_s: float, first: int, n_least: int) -> tuple[dict[str, Any], list[Any]]:
+    def _run(self, measure_s: float, first: int, n_least: int) -> Reply:
         """Compute rounds in turn for so long, and at least so many; `first` is the number of the first task."""
         if not self._trials:
             raise RuntimeError("no trial was loaded")
@@ -203,7 +205,7 @@ class Trials:
             n += 1
         return {"op": "tried", "times": times, "elapsed_s": time.perf_counter() - started, **self._memory()}, []
 
-    def _end(self) -> tuple[dict[str, Any], list[Any]]:
+    def _end(self) -> Reply:
         self._trials = []
         gc.collect()
         torch = sys.modules.get("torch")
@@ -212,14 +214,14 @@ class Trials:
         return {"op": "ended"}, []
 
     def _progress(self) -> Callable[[int, int], None]:
-        """Return what says now and then that a trial is at work."""
-        said_t = time.perf_counter()
+        """Return what reports now and then that a trial is at work."""
+        progress_t = time.perf_counter()
 
         def on_minibatch(done: int, total: int) -> None:
-            nonlocal said_t
+            nonlocal progress_t
             now = time.perf_counter()
-            if now - said_t >= _PROGRESS_S:
-                said_t = now
+            if now - progress_t >= _PROGRESS_S:
+                progress_t = now
                 self._send({"op": "progress", "task": "", "n_done": done, "n_total": total})
 
         return on_minibatch

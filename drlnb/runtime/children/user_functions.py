@@ -1,4 +1,4 @@
-"""What is a person's own function given on a slot, and what is left of it afterwards?  The executor's side of a lease.
+"""Run users' own functions on a slot, for its holder: the executor's side of a lease.
 
 A function runs in the executor's process, which other tasks use, too.  So what libraries keep once per process (random
 generators, torch's threads and modes) is put back after each function, and kept for the same holder's next one; what a
@@ -15,22 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
 from drlnb.records.ids import Fence
 from drlnb.rl.pickled import culprit
+from drlnb.runtime.ipc.frames import Reply
 from drlnb.runtime.ipc.pickling import pack_error, pack_value, unpack
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["Jobs", "Slot", "here"]
 
 #: Shortest time between two progress frames, in seconds: the agent's watchdog counts tens of seconds.
 _PROGRESS_S = 0.5
 #: Printed text that travels back, in characters: the newest.
-_SAID = 65_536
+_PRINTED = 65_536
 
 
 class Slot:
@@ -41,14 +42,14 @@ class Slot:
     device : str
         ``cuda`` (the one device that this process sees) or ``cpu``.
     state : dict
-        Anything; it stays on the slot until the lease ends.
+        What the holder keeps: it stays on the slot until the lease ends.
     rank, n_slots : int
         Which slot of the lease this is, counted from 0, and of how many.
     slot, name : str
         Name of the slot, and of the lease.
     """
 
-    def __init__(self, row: dict[str, Any], device: str, say: Callable[[], None], asked: Callable[[], bool]) -> None:
+    def __init__(self, row: Plain, device: str, say: Callable[[], None], asked: Callable[[], bool]) -> None:
         self.device = device
         self.slot, self.name = str(row["slot"]), str(row["name"])
         self.rank, self.n_slots = int(row["rank"]), int(row["n_slots"])
@@ -62,7 +63,7 @@ class Slot:
         raise TypeError("a lease does not travel back from its slot: return what is in it")
 
     def progress(self) -> None:
-        """Say that the function is at work: who says so now and then may compute for as long as the lease is held.
+        """Report that the function is at work: who does so now and then may compute for as long as the lease is held.
 
         Raises
         ------
@@ -97,51 +98,47 @@ def here() -> Slot:
     return _now[-1]
 
 
-@dataclass(slots=True)
-class _Ambient:
-    """What libraries keep once per process, as one holder left it."""
+#: What reads something that libraries keep once per process, and what sets it again.
+_Kept = tuple[Callable[[], Any], Callable[[Any], object]]
 
-    python: Any
-    numpy: Any
-    torch: Any
-    cuda: Any
-    dtype: Any
-    grad: bool
-    threads: int
-    deterministic: bool
-    directory: str
 
-    @classmethod
-    def now(cls) -> "_Ambient":
-        import torch
+def _kept_per_process() -> tuple[_Kept, ...]:
+    import torch
 
-        return cls(
-            python=random.getstate(),
-            numpy=np.random.get_state(),  # noqa: NPY002 - the old generator is what other people's code uses
-            torch=torch.get_rng_state(),
-            cuda=torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
-            dtype=torch.get_default_dtype(),
-            grad=torch.is_grad_enabled(),
-            threads=torch.get_num_threads(),
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-            directory=_directory(),
-        )
+    return (
+        (random.getstate, random.setstate),
+        (np.random.get_state, np.random.set_state),
+        (torch.get_rng_state, torch.set_rng_state),
+        (_cuda_state, lambda state: None if state is None else torch.cuda.set_rng_state(state)),
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.is_grad_enabled, torch.set_grad_enabled),
+        (torch.get_num_threads, torch.set_num_threads),
+        (torch.are_deterministic_algorithms_enabled, _set_deterministic),
+        (_directory, _set_directory),
+    )
 
-    def put_back(self) -> None:
-        import torch
 
-        random.setstate(self.python)
-        np.random.set_state(self.numpy)  # noqa: NPY002
-        torch.set_rng_state(self.torch)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.cuda)
-        torch.set_default_dtype(self.dtype)
-        torch.set_grad_enabled(self.grad)
-        torch.set_num_threads(self.threads)
-        if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # this one costs seconds the first time
-            torch.use_deterministic_algorithms(self.deterministic)
-        with contextlib.suppress(FileNotFoundError):  # removed since
-            os.chdir(self.directory)
+def _ambient() -> list[object]:
+    """Return what libraries keep once per process, as a holder leaves it."""
+    return [read() for read, _ in _kept_per_process()]
+
+
+def _put_back(ambient: list[object]) -> None:
+    for (_, write), value in zip(_kept_per_process(), ambient, strict=True):
+        write(value)
+
+
+def _cuda_state() -> object:
+    import torch
+
+    return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def _set_deterministic(mode: bool) -> None:
+    import torch
+
+    if torch.are_deterministic_algorithms_enabled() != mode:  # setting it costs seconds the first time
+        torch.use_deterministic_algorithms(mode)
 
 
 def _directory() -> str:
@@ -149,6 +146,11 @@ def _directory() -> str:
         return str(Path.cwd())
     except FileNotFoundError:  # a function has removed the one that it was in
         return str(Path.home())
+
+
+def _set_directory(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # removed since
+        os.chdir(path)
 
 
 def _fresh_seeds() -> None:
@@ -160,10 +162,10 @@ def _fresh_seeds() -> None:
     torch.seed()
 
 
-class _Said(io.TextIOBase):
+class _Printed(io.TextIOBase):
     """What a function prints: to the log as ever, and the newest of it back to the caller."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: TextIO) -> None:
         self._log = log
         self.text = ""
 
@@ -172,7 +174,7 @@ class _Said(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._log.write(text)
-        self.text = (self.text + text)[-_SAID:]
+        self.text = (self.text + text)[-_PRINTED:]
         return len(text)
 
     def flush(self) -> None:
@@ -192,34 +194,32 @@ class Jobs:
         Reads what the agent has sent while a function runs; :meth:`asked` is told from there.
     """
 
-    def __init__(
-        self, device: str, send: Callable[[dict[str, Any]], None], look: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, device: str, send: Callable[[Plain], None], look: Callable[[], None] = lambda: None) -> None:
         self._device, self._send, self._look = device, send, look
         #: The lease whose holder was asked to give way, latest word.
         self._asked: Fence | None = None
         self._slot: Slot | None = None
         self._fence: Fence | None = None
-        self._ambient: _Ambient | None = None
+        self._ambient: list[object] | None = None
         #: A function runs, as far as a signal may interrupt it.
         self._running = False
         self._interrupted = False
-        self._said_t = 0.0
+        self._progress_t = 0.0
         self._n_modules = len(sys.modules)
-        #: Tasks' models were here when the collector was told to pass over what is here.
+        #: Tasks' models were here when the collector was made to pass over what is here.
         self._passed_over = False
 
     def begin(self) -> None:
-        """Let SIGINT interrupt a function, and nothing but a function; to be called once everything is imported."""
+        """Make SIGINT interrupt a function, and nothing but a function; to be called once everything is imported."""
         signal.signal(signal.SIGINT, self._interrupt)
         self._settle()
 
     def _settle(self) -> None:
-        """Let the collector pass over what is here now: the end of a lease need not look through all of torch."""
+        """Have the collector pass over what is here now: the end of a lease need not look through all of torch."""
         self._n_modules = len(sys.modules)
         gc.freeze()
 
-    def _interrupt(self, number: int, frame: Any) -> None:
+    def _interrupt(self, number: int, frame: object) -> None:
         del number, frame
         self._interrupted = True
         if self._running:
@@ -230,7 +230,7 @@ class Jobs:
         if self._fence is not None and self._fence != fence:
             self.end(self._fence)
 
-    def end(self, fence: Fence) -> dict[str, Any]:
+    def end(self, fence: Fence) -> Plain:
         """Free what a lease keeps here; harmless if it keeps nothing."""
         if self._fence != fence:
             return {"op": "freed", "n_objects": 0}
@@ -246,20 +246,20 @@ class Jobs:
         return {"op": "freed", "n_objects": n_objects}
 
     def evicted(self) -> None:
-        """Note that a task's model is gone: the collector may have been told to pass over it."""
+        """Collect a task's model that is gone: the collector may have been made to pass over it."""
         if self._passed_over:
             gc.unfreeze()
             gc.collect()
             self._n_modules = 0  # the end of the next lease settles again: what one keeps here now must not stay
 
-    def run(self, header: dict[str, Any], payload: memoryview, fence: Fence) -> tuple[dict[str, Any], list[Any]]:
+    def run(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
         """Run a function under `fence`; the answer holds its result, or its error."""
         self.only(fence)
         if header.get("asked"):
             self.asked(fence)
         if self._slot is None:
             self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
-        started = self._said_t = time.perf_counter()
+        started = self._progress_t = time.perf_counter()
         if header.get("fresh"):  # what interrupts us was meant for the one before, which had ended
             self._interrupted = False
         with self._holders(), _printed() as said:
@@ -287,22 +287,22 @@ class Jobs:
 
     @contextlib.contextmanager
     def _holders(self) -> Iterator[None]:
-        """Let the holder find the process as it left it, and leave it to others as it was."""
-        ours = _Ambient.now()
+        """Restore the process for the holder as it left it, and afterwards for others as it was."""
+        ours = _ambient()
         if self._ambient is None:
             _fresh_seeds()
         else:
-            self._ambient.put_back()
+            _put_back(self._ambient)
         try:
             yield
         finally:
             try:
-                self._ambient = _Ambient.now()
+                self._ambient = _ambient()
             finally:
-                ours.put_back()
+                _put_back(ours)
 
     def asked(self, fence: Fence) -> None:
-        """Hear that somebody waits for what the holder of `fence` has."""
+        """Record that somebody waits for what the holder of `fence` has."""
         self._asked = fence
 
     def _is_asked(self) -> bool:
@@ -319,9 +319,9 @@ class Jobs:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("progress() is for the thread that the function was started in")
         now = time.perf_counter()
-        if not self._running or now - self._said_t < _PROGRESS_S:
+        if not self._running or now - self._progress_t < _PROGRESS_S:
             return
-        self._said_t = now
+        self._progress_t = now
         self._running = False  # half a frame would be the end of the channel
         self._send({"op": "progress", "task": "", "n_done": 0, "n_total": 0})
         self._running = True
@@ -348,7 +348,7 @@ def _packed(value: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def _printed() -> Iterator[_Said]:
-    said = _Said(sys.stdout)
+def _printed() -> Iterator[_Printed]:
+    said = _Printed(sys.stdout)
     with contextlib.redirect_stdout(said):
         yield said

@@ -1,4 +1,4 @@
-"""A fork server for collectors: imports once, forks in milliseconds.
+"""Fork collectors from a server that imports once: in milliseconds.
 
 It stays single-threaded and runs no numerical work, so that a fork is safe; before each fork it counts its threads and
 refuses if there is more than one (the agent then spawns).  Its control socket carries two descriptors per request: the
@@ -74,20 +74,20 @@ class Zygote:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
 
-    def say(self, **message: object) -> None:
+    def send(self, **message: object) -> None:
         """Send one line to the agent."""
         self.control.sendall(json.dumps(message).encode() + b"\n")
 
     def run(self) -> None:
         """Serve until the agent is gone, then end every child that is left."""
-        self.say(op="up", pid=os.getpid(), n_threads=n_threads())
+        self.send(op="up", pid=os.getpid(), n_threads=n_threads())
         try:
             while True:
-                readable, _, _ = select.select([self.control, self.wake_r], [], [])
+                readable, _, _ = select.select((self.control.fileno(), self.wake_r), (), ())
                 if self.wake_r in readable:
                     os.read(self.wake_r, 4096)
                     self._reap()
-                if self.control in readable and not self._request():
+                if self.control.fileno() in readable and not self._request():
                     return
         except (BrokenPipeError, ConnectionResetError):
             return
@@ -102,14 +102,14 @@ class Zygote:
         request = json.loads(message)["request"]
         sock_fd, log_fd = fds
         if n_threads() != 1:
-            self.say(op="refused", request=request, reason=f"{n_threads()} threads")
+            self.send(op="refused", request=request, reason=f"{n_threads()} threads")
         else:
             pid = os.fork()
             if pid == 0:
                 sock = socket.socket(fileno=sock_fd)
                 _child(sock, log_fd, keep=sock_fd)
             self.children.add(pid)
-            self.say(op="forked", request=request, pid=pid)
+            self.send(op="forked", request=request, pid=pid)
         os.close(sock_fd)
         os.close(log_fd)
         return True
@@ -125,7 +125,7 @@ class Zygote:
             if pid == 0:
                 return
             self.children.discard(pid)
-            self.say(op="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
+            self.send(op="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""How does a client put drlnb onto a cluster and speak with its broker?  For a Client with a loop of its own."""
+"""Install drlnb on a cluster and call its broker, for a Client with a loop of its own."""
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import cloudpickle
 from distributed import Client, fire_and_forget
@@ -12,7 +12,7 @@ from distributed import Client, fire_and_forget
 from drlnb.records import errors
 from drlnb.runtime.client import preflight
 from drlnb.runtime.node.plugin import AgentPlugin
-from drlnb.runtime.protocol import PROTOCOL, RPC_TIMEOUT_S, drlnb_version
+from drlnb.runtime.protocol import PROTOCOL, RPC_TIMEOUT_S, Plain, drlnb_version
 from drlnb.runtime.scheduler.anchor_task import anchor
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.scheduler.user_leases import LoopsPlugin
@@ -33,6 +33,8 @@ __all__ = [
     "runs",
     "submit_anchors",
 ]
+
+_Row = TypeVar("_Row", "NodeRow", "SlotRow")
 
 #: Longest wait for the agents of the workers to report, in seconds.
 _AGENTS_S = 60.0
@@ -67,7 +69,7 @@ class Pool:
     epoch: int
     nodes: tuple[NodeRow, ...]
     slots: tuple[SlotRow, ...]
-    #: Sentences to say loudly, once.
+    #: Sentences to show prominently, once.
     notices: tuple[str, ...]
     #: CUDA devices, or virtual ones, that carry the slots.
     n_devices: int
@@ -79,7 +81,7 @@ class Pool:
     isolation: str = "shared"
 
 
-def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: Any) -> Any:
+def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Any:
     """Call a handler of the broker and raise what it refuses.
 
     Raises
@@ -88,7 +90,7 @@ def _ask(client: Client, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message
         If the scheduler does not answer, or drlnb is not installed on it.
     """
 
-    async def go() -> Any:
+    async def go() -> object:
         return await asyncio.wait_for(getattr(client.scheduler, op)(**message), timeout_s)
 
     try:
@@ -109,12 +111,12 @@ def _preflight(client: Client) -> None:
     """Refuse a cluster that lacks drlnb somewhere, before any plugin goes there."""
     cloudpickle.register_pickle_by_value(preflight)
     try:
-        found = {"the scheduler": client.run_on_scheduler(preflight.look), **client.run(preflight.look)}
+        there = {"the scheduler": client.run_on_scheduler(preflight.look), **client.run(preflight.look)}
     finally:
         cloudpickle.unregister_pickle_by_value(preflight)
     mine = preflight.look()
     problems = []
-    for where, versions in found.items():
+    for where, versions in there.items():
         if versions["drlnb"] is None:
             problems.append(f"{where} has no drlnb; install it there with: pip install drlnb=={mine['drlnb']}")
         elif (versions["drlnb"], versions["python"]) != (mine["drlnb"], mine["python"]):
@@ -134,7 +136,7 @@ def install(
     names: Sequence[str] = (),
     isolation: str = "shared",
     n_nodes: int = 1,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     own_cluster: bool = False,
 ) -> Pool:
     """Put the broker and the agents onto a cluster (again: harmless) and open its slots.
@@ -179,35 +181,35 @@ def install(
             f"the cluster runs drlnb {hello['version']} (protocol {hello['protocol']}), "
             f"this client {drlnb_version()} (protocol {PROTOCOL})"
         )
-    found = _wait_for_nodes(client, n_nodes)
-    if len(found["nodes"]) < n_nodes:
-        raise errors.PeerError("cluster", f"{len(found['nodes'])} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
+    n_up = _wait_for_nodes(client, n_nodes)
+    if n_up < n_nodes:
+        raise errors.PeerError("cluster", f"{n_up} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
     wanted = {"n_slots": n_slots, "seats": seats, "names": list(names), "isolation": isolation}
     _ask(client, "drlnb_open_slots", **wanted, timeout_s=30.0)
     return _pool(_ask(client, "drlnb_nodes"), hello["epoch"])
 
 
-def _wait_for_nodes(client: Client, n_nodes: int) -> Any:
+def _wait_for_nodes(client: Client, n_nodes: int) -> int:
     deadline = time.monotonic() + _AGENTS_S
     while True:
-        found = _ask(client, "drlnb_nodes", at_least=n_nodes, wait_s=10.0)
-        if len(found["nodes"]) >= n_nodes or time.monotonic() > deadline:
-            return found
+        n_up = len(_ask(client, "drlnb_nodes", at_least=n_nodes, wait_s=10.0)["nodes"])
+        if n_up >= n_nodes or time.monotonic() > deadline:
+            return n_up
 
 
-def _pool(found: Mapping[str, Any], epoch: int) -> Pool:
-    nodes = [NodeRow(node=n["node"], address=n["address"], host=n["host"], n_cpus=n["n_cpus"]) for n in found["nodes"]]
-    slots = [SlotRow(slot=s["slot"], node=s["node"], device=s["device"], up=s["up"]) for s in found["slots"]]
+def _pool(reply: Plain, epoch: int) -> Pool:
     return Pool(
         epoch=epoch,
-        nodes=tuple(nodes),
-        slots=tuple(slots),
-        notices=tuple(found["notices"]),
-        n_devices=found["n_devices"],
-        seats=found["seats"],
-        names=tuple(found["names"]),
-        isolation=found["isolation"],
+        nodes=tuple(_row(NodeRow, row) for row in reply["nodes"]),
+        slots=tuple(_row(SlotRow, row) for row in reply["slots"]),
+        notices=tuple(reply["notices"]),
+        names=tuple(reply["names"]),
+        **{name: reply[name] for name in ("n_devices", "seats", "isolation")},
     )
+
+
+def _row(kind: type[_Row], row: Plain) -> _Row:
+    return kind(**{field.name: row[field.name] for field in fields(kind)})
 
 
 def same_devices(client: Client, names: Sequence[str]) -> bool:
@@ -221,19 +223,19 @@ def same_devices(client: Client, names: Sequence[str]) -> bool:
     return bool(_ask(client, "drlnb_same_devices", names=list(names))["same"])
 
 
-def probe_env(client: Client, env: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Let a node build an environment and describe its spaces.
+def probe_env(client: Client, env: str | Mapping[str, object]) -> Plain:
+    """Have a node build an environment and describe its spaces.
 
     Raises
     ------
     EnvError
         If it cannot be built there; UnsupportedSpace if no policy can serve its spaces.
     """
-    spaces: dict[str, Any] = _ask(client, "drlnb_probe", env=env, timeout_s=90.0)["spaces"]
+    spaces: Plain = _ask(client, "drlnb_probe", env=env, timeout_s=90.0)["spaces"]
     return spaces
 
 
-def create_run(client: Client, run: Mapping[str, Any]) -> None:
+def create_run(client: Client, run: Mapping[str, object]) -> None:
     """Open a run on the cluster; the same id again is harmless.
 
     Raises
@@ -279,14 +281,14 @@ def control(
     *,
     task: str | None = None,
     key: str | None = None,
-    value: Any = None,
+    value: object = None,
     reason: str = "",
 ) -> None:
     """Stop, kill, pause, resume, checkpoint or set something of a run."""
     _ask(client, "drlnb_run_control", run=run_id, action=action, task=task, key=key or "", value=value, reason=reason)
 
 
-def set_pool(client: Client, key: str, value: Any) -> None:
+def set_pool(client: Client, key: str, value: object) -> None:
     """Change a setting of the pool.
 
     Raises
@@ -297,24 +299,24 @@ def set_pool(client: Client, key: str, value: Any) -> None:
     _ask(client, "drlnb_pool_set", key=key, value=value)
 
 
-def rows(client: Client, run_id: str, since: int, wait_s: float) -> tuple[int, list[dict[str, Any]], bool]:
+def rows(client: Client, run_id: str, since: int, wait_s: float) -> tuple[int, list[Plain], bool]:
     """Return (number after the last row, rows from `since` on, whether some were missed); waits for the first one."""
     page = _ask(client, "drlnb_rows", run=run_id, since=since, wait_s=wait_s, timeout_s=wait_s + RPC_TIMEOUT_S)
     return int(page["next"]), list(page["rows"]), bool(page["gap"])
 
 
-def pool_rows(client: Client) -> list[dict[str, Any]]:
+def pool_rows(client: Client) -> list[Plain]:
     """Return the rows of the pool's own stream that the scheduler still has, oldest first."""
-    found: list[dict[str, Any]] = []
+    rows: list[Plain] = []
     since = 0
     while True:
         page = _ask(client, "drlnb_loop_rows", since=since)
         if not page["rows"]:
-            return found
+            return rows
         since = int(page["next"])
-        found += page["rows"]
+        rows += page["rows"]
 
 
-def runs(client: Client) -> list[dict[str, Any]]:
+def runs(client: Client) -> list[Plain]:
     """Return the runs that the cluster knows."""
     return list(_ask(client, "drlnb_runs"))

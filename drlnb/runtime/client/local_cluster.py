@@ -1,4 +1,4 @@
-"""A cluster of our own on this machine: an ordinary LocalCluster inside a supervisor child.
+"""Run a cluster of our own on this machine: an ordinary LocalCluster inside a supervisor child.
 
 No GIL and no fate is shared with a notebook's kernel.  The supervisor's life line is its standard input: when whoever
 started it is gone, it stops the cluster and ends.
@@ -15,13 +15,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from drlnb.records.errors import PeerError
 from drlnb.runtime.ipc.lifeline import become
-from drlnb.runtime.ipc.start_modes import NICE, tail
+from drlnb.runtime.ipc.start_modes import NICE, last_line
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 __all__ = ["LocalHandle", "main", "start_local"]
 
@@ -122,8 +125,7 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
         raise
     if not line:
         handle.kill()
-        text = tail(log, 2000).strip().splitlines()
-        raise PeerError("local cluster", f"did not start: {text[-1] if text else 'no word from it'} (see {log})")
+        raise PeerError("local cluster", f"did not start: {last_line(log) or 'it reports nothing'} (see {log})")
     handle.address = json.loads(line)["address"]
     return handle
 
@@ -159,7 +161,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
     ended = asyncio.Event()
     loop.add_reader(0, _on_stdin, ended)
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    cluster: Any = await LocalCluster(
+    cluster = await LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
         processes=True,
@@ -179,7 +181,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
         await asyncio.wait_for(cluster.close(), 12.0)
 
 
-async def _keep_whole(cluster: Any, n_workers: int) -> None:
+async def _keep_whole(cluster: "LocalCluster", n_workers: int) -> None:
     """Replace nannies that have ended, or that the cluster has given up since their workers took long to come back."""
     from distributed import Status
 

@@ -1,4 +1,4 @@
-"""How is a task's state kept on disk so that a half-written one never loads?
+"""Keep a task's state on disk so that a half-written one never loads.
 
 ``checkpoints/<task>/<n_rounds>/{meta.json, *.safetensors}``, beside them ``LATEST`` and ``BEST``, text files with a
 folder's name.  A new one is written to a temporary folder, synced, renamed, then named in LATEST; ``meta.json``
@@ -14,9 +14,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from drlnb.records.errors import CheckpointError
+from drlnb.runtime.protocol import Payload, Plain
 
 try:
     import fcntl
@@ -25,7 +27,7 @@ except ImportError:  # not on Windows: there nothing keeps two masters of one ta
 
 __all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "write"]
 
-#: The file that tells what is in the others.
+#: The file that describes the others.
 META = "meta.json"
 #: Version of the layout; a reader refuses another one.
 _FORMAT = 2
@@ -41,24 +43,24 @@ class SupersededError(Exception):
 class Checkpoint:
     """One that has been read: its facts and the files' bytes."""
 
-    facts: Mapping[str, Any]
+    facts: Plain
     blobs: Mapping[str, bytes]
     path: Path
 
 
-def meta(facts: Mapping[str, Any], blobs: Mapping[str, Any]) -> bytes:
+def meta(facts: Mapping[str, object], blobs: Mapping[str, Payload | np.ndarray]) -> bytes:
     """Return the content of ``meta.json``: the facts, and size and CRC-32 of each file."""
     sums = {name: _sum(blob) for name, blob in blobs.items()}
     return json.dumps({"format": _FORMAT, "files": sums, "facts": facts}).encode()
 
 
-def _sum(blob: Any) -> tuple[int, int]:
-    view = memoryview(blob).cast("B")
+def _sum(blob: Payload | np.ndarray) -> tuple[int, int]:
+    view = memoryview(blob.data if isinstance(blob, np.ndarray) else blob).cast("B")
     return view.nbytes, zlib.crc32(view)
 
 
 def claim(folder: Path, attempt: int) -> None:
-    """Let no earlier attempt write here from now on; what one has written before is whole.
+    """Keep every earlier attempt from writing here; what one has written before is whole.
 
     Parameters
     ----------
@@ -86,8 +88,8 @@ def _mine(folder: Path, attempt: int) -> Iterator[None]:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
         file.seek(0)
-        said = file.read().strip()
-        latest_attempt = int(said) if said.isdigit() else 0
+        text = file.read().strip()
+        latest_attempt = int(text) if text.isdigit() else 0
         if latest_attempt > attempt:
             raise SupersededError(f"attempt {latest_attempt} has begun, this is attempt {attempt}")
         if latest_attempt < attempt:
@@ -101,8 +103,8 @@ def write(
     folder: Path,
     *,
     n_rounds: int,
-    facts: Mapping[str, Any],
-    blobs: Mapping[str, Any],
+    facts: Mapping[str, object],
+    blobs: Mapping[str, Payload | np.ndarray],
     best: bool = False,
     attempt: int | None = None,
 ) -> int:
@@ -152,9 +154,9 @@ def write(
     return sum(_sum(blob)[0] for blob in files.values())
 
 
-def _put(path: Path, blob: Any) -> None:
+def _put(path: Path, blob: Payload | np.ndarray) -> None:
     with path.open("wb") as file:
-        file.write(memoryview(blob).cast("B"))
+        file.write(memoryview(blob.data if isinstance(blob, np.ndarray) else blob).cast("B"))
         file.flush()
         os.fsync(file.fileno())
 
@@ -190,11 +192,11 @@ def parse(read: Callable[[str], bytes], path: Path) -> Checkpoint:
         If a file is missing, torn, or of another format.
     """
     try:
-        told = json.loads(read(META))
-        if told["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: format {told['format']}, this version reads {_FORMAT}")
+        content = json.loads(read(META))
+        if content["format"] != _FORMAT:
+            raise CheckpointError(f"{path}: format {content['format']}, this version reads {_FORMAT}")
         blobs = {}
-        for name, sums in told["files"].items():
+        for name, sums in content["files"].items():
             blob = read(name)
             if _sum(blob) != tuple(sums):
                 raise CheckpointError(f"{path / name}: torn ({len(blob)} of {sums[0]} bytes, or another checksum)")
@@ -203,7 +205,7 @@ def parse(read: Callable[[str], bytes], path: Path) -> Checkpoint:
         raise
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: not a whole checkpoint ({error})") from None
-    return Checkpoint(facts=told["facts"], blobs=blobs, path=path)
+    return Checkpoint(facts=content["facts"], blobs=blobs, path=path)
 
 
 def load(path: Path) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""What is in a run directory?
+"""Read and write a run directory.
 
     run.json       the spec: tasks, planners, settings, versions, hosts, created; written once
     status.json    state of each task, replaced as a whole
@@ -19,15 +19,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["Hello", "Lock", "RunDir", "say_hello"]
 
-#: Seconds that a scheduler has to say that it is alive.
+#: Seconds that a scheduler has to answer.
 _HELLO_S = 2.0
 
 _FOLDERS = ("journal", "metrics", "checkpoints", "logs")
@@ -51,7 +51,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A broker's word that it lives."""
+    """A broker's answer: it lives."""
 
     epoch: int
     #: Ids of the runs that go on there.
@@ -89,7 +89,7 @@ def say_hello(address: str, timeout_s: float = _HELLO_S) -> Hello | None:
     return answer[0] if answer else None
 
 
-def _write_json(path: Path, value: Any, *, new: bool = False) -> None:
+def _write_json(path: Path, value: object, *, new: bool = False) -> None:
     """Write a file whole or not at all; `new`: raise FileExistsError if it is there."""
     handle, name = tempfile.mkstemp(prefix=path.name + ".", suffix=".part", dir=path.parent)
     try:
@@ -108,15 +108,16 @@ def _write_json(path: Path, value: Any, *, new: bool = False) -> None:
         raise
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Plain | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content: Plain = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not what drlnb wrote: {error}") from None
+    return content
 
 
 class RunDir:
@@ -141,7 +142,7 @@ class RunDir:
         return f"RunDir({str(self.path)!r})"
 
     # ------------------------------------------------------------------ spec and status
-    def read_spec(self) -> dict[str, Any]:
+    def read_spec(self) -> Plain:
         """Return what ``run.json`` holds.
 
         Raises
@@ -156,27 +157,27 @@ class RunDir:
             raise ConfigError(f"{self.path / 'run.json'} is not what drlnb wrote: it lacks run or tasks")
         return spec
 
-    def write_spec(self, spec: Mapping[str, Any]) -> None:
+    def write_spec(self, spec: Mapping[str, object]) -> None:
         """Replace ``run.json``: once at the start, and when a run goes on with another budget."""
         _write_json(self.path / "run.json", spec)
 
-    def read_status(self) -> dict[str, Any]:
+    def read_status(self) -> Plain:
         """Return what ``status.json`` holds, ``{}`` if there is none."""
         return _read_json(self.path / "status.json") or {}
 
-    def write_status(self, status: Mapping[str, Any]) -> None:
+    def write_status(self, status: Mapping[str, object]) -> None:
         """Replace ``status.json``: ``{"tasks": {name: {"state": ..., ...}}, ...}``."""
         _write_json(self.path / "status.json", status)
 
-    def scheduling(self) -> dict[str, dict[str, Any]]:
+    def scheduling(self) -> dict[str, Plain]:
         """Return each task's settings of scheduling that were changed while it ran; tasks without any are left out."""
-        said = self.read_status().get("tasks", {})
-        return {str(name): dict(row["scheduling"]) for name, row in said.items() if row.get("scheduling")}
+        rows = self.read_status().get("tasks", {})
+        return {str(name): dict(row["scheduling"]) for name, row in rows.items() if row.get("scheduling")}
 
     def states(self) -> dict[str, str]:
         """Return each task's state: ``done``, ``stopped``, ``failed``, or ``interrupted`` where no end is recorded."""
-        said = self.read_status().get("tasks", {})
-        ends = {str(task["name"]): said.get(task["name"], {}).get("state", "") for task in self.read_spec()["tasks"]}
+        rows = self.read_status().get("tasks", {})
+        ends = {str(task["name"]): rows.get(task["name"], {}).get("state", "") for task in self.read_spec()["tasks"]}
         return {name: state if state in _ENDS else self._last_end(name) for name, state in ends.items()}
 
     def _last_end(self, task: str) -> str:
@@ -192,25 +193,25 @@ class RunDir:
 
     def attempts(self, task: str) -> dict[int, Path]:
         """Return the journal of each attempt of a task."""
-        found = (
+        journals = (
             (path.stem.removeprefix(f"task-{task}-a"), path) for path in self.journal.glob(f"task-{task}-a*.jsonl")
         )
-        return {int(attempt): path for attempt, path in found if attempt.isdigit()}
+        return {int(attempt): path for attempt, path in journals if attempt.isdigit()}
 
     # ------------------------------------------------------------------ lock
     def read_lock(self) -> Lock | None:
-        """Return who runs it, None if nobody says so (or the file is torn)."""
+        """Return who runs it, None if nobody does (or the file is torn)."""
         try:
             return Lock(**json.loads((self.path / "LOCK").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     def write_lock(self, lock: Lock) -> None:
-        """Say who runs it."""
+        """Record who runs it."""
         _write_json(self.path / "LOCK", asdict(lock))
 
     def remove_lock(self, epoch: int) -> None:
-        """Take the lock away if it is still ours."""
+        """Remove the lock if it is still ours."""
         lock = self.read_lock()
         if lock is not None and lock.epoch == epoch:
             (self.path / "LOCK").unlink(missing_ok=True)
@@ -222,11 +223,11 @@ class RunDir:
             return None
         if lock.address.startswith("tls:"):
             return lock  # it cannot be asked without its certificates, and its process lives or is elsewhere
-        said = hello(lock.address)
-        return lock if said is not None and said.epoch == lock.epoch and lock.run in said.running else None
+        reply = hello(lock.address)
+        return lock if reply is not None and reply.epoch == lock.epoch and lock.run in reply.running else None
 
     # ------------------------------------------------------------------ make and remove
-    def create(self, spec: Mapping[str, Any]) -> None:
+    def create(self, spec: Mapping[str, object]) -> None:
         """Make the directory and its ``run.json``.
 
         Raises

@@ -1,4 +1,4 @@
-"""Which versions run here, and do those of another process fit?"""
+"""Read the versions that run here, and compare them with those of another process."""
 
 import platform
 from collections.abc import Mapping
@@ -58,7 +58,8 @@ def mismatch(ours: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[list[s
     >>> mismatch({"python": "3.11.9", "torch": "2.13.0"}, {"python": "3.12.1", "torch": "2.12.0"})
     (['python 3.11 here, 3.12 there'], ['torch 2.13.0 here, 2.12.0 there'])
     """
-    errors, warnings = [], []
+    errors: list[str] = []
+    warnings: list[str] = []
     if "python" in theirs and _minor(ours["python"]) != _minor(theirs["python"]):
         errors.append(f"python {_minor(ours['python'])} here, {_minor(theirs['python'])} there")
     for package in ("drlnb", *_WARN):

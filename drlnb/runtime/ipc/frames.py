@@ -1,37 +1,50 @@
-"""How do an agent and its child processes talk?  One socketpair each, framed messages with an optional payload.
+"""Send framed messages between an agent and its child processes, over one socketpair each.
 
 A frame is ``<header length: 4 bytes><payload length: 8 bytes><msgpack header><payload>``, big endian.  The payload is
-raw bytes (experience, parameters): it is neither pickled nor copied through msgpack.
+raw bytes (experience, parameters): it is neither pickled nor copied through msgpack.  A fence in a header is an
+extension type of msgpack's: it arrives as a fence.
 """
 
 import asyncio
 import select
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
+import numpy as np
 
-__all__ = ["ChildChannel", "FrameSocket", "plain", "socket_pair"]
+from drlnb.records.ids import Fence
+from drlnb.runtime.protocol import Payload, Plain
+
+__all__ = ["Answer", "ChildChannel", "FrameSocket", "Reply", "plain", "socket_pair"]
 
 _HEAD = struct.Struct("!IQ")
 #: Larger frames mean a broken peer: 1 TiB of payload or 64 MiB of header.
 _MAX_HEADER = 1 << 26
 _MAX_PAYLOAD = 1 << 40
+#: Extension type of a fence, and its two numbers.
+_FENCE, _PAIR = 1, struct.Struct("!qq")
+
+#: A header that has arrived, and the bytes that came with it.
+Answer = tuple[Plain, bytes]
+#: A header to be sent, and the parts of the bytes that go with it.
+Reply = tuple[Plain, list[Payload | np.ndarray]]
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Turn numpy scalars and odd mappings into what msgpack and JSON hold; the one place that does."""
-    if value is None or isinstance(value, bool | int | float | str | bytes):
-        # numpy.float64 is a float: make it an ordinary one
-        return float(value) if type(value).__module__ == "numpy" else value
+    if isinstance(value, float):
+        return float(value)  # numpy.float64 is a float: make it an ordinary one
+    if value is None or isinstance(value, bool | int | str | bytes):
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    if hasattr(value, "item"):
-        return value.item()
+    if callable(item := getattr(value, "item", None)):
+        return item()  # of numpy, or of torch
     raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
 
 
@@ -43,9 +56,24 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def _encode(header: Mapping[str, Any], payloads: Sequence[Any]) -> list[Any]:
-    packed = msgpack.packb(header, use_bin_type=True)
-    views = [memoryview(p).cast("B") for p in payloads]
+def _extension(value: object) -> msgpack.ExtType:
+    if isinstance(value, Fence):
+        return msgpack.ExtType(_FENCE, _PAIR.pack(value.epoch, value.token))
+    raise TypeError(f"{type(value).__name__} cannot be in the header of a frame: {value!r}")
+
+
+def _extended(code: int, data: bytes) -> object:
+    return Fence(*_PAIR.unpack(data)) if code == _FENCE else msgpack.ExtType(code, data)
+
+
+def _header(data: bytes | bytearray) -> Plain:
+    header: Plain = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=_extended)
+    return header
+
+
+def _encode(header: Mapping[str, object], payloads: Sequence[Payload | np.ndarray]) -> list[Payload]:
+    packed = msgpack.packb(header, use_bin_type=True, default=_extension)
+    views = [memoryview(p.data if isinstance(p, np.ndarray) else p).cast("B") for p in payloads]
     return [_HEAD.pack(len(packed), sum(v.nbytes for v in views)) + packed, *views]
 
 
@@ -65,7 +93,7 @@ class FrameSocket:
         self._poller = select.poll()
         self._poller.register(sock.fileno(), select.POLLIN)
 
-    def send(self, header: Mapping[str, Any], *payloads: Any) -> None:
+    def send(self, header: Mapping[str, object], *payloads: Payload | np.ndarray) -> None:
         """Send one frame; `payloads` are joined."""
         for part in _encode(header, payloads):
             if len(part):
@@ -76,7 +104,7 @@ class FrameSocket:
         """Whether a frame, or its beginning, is here to be received."""
         return bool(self._poller.poll(0))
 
-    def receive(self) -> tuple[dict[str, Any], memoryview]:
+    def receive(self) -> tuple[Plain, memoryview]:
         """Wait for one frame.
 
         Raises
@@ -85,8 +113,7 @@ class FrameSocket:
             If the other end is gone.
         """
         n_header, n_payload = _decode_head(bytes(self._exactly(_HEAD.size)))
-        header = msgpack.unpackb(self._exactly(n_header), raw=False, strict_map_key=False)
-        return header, memoryview(self._exactly(n_payload))
+        return _header(self._exactly(n_header)), memoryview(self._exactly(n_payload))
 
     def _exactly(self, n: int) -> bytearray:
         buffer = bytearray(n)
@@ -113,30 +140,36 @@ class ChildChannel:
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_frame: Any, on_close: Any
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_frame: Callable[[Plain, bytes], object],
+        on_close: Callable[[], object],
     ) -> None:
         self._reader, self._writer = reader, writer
         self._on_frame, self._on_close = on_frame, on_close
-        self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._next_id = 0
         self.closed = False
         self._pump = asyncio.get_running_loop().create_task(self._read())
 
     @classmethod
-    async def open(cls, sock: socket.socket, on_frame: Any, on_close: Any) -> "ChildChannel":
+    async def open(
+        cls, sock: socket.socket, on_frame: Callable[[Plain, bytes], object], on_close: Callable[[], object]
+    ) -> "ChildChannel":
         """Wrap the agent's end of a pair."""
         sock.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 22)
         return cls(reader, writer, on_frame, on_close)
 
-    def send(self, header: Mapping[str, Any], *payloads: Any) -> None:
+    def send(self, header: Mapping[str, object], *payloads: Payload | np.ndarray) -> None:
         """Send one frame without waiting for an answer."""
         if self.closed:
             raise ConnectionError("the child is gone")
         for part in _encode(header, payloads):
             self._writer.write(part)
 
-    async def ask(self, header: Mapping[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
+    async def ask(self, header: Mapping[str, object], *payloads: Payload | np.ndarray) -> Answer:
         """Send one frame and wait for its answer.
 
         Raises
@@ -146,7 +179,7 @@ class ChildChannel:
         """
         self._next_id += 1
         request = self._next_id
-        future: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         try:
             self.send({**header, "id": request}, *payloads)
@@ -159,7 +192,7 @@ class ChildChannel:
         try:
             while True:
                 n_header, n_payload = _decode_head(await self._reader.readexactly(_HEAD.size))
-                header = msgpack.unpackb(await self._reader.readexactly(n_header), raw=False, strict_map_key=False)
+                header = _header(await self._reader.readexactly(n_header))
                 payload = await self._reader.readexactly(n_payload) if n_payload else b""
                 future = self._waiting.pop(header.get("answers", 0), None)
                 if future is None:

@@ -1,4 +1,4 @@
-"""How does a child end when its agent ends?  The socketpair is its life line."""
+"""End a child when its agent ends: the socketpair is its life line."""
 
 import os
 import select
@@ -25,8 +25,8 @@ def watch(sock: socket.socket) -> None:
 
     def wait() -> None:
         while True:
-            for _, what in poller.poll():
-                if what & (select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)):
+            for _, events in poller.poll():
+                if events & (select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)):
                     os._exit(0)
 
     threading.Thread(target=wait, name="drlnb-lifeline", daemon=True).start()

@@ -1,4 +1,4 @@
-"""How do parameters cross one host without a message per actor?  One shared mapping per task and host.
+"""Share parameters with every actor of a host: one mapping per task and host, no message per actor.
 
 The writer is the node agent, readers are collectors.  The copy-safe simple form: a reader copies the newest slot and
 looks again; if the slot was taken over meanwhile it copies once more.  With `N_SLOTS` slots that happens only when
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from drlnb.runtime.ipc.shared_results import create
+from drlnb.runtime.protocol import Payload
 
 __all__ = ["N_SLOTS", "HostStore", "StoreReader"]
 
@@ -51,7 +52,7 @@ class HostStore:
         self._head = np.frombuffer(self._map, dtype=np.uint64, count=3)
         self._head[0], self._head[1] = _MAGIC, n_bytes
 
-    def write(self, version: int, payload: memoryview | bytes) -> None:
+    def write(self, version: int, payload: Payload) -> None:
         """Put a whole version into the next slot, then make it the current one.
 
         Raises

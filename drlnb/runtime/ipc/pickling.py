@@ -1,4 +1,4 @@
-"""How do a person's function, its arguments, its result and its error travel between a notebook and a slot?
+"""Pack a user's function, its arguments, its result and its error for the way between a notebook and a slot.
 
 By cloudpickle: functions of a notebook cell or a script travel by value.  Tensors on a CUDA device are brought to the
 CPU on the way, because the other side has another device or none.
@@ -19,12 +19,12 @@ from drlnb.rl.pickled import culprit, display_name
 
 __all__ = ["JobFailed", "RemoteTraceback", "pack_call", "pack_error", "pack_value", "unpack", "unpack_error"]
 
-#: Longest traceback that travels, in characters; its end is what tells.
+#: Longest traceback that travels, in characters; its end is what helps.
 _TRACEBACK = 16_384
 
 
 class JobFailed(RuntimeError):
-    """A function failed on its slot with an error that cannot be raised here; the message tells which."""
+    """A function failed on its slot with an error that cannot be raised here; the message names it."""
 
 
 class RemoteTraceback(Exception):

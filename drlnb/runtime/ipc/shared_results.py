@@ -1,4 +1,4 @@
-"""How do large results come back from an executor without a copy per hand?  In memory that it shares with its agent.
+"""Return large results from an executor without a copy per hand: in memory that it shares with its agent.
 
 The agent makes the segments and lends them: one to each piece of work whose result it expects to be large.  A segment
 is lent until nobody looks at what is in it any more, so whoever keeps a result keeps it as it is; the executor's death
@@ -13,7 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -100,7 +99,7 @@ class Segments:
 
     def lend(self, n_bytes: int) -> tuple[Segment, memoryview] | None:
         """Return a segment of at least `n_bytes`, and a view of them that keeps it lent; None if there is no room."""
-        segment = next((one for one in self._free if n_bytes <= one.n_bytes <= 2 * n_bytes), None)
+        segment = next((free for free in self._free if n_bytes <= free.n_bytes <= 2 * n_bytes), None)
         if segment is not None:
             self._free.remove(segment)
         else:
@@ -111,7 +110,7 @@ class Segments:
         array = segment.look()
         self._lent[id(array)] = segment
         weakref.finalize(array, self._back, id(array)).atexit = False
-        return segment, memoryview(array)[:n_bytes]
+        return segment, array.data[:n_bytes]
 
     def _back(self, key: int) -> None:
         segment = self._lent.pop(key)
@@ -119,7 +118,7 @@ class Segments:
         while len(self._free) > (0 if self._closed else _MOST_FREE):
             self._free.popleft().close()
 
-    def find(self, view: Any) -> tuple[str, int] | None:
+    def find(self, view: object) -> tuple[str, int] | None:
         """Return (path, first byte) of what a view shows of a segment; None if it shows something else."""
         exporter = view.obj if isinstance(view, memoryview) else None
         segment = self._lent.get(id(exporter))

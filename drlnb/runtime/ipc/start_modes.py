@@ -1,4 +1,4 @@
-"""How does a collector process come to life: forked from a warm zygote, or spawned as a new interpreter?"""
+"""Start child processes: forked from a warm zygote, or spawned as new interpreters."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from drlnb.runtime.ipc.frames import ChildChannel, socket_pair
+from drlnb.runtime.protocol import Plain
 
-__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "tail"]
+__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "last_line", "signal_pid", "tail"]
 
 #: Environment variable of a worker: the niceness of what computes below it, as ``nice`` counts.
 NICE = "DRLNB_NICE"
@@ -32,6 +32,12 @@ def child_environment(**extra: str) -> dict[str, str]:
     environment.update({"PYTHONUNBUFFERED": "1", "SDL_VIDEODRIVER": "dummy"})
     environment.update(extra)
     return environment
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log, empty if there is none."""
+    lines = tail(log, 2000).strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def tail(path: Path, n_bytes: int = 8192) -> str:
@@ -81,7 +87,7 @@ class ChildProcess:
         _give_way(process.pid)
         return cls(process, ours, log)
 
-    async def open(self, on_frame: Callable[..., None], on_close: Callable[[], None]) -> ChildChannel:
+    async def open(self, on_frame: Callable[[Plain, bytes], object], on_close: Callable[[], object]) -> ChildChannel:
         """Open the channel to the child."""
         self.channel = await ChildChannel.open(self.sock, on_frame, on_close)
         return self.channel
@@ -113,8 +119,8 @@ class Zygote:
     def __init__(self, log: Path) -> None:
         self.log = log
         self.process: ChildProcess | None = None
-        self.up: asyncio.Future[dict[str, Any]] | None = None
-        self._requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.up: asyncio.Future[Plain] | None = None
+        self._requests: dict[int, asyncio.Future[Plain]] = {}
         self._next_request = 0
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._reader: asyncio.Task[None] | None = None
@@ -190,7 +196,7 @@ class Zygote:
                 future.exception()  # noted here: nobody may be waiting for it
         await process.ended()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: Plain) -> None:
         if message["op"] == "up" and self.up is not None and not self.up.done():
             self.up.set_result(message)
         elif message["op"] == "exited":

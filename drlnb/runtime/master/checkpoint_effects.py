@@ -98,7 +98,7 @@ class CheckpointEffects:
             failure=failure,
         )
 
-    async def _envs(self, machine: Any) -> dict[str, Any] | None:
+    async def _envs(self, machine: Any) -> Mapping[str, Any] | None:
         """Return the joined state of the collectors that are there."""
         asks = [
             self._ask_collector(i, member.node, op="state")

@@ -115,7 +115,7 @@ class CollectorEffects:
                 run=m.run,
                 task=m.task,
                 number=begun,
-                master=m.agent.worker.address,
+                master=m.agent.address,
             )
         except (OSError, ValueError) as error:
             reply = {"failed": f"node {node} does not answer: {error}"}

@@ -1,23 +1,23 @@
-"""How does a master ask for a slot, keep its lease alive, and give it back?"""
+"""Hold the leases of one task, for its master."""
 
 import asyncio
-import contextlib
-import math
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import PeerError
-from drlnb.runtime.protocol import pool_task
+from drlnb.records.ids import Fence
+from drlnb.runtime import lease
+from drlnb.runtime.lease import HeldLease, poll
+from drlnb.runtime.protocol import Plain, pool_task
 
 if TYPE_CHECKING:
-    from drlnb.runtime.node.plugin import AgentPlugin
+    from drlnb.runtime.node.link import Link
 
 __all__ = ["LeaseClient"]
 
-#: Pause before a failed RPC is tried again, in seconds.
-_RETRY_S = 0.2
+_T = TypeVar("_T")
 
 
 class LeaseClient:
@@ -26,7 +26,7 @@ class LeaseClient:
     Parameters
     ----------
     agent
-        The node agent, for its RPC.
+        Speaks for the node.
     run, task, attempt
         Whose leases.
     settings
@@ -39,12 +39,12 @@ class LeaseClient:
 
     def __init__(
         self,
-        agent: "AgentPlugin",
+        agent: "Link",
         run: str,
         task: str,
         attempt: int,
         settings: LeasingSettings,
-        on_lost: Callable[[tuple[int, int], str], None],
+        on_lost: Callable[[Fence, str], object],
         progress: Callable[[], int],
     ) -> None:
         self._agent, self._task, self._attempt = agent, pool_task(run, task), attempt
@@ -52,13 +52,9 @@ class LeaseClient:
         self.settings = settings
         self._on_lost = on_lost
         self._progress = progress
-        self._renewals: dict[tuple[int, int], asyncio.Task[None]] = {}
-        #: Fence -> when its last good renewal was sent, and how long it may be silent after that, in seconds.
-        self._good: dict[tuple[int, int], tuple[float, float]] = {}
-        #: Fence -> who waits for its loss.
-        self._watched: dict[tuple[int, int], asyncio.Future[None]] = {}
+        self._held: dict[Fence, HeldLease] = {}
 
-    async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> dict[str, Any]:
+    async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> Plain:
         """Wait for a slot, for as long as it takes; then keep the lease alive.
 
         Parameters
@@ -76,152 +72,109 @@ class LeaseClient:
             If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
         """
         known, n_refused = False, 0
+        sent_t = 0.0
         refused_t: float | None = None
+
+        async def ask() -> Plain:
+            nonlocal known, sent_t
+            sent_t, was_known, known = time.monotonic(), known, True
+            return await self._agent.ask_broker(
+                "drlnb_acquire",
+                timeout_s=self.settings.poll_s + 10.0,
+                # The pool never opens a request again that is over, so that late repeats of it do no harm.
+                request_id=f"{self._task}/{request_id}" + (f"+{n_refused}" if n_refused else ""),
+                task=self._task,
+                attempt=self._attempt,
+                round=round,
+                node=self._agent.node,
+                known=was_known,
+                yields=yields,
+            )
+
+        def on_pending(reply: Plain) -> None:
+            nonlocal refused_t
+            refused_t = None
+
         while True:
-            reply = None
-            sent_t = time.monotonic()
-            with contextlib.suppress(OSError, TimeoutError):
-                reply = await self._agent.ask_broker(
-                    "drlnb_acquire",
-                    timeout_s=self.settings.poll_s + 10.0,
-                    # The pool never opens a request again that is over, so that late repeats of it do no harm.
-                    request_id=f"{self._task}/{request_id}" + (f"+{n_refused}" if n_refused else ""),
-                    task=self._task,
-                    attempt=self._attempt,
-                    round=round,
-                    node=self._agent.node,
-                    known=known,
-                    yields=yields,
-                )
-            known = True
-            if reply is None:
-                await asyncio.sleep(_RETRY_S)
-            elif "refused" in reply:
+            reply = await poll(ask, on_pending)
+            if "refused" in reply:
                 # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
-                refused_t = time.monotonic() if refused_t is None else refused_t
+                refused_t = refused_t or time.monotonic()
                 if time.monotonic() - refused_t > 3 * self.settings.ttl_s:
                     raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
                 known, n_refused = False, n_refused + 1
-                await asyncio.sleep(_RETRY_S)
-            elif reply.get("pending"):
-                refused_t = None
-            else:
-                fence = (int(reply["fence"][0]), int(reply["fence"][1]))
-                self.settings = LeasingSettings.from_mapping(reply["settings"])
-                if time.monotonic() - sent_t > self.settings.renew_s:
-                    # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
-                    sent_t = time.monotonic()
-                    confirmed = await self._ask_renewal(fence, self.settings)
-                    if confirmed is None or "lost" in confirmed:
-                        continue  # the same request again: its lease, if that lives, or a refusal
-                self._good[fence] = (sent_t, self.settings.holder_ttl_s)
-                self._renewals[fence] = self._agent.keep(self._renew(fence, self.settings))
-                return {**reply, "fence": fence}
+                await asyncio.sleep(lease.RETRY_S)
+                continue
+            if await self._hold(reply, sent_t):
+                return reply
 
-    async def _renew(self, fence: tuple[int, int], settings: LeasingSettings) -> None:
-        """Renew every ``renew_s``; count ``holder_ttl_s`` from the last good renewal, then give the lease up."""
-        while True:
-            await asyncio.sleep(settings.renew_s)
-            sent_t = time.monotonic()
-            reply = None
-            with contextlib.suppress(OSError, TimeoutError):
-                reply = await self._agent.ask_broker(
-                    "drlnb_renew", timeout_s=settings.renew_s, fence=fence, n_progress=self._progress()
-                )
-            if reply is not None and "lost" in reply:
-                self._lose(fence, reply["lost"])
-                return
-            if fence not in self._renewals:
-                return
-            if reply is not None:
-                self._good[fence] = (sent_t, settings.holder_ttl_s)
-            elif self._is_silent(fence):
-                self._lose(fence, f"no renewal for {settings.holder_ttl_s:g} s")
-                return
+    async def _hold(self, grant: Plain, sent_t: float) -> bool:
+        """Keep a lease alive that was granted; false if it is not ours (any more)."""
+        self.settings = LeasingSettings.from_mapping(grant["settings"])
+        held = HeldLease(
+            self._agent.ask_broker,
+            grant["fence"],
+            self.settings,
+            good_t=sent_t,
+            progress=self._progress,
+            on_lost=self._lost,
+        )
+        if time.monotonic() - sent_t > self.settings.renew_s and (not await held.renew() or held.over):
+            # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.  The same
+            # request again: its lease, if that lives, or a refusal.
+            held.close()
+            return False
+        self._held[held.fence] = held
+        return True
 
-    async def _ask_renewal(self, fence: tuple[int, int], settings: LeasingSettings) -> dict[str, Any] | None:
-        """Renew once; None if nobody answers in time."""
-        reply: dict[str, Any] | None = None
-        with contextlib.suppress(OSError, TimeoutError):
-            reply = await self._agent.ask_broker(
-                "drlnb_renew", timeout_s=settings.renew_s, fence=fence, n_progress=self._progress()
-            )
-        return reply
-
-    def _is_silent(self, fence: tuple[int, int]) -> bool:
-        good_t, patience_s = self._good.get(fence, (-math.inf, 0.0))
-        return time.monotonic() - good_t > patience_s
-
-    def overdue(self, fence: tuple[int, int]) -> str:
-        """Say why nothing may be accepted under a lease of ours any more, and drop it; empty if it may.
-
-        A process that was stopped wakes with the answers of its executor before its timers, and with no message of the
-        pool: only its own clock tells it that the lease may be another's by now.
-        """
-        if fence not in self._renewals or not self._is_silent(fence):
-            return ""
-        self._renewals.pop(fence).cancel()
-        self._watched.pop(fence, None)
-        return f"no renewal for {self._good.pop(fence)[1]:g} s: this process stood still, or the pool does not answer"
-
-    def _lose(self, fence: tuple[int, int], reason: str) -> None:
-        if self._renewals.pop(fence, None) is not None:
-            self._good.pop(fence, None)
+    def _lost(self, fence: Fence, reason: str) -> None:
+        if self._held.pop(fence, None) is not None:
             self._on_lost(fence, reason)
-        watched = self._watched.pop(fence, None)
-        if watched is not None and not watched.done():
-            watched.set_result(None)
 
-    async def unless_lost(self, fence: tuple[int, int], work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-        """Wait for work under a lease of ours; give it up once the lease is lost.
+    def overdue(self, fence: Fence) -> str:
+        """Return why nothing may be accepted under a lease of ours any more, and drop it; empty if it may."""
+        held = self._held.pop(fence, None)
+        if held is None:
+            return ""
+        held.check()
+        if held.over:
+            held.close()
+        else:
+            self._held[fence] = held
+        return held.over
+
+    async def unless_lost(self, fence: Fence, work: Coroutine[object, object, _T]) -> _T:
+        """Wait for work under a lease of ours; stop waiting once the lease is lost.
 
         Raises
         ------
         ConnectionError
             If it is lost first: whoever works may be on a node that never answers.
         """
-        if not self.holds(fence):
+        if fence not in self._held:
             work.close()
             raise ConnectionError("the lease was lost")
-        lost = self._watched.setdefault(fence, asyncio.get_running_loop().create_future())
-        working = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait({working, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise ConnectionError("the lease was lost")
-            return await working
-        finally:
-            working.cancel()
+        return await self._held[fence].unless_lost(work)
 
-    def lost(self, fence: tuple[int, int], reason: str) -> None:
-        """Hear that the pool took a lease away."""
-        renewal = self._renewals.get(fence)
-        if renewal is not None:
-            renewal.cancel()
-            self._lose(fence, reason)
+    def lost(self, fence: Fence, reason: str) -> None:
+        """End a lease that the pool took away."""
+        if fence in self._held:
+            held = self._held[fence]
+            held.lose(reason)
+            held.close()
 
-    def holds(self, fence: tuple[int, int]) -> bool:
+    def holds(self, fence: Fence) -> bool:
         """Return whether a lease is ours and alive."""
-        return fence in self._renewals
+        return fence in self._held
 
-    async def release(self, fence: tuple[int, int], *, clean: bool, computed_s: float, yielded: bool = False) -> None:
+    async def release(self, fence: Fence, *, clean: bool, computed_s: float, yielded: bool = False) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
-        renewal = self._renewals.pop(fence, None)
-        self._good.pop(fence, None)
-        self._watched.pop(fence, None)
-        if renewal is not None:
-            renewal.cancel()
-        deadline = time.monotonic() + self.settings.ttl_s
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, TimeoutError):
-                await self._agent.ask_broker(
-                    "drlnb_release", fence=fence, clean=clean, computed_s=computed_s, yielded=yielded
-                )
-                return
-            await asyncio.sleep(_RETRY_S)
+        held = self._held.pop(fence, None)
+        if held is not None:
+            await held.release(clean=clean, computed_s=computed_s, yielded=yielded)
 
     def close(self) -> None:
         """Renew nothing any more."""
-        for renewal in self._renewals.values():
-            renewal.cancel()
-        self._renewals.clear()
+        for held in self._held.values():
+            held.close()
+        self._held.clear()

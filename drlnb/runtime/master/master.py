@@ -38,7 +38,8 @@ from drlnb.runtime.master.opening import Committed, taken_over
 from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
 
 if TYPE_CHECKING:
-    from drlnb.runtime.node.plugin import AgentPlugin
+    from drlnb.runtime.node.collector_host import CollectorHost
+    from drlnb.runtime.node.link import Link
 
 __all__ = ["AGAIN", "Master"]
 
@@ -57,7 +58,9 @@ class Master:
     Parameters
     ----------
     agent
-        The node agent that hosts it.
+        Speaks for the node that hosts it.
+    processes
+        The node's collector processes.
     run, task
         Its names.
     attached
@@ -67,9 +70,15 @@ class Master:
     """
 
     def __init__(
-        self, agent: "AgentPlugin", run: str, task: str, attached: Mapping[str, Any], n_replay_losses: int = 0
+        self,
+        agent: "Link",
+        processes: "CollectorHost",
+        run: str,
+        task: str,
+        attached: Mapping[str, Any],
+        n_replay_losses: int = 0,
     ) -> None:
-        self.agent, self.run, self.task = agent, run, task
+        self.agent, self.processes, self.run, self.task = agent, processes, run, task
         self.n_replay_losses = n_replay_losses
         self.attempt = int(attached["attempt"])
         self.spec_plain = dict(attached["spec"])
@@ -209,7 +218,7 @@ class Master:
     async def _place_first(self) -> None:
         """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
         asking = asyncio.ensure_future(self.ask_placement())
-        await asyncio.wait({asking, self.done}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((asking, self.done), return_when=asyncio.FIRST_COMPLETED)
         if self.is_over:
             asking.cancel()
         else:
@@ -285,8 +294,8 @@ class Master:
             await asyncio.gather(self._flusher, return_exceptions=True)
         await self._flush()
         ring = (self.run, self.task, RING)
-        if (live := self.agent.collectors.live.get(ring)) is not None and live.attempt == self.attempt:
-            await self.agent.collectors.stop(ring)  # this node may hold no collector of the task
+        if (live := self.processes.live.get(ring)) is not None and live.attempt == self.attempt:
+            await self.processes.stop(ring)  # this node may hold no collector of the task
         await asyncio.to_thread(self.writer.close)
         self.experience.clear()
 
@@ -330,17 +339,13 @@ class Master:
         self.addresses.pop(node, None)
         self.host.feed(placement.NodeLost, node=node, reason=reason)
 
-    def lease_lost(self, fence: tuple[int, int], reason: str) -> None:
-        """Hear that the pool took a lease away; it may be another task's."""
-        self.leases.lost(fence, reason)
-
-    def yield_asked(self, fence: tuple[int, int]) -> None:
+    def yield_asked(self, fence: Fence) -> None:
         """Hear that somebody waits for a slot; it may be one that another task holds."""
         if self.leases.holds(fence):
-            self.host.feed(leasing.YieldAsked, fence=Fence(epoch=fence[0], token=fence[1]))
+            self.host.feed(leasing.YieldAsked, fence=fence)
 
-    def _lease_gone(self, fence: tuple[int, int], reason: str) -> None:
-        self.host.feed(words.LeaseLost, fence=Fence(epoch=fence[0], token=fence[1]), reason=reason)
+    def _lease_gone(self, fence: Fence, reason: str) -> None:
+        self.host.feed(words.LeaseLost, fence=fence, reason=reason)
 
     # ------------------------------------------------------------------ rows for who watches
     def _row(self, record: Record) -> None:
@@ -381,7 +386,7 @@ class Master:
             rows=page,
             n_timesteps=self.n_timesteps,
         )
-        is_superseded = bool(reply and reply.get("stale"))
+        is_superseded = bool(reply.get("stale"))
         if is_superseded:
             await self.abort("another attempt has begun")
         return is_superseded

@@ -35,7 +35,7 @@ class ReplayEffects:
         m = self.m
         ring, buffer = (None, b"") if m.ring_state is None else m.ring_state.pack()
         try:
-            reply = await m.agent.collectors.start(
+            reply = await m.processes.start(
                 self._key,
                 attempt=m.attempt,
                 configuration={"role": "replay", "spec": m.spec_plain, "ring": ring},
@@ -54,10 +54,10 @@ class ReplayEffects:
             n_bytes_lost=reply["n_bytes_lost"],
         )
 
-    async def _ask(self, header: Mapping[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
+    async def _ask(self, header: dict[str, Any], *payloads: Any) -> tuple[dict[str, Any], bytes]:
         """Ask the ring; ``gone`` if it is (its loss is reported on its own)."""
         try:
-            return await self.m.agent.collectors.ask(self._key, header, *payloads)
+            return await self.m.processes.ask(self._key, header, *payloads)
         except ConnectionError as error:
             return {"op": "gone", "reason": str(error)}, b""
 

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["SlotEffects"]
 
 
-def _pair(fence: Fence) -> tuple[int, int]:
-    return (fence.epoch, fence.token)
-
-
 class SlotEffects:
     """Carries out the commands of one master's machine that need a slot."""
 
@@ -46,7 +42,7 @@ class SlotEffects:
         reply = await m.leases.acquire(command.request_id, command.round, yields=command.yields)
         m.leasing = m.leases.settings
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
-        fence = Fence(epoch=reply["fence"][0], token=reply["fence"][1])
+        fence = reply["fence"]
         m.host.feed(
             words.LeaseReceived,
             request_id=command.request_id,
@@ -63,7 +59,7 @@ class SlotEffects:
         self._returning.add(returned)
         try:
             await self.m.leases.release(
-                _pair(command.fence), clean=command.clean, computed_s=command.computed_s, yielded=command.yielded
+                command.fence, clean=command.clean, computed_s=command.computed_s, yielded=command.yielded
             )
         finally:
             returned.set()
@@ -78,7 +74,7 @@ class SlotEffects:
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
         m, more = self.m, {}
-        if flat is not None and m.slots.get(slot) == m.agent.worker.address:
+        if flat is not None and m.slots.get(slot) == m.agent.address:
             more = {"state": flat}  # it need not be joined to what goes nowhere
         elif flat is not None:
             payload = b"".join((flat, payload))
@@ -89,11 +85,12 @@ class SlotEffects:
                 timeout_s=None,
                 payload=payload,
                 slot=slot,
-                header={**header, "task": m.pool_name, "fence": _pair(fence), "attempt": m.attempt},
+                fence=fence,
+                header={**header, "task": m.pool_name, "attempt": m.attempt},
                 watchdog_s=m.leasing.compute_timeout_s,
                 **more,
             )
-            reply = await m.leases.unless_lost(_pair(fence), call)
+            reply = await m.leases.unless_lost(fence, call)
         except (OSError, ValueError) as error:
             reply = {"op": "died", "reason": f"its node does not answer: {error}"}
         m.n_progress += 1
@@ -101,7 +98,7 @@ class SlotEffects:
         if op == "died":
             m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["reason"])
         elif op == "refused":
-            m.leases.lost(_pair(fence), f"the executor refused: {reply['reason']}")
+            m.leases.lost(fence, f"the executor refused: {reply['reason']}")
         elif op == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
         else:
@@ -221,7 +218,7 @@ class SlotEffects:
         m = self.m
         made = m.made.pop(command.key)
         m.made.clear()
-        refusal = m.leases.overdue(_pair(command.fence)) or m.gate.admit(command.fence, m.attempt, command.version)
+        refusal = m.leases.overdue(command.fence) or m.gate.admit(command.fence, m.attempt, command.version)
         if refusal:
             m.host.feed(words.LeaseLost, fence=command.fence, reason=f"the store refused: {refusal}")
             return

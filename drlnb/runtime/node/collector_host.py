@@ -1,17 +1,18 @@
-"""Which collector processes live on this node, and how are they started, woken, asked and ended?"""
+"""Start, wake, ask and end the collector processes of a node."""
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from drlnb.runtime.ipc.frames import ChildChannel, socket_pair
+from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
+from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["PROBE", "CollectorHost", "LiveCollector"]
+__all__ = ["PROBE", "CollectorHost", "HowToStart", "LiveCollector"]
 
 Key = tuple[str, str, int]
 #: Stands for a run in the key of a process that only tries an environment.
@@ -21,6 +22,16 @@ PROBE = "probe"
 _GRACE_S, _INTERRUPTS = 0.5, 4
 #: Frames that make a collector act: it needs a CPU slot until it has answered.
 _ACTING = frozenset({"wake", "evaluate"})
+
+
+class HowToStart(TypedDict, total=False):
+    """How a collector is started: the last arguments of :meth:`CollectorHost.start`."""
+
+    mode: str
+    quiet_s: float | None
+    round: int
+    number: int
+    master: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,23 +46,23 @@ class LiveCollector:
     channel: ChildChannel | None = None
     process: ChildProcess | None = None
     ended: bool = False
-    #: Whether it makes its environments now: who started it hears of its end.
+    #: Whether it makes its environments now: its end is reported to who started it.
     starting: bool = False
     #: When it last gave a sign of life, on this process's clock.
-    heard_t: float = 0.0
-    #: Traceback and message of the exception that made it useless, if it told one.
+    alive_t: float = 0.0
+    #: Traceback and message of the exception that made it useless, if there was one.
     error: str = ""
-    said: str = ""
-    #: Its environment, as a person knows it.
+    message: str = ""
+    #: Its environment, as a user knows it.
     env: str = ""
-    #: Its number among the processes of its collector, and the address of the agent that hears of its loss.
+    #: Its number among the processes of its collector, and the address of the agent to report its loss to.
     number: int = 0
     master: str = ""
 
-    def hear(self, header: Mapping[str, Any], payload: bytes) -> None:
-        """Note a sign of life; a collector says nothing else on its own."""
+    def alive(self, header: Plain, payload: bytes) -> None:
+        """Record a sign of life; a collector sends nothing else on its own."""
         del header, payload
-        self.heard_t = time.monotonic()
+        self.alive_t = time.monotonic()
 
 
 class CollectorHost:
@@ -62,7 +73,7 @@ class CollectorHost:
     zygote
         The node's fork server, ``None`` where there is none (then every start is a spawn).
     on_lost
-        Called with (collector, reason, detail) when a process ends that nobody asked to end.
+        Called with (collector, reason, detail) when a process ends that nobody asked to end; may be set later.
     n_cpu_slots
         Collectors that may act at the same time; None: as many as there are CPUs.
     """
@@ -70,39 +81,40 @@ class CollectorHost:
     def __init__(
         self,
         zygote: Zygote | None,
-        on_lost: Callable[[LiveCollector, str, str], None],
+        on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None,
         n_cpu_slots: int | None = None,
     ) -> None:
         self.zygote = zygote
         self.cpu = CpuQueue(n_cpu_slots or n_cpus())
-        self._on_lost = on_lost
+        self.on_lost = on_lost
         self.live: dict[Key, LiveCollector] = {}
         #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
         self.kept: dict[Key, tuple[int, bytes]] = {}
         #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
         self._floors: dict[tuple[str, str], int] = {}
         self.n_starting = 0
-        self._watchers: set[asyncio.Task[Any]] = set()
+        self._watchers: set[asyncio.Task[object]] = set()
 
     async def start(
         self,
         key: Key,
         *,
         attempt: int,
-        configuration: Mapping[str, Any],
-        state: bytes,
+        configuration: Mapping[str, object],
+        state: Payload,
         log: Path,
         mode: str = "zygote",
         quiet_s: float | None = None,
         round: int = 0,
-        told: tuple[int, str] = (0, ""),
-    ) -> dict[str, Any]:
-        """Start a process and let it make its environments; return what it said, with ``start_s`` and ``mode``.
+        number: int = 0,
+        master: str = "",
+    ) -> Plain:
+        """Start a process and have it make its environments; return its answer, with ``start_s`` and ``mode``.
 
         Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
         the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.  One that is started for a `round`
-        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `told`: its number,
-        and the address of the agent that hears of its loss.
+        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `number` is its own,
+        `master` the address of the agent to report its loss to.
 
         Raises
         ------
@@ -120,15 +132,14 @@ class CollectorHost:
         place, queued_s = None, 0.0
         try:
             if round:
-                if attempt < self._floors.get(key[:2], 0):
-                    raise _over(key, attempt)
+                self._check_floor(key, attempt)
                 place, queued_s = await self.cpu.act(key, attempt, round)
             # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
-            taking = asyncio.ensure_future(self._take(key, attempt, log, mode))
-            self._watchers.add(taking)
-            taking.add_done_callback(self._taken)
-            live = await asyncio.shield(taking)
-            live.number, live.master = told
+            installing = asyncio.ensure_future(self._install(key, attempt, log, mode))
+            self._watchers.add(installing)
+            installing.add_done_callback(self._installed)
+            live = await asyncio.shield(installing)
+            live.number, live.master = number, master
             answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
         except BaseException:
             if place is not None:
@@ -145,29 +156,31 @@ class CollectorHost:
         measured = {"start_s": time.perf_counter() - started, "n_starting": n_starting, "queued_s": queued_s}
         return {**answer, **measured, "mode": live.mode}
 
-    async def _take(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
-        """Launch a process and let it be the one of its key, unless its task has ended here meanwhile."""
-        live = None
-        if attempt >= self._floors.get(key[:2], 0):
-            live = await self._launch(key, attempt, log, mode)
-        if live is None or attempt < self._floors.get(key[:2], 0):
-            if live is not None:
-                await self._end(live)
-            raise _over(key, attempt)
+    async def _install(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+        """Launch a process as the one of its key, unless its task has ended here meanwhile."""
+        self._check_floor(key, attempt)
+        live = await self._launch(key, attempt, log, mode)
+        try:
+            self._check_floor(key, attempt)
+        except ConnectionError:
+            await self._end(live)
+            raise
         # Two starts of one key may overlap: the later one to be up is the one that lives.
         before, self.live[key] = self.live.get(key), live
         if before is not None:
             await self._end(before)
         return live
 
-    def _taken(self, taking: "asyncio.Task[LiveCollector]") -> None:
-        self._watchers.discard(taking)
-        if not taking.cancelled():
-            taking.exception()  # noted here: nobody may be waiting for it
+    def _check_floor(self, key: Key, attempt: int) -> None:
+        if attempt < self._floors.get(key[:2], 0):
+            raise ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")
 
-    async def _configure(
-        self, live: LiveCollector, header: Mapping[str, Any], state: bytes, quiet_s: float | None
-    ) -> dict[str, Any]:
+    def _installed(self, installing: "asyncio.Task[LiveCollector]") -> None:
+        self._watchers.discard(installing)
+        if not installing.cancelled():
+            installing.exception()  # noted here: nobody may be waiting for it
+
+    async def _configure(self, live: LiveCollector, header: Plain, state: Payload, quiet_s: float | None) -> Plain:
         live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
         try:
             answer, _ = await self._patient(live, header, (state,), quiet_s)
@@ -188,14 +201,14 @@ class CollectorHost:
                 with theirs:
                     pid = await self.zygote.fork(theirs, log)
                 live = LiveCollector(key=key, attempt=attempt, pid=pid, mode="zygote", log=log)
-                live.channel = await ChildChannel.open(ours, live.hear, lambda: self._closed(live))
+                live.channel = await ChildChannel.open(ours, live.alive, lambda: self._closed(live))
                 return live
             except ConnectionError:
                 ours.close()  # a cold start is slow but always right
         environment = child_environment(CUDA_VISIBLE_DEVICES="")
         process = ChildProcess.start("drlnb.runtime.children.collector", log=log, environment=environment)
         live = LiveCollector(key=key, attempt=attempt, pid=process.pid, mode="spawn", log=log, process=process)
-        live.channel = await process.open(live.hear, lambda: self._closed(live))
+        live.channel = await process.open(live.alive, lambda: self._closed(live))
         return live
 
     def _closed(self, live: LiveCollector) -> None:
@@ -210,14 +223,14 @@ class CollectorHost:
         watcher.add_done_callback(self._watchers.discard)
 
     async def _report(self, live: LiveCollector) -> None:
-        self._on_lost(live, *await self._last_words(live))
+        self.on_lost(live, *await self._last_words(live))
 
     async def _last_words(self, live: LiveCollector) -> tuple[str, str]:
         """Reap a process that has ended; return why in a line, and a traceback or the end of its log if that helps."""
         code = await self._reap(live)
         reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         if live.error:
-            return live.said, live.error
+            return live.message, live.error
         return reason, "" if code is not None and code < 0 else tail(live.log)
 
     async def _reap(self, live: LiveCollector) -> int | None:
@@ -225,9 +238,13 @@ class CollectorHost:
             return await live.process.ended()
         return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
 
-    async def ask(
-        self, key: Key, header: Mapping[str, Any], *payloads: Any, quiet_s: float | None = None
-    ) -> tuple[dict[str, Any], bytes]:
+    async def launch_probe(self, key: Key, log: Path) -> None:
+        """Start a process that only tries an environment; nothing reports its end."""
+        live = await self._launch(key, 0, log, "zygote")
+        live.ended = True
+        self.live[key] = live
+
+    async def ask(self, key: Key, header: Plain, *payloads: Payload, quiet_s: float | None = None) -> Answer:
         """Send a frame to a collector and wait for the answer.
 
         Parameters
@@ -253,14 +270,14 @@ class CollectorHost:
         answer, payload = await act(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
-            live.error, live.said = answer["detail"], answer["message"]
+            live.error, live.message = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
 
     async def _act(
-        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
-    ) -> tuple[dict[str, Any], bytes]:
-        """Let a collector act once its node has a CPU slot for it; the answer tells of the slot, too."""
+        self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
+    ) -> Answer:
+        """Have a collector act once its node has a CPU slot for it; the answer describes the slot, too."""
         place, queued_s = await self.cpu.act(live.key, live.attempt, int(header["version"]))
         keeps = False
         try:
@@ -280,14 +297,14 @@ class CollectorHost:
         return len({key for key in (*self.live, *self.kept, *self.cpu.slots.places) if key[0] != PROBE and key[2] >= 0})
 
     async def _patient(
-        self, live: LiveCollector, header: Mapping[str, Any], payloads: tuple[Any, ...], quiet_s: float | None
-    ) -> tuple[dict[str, Any], bytes]:
+        self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
+    ) -> Answer:
         assert live.channel is not None
-        live.heard_t = time.monotonic()
+        live.alive_t = time.monotonic()
         asked = asyncio.ensure_future(live.channel.ask({**header, "quiet_s": quiet_s}, *payloads))
         try:
             while quiet_s is not None and not asked.done():
-                left_s = live.heard_t + quiet_s - time.monotonic()
+                left_s = live.alive_t + quiet_s - time.monotonic()
                 if left_s <= 0:
                     await self._wake_up(live, asked, quiet_s)
                     break
@@ -296,8 +313,8 @@ class CollectorHost:
         finally:
             asked.cancel()
 
-    async def _wake_up(self, live: LiveCollector, asked: "asyncio.Future[Any]", quiet_s: float) -> None:
-        """Interrupt an environment that hangs, so that it tells where; kill the process if even that does not help."""
+    async def _wake_up(self, live: LiveCollector, asked: "asyncio.Future[Answer]", quiet_s: float) -> None:
+        """Interrupt an environment that hangs, so that its error names the place; kill it if that does not help."""
         for _ in range(_INTERRUPTS):  # again: whoever tries an environment out may have caught the first
             signal_pid(live.pid, "SIGUSR1")
             await asyncio.wait({asked}, timeout=_GRACE_S)
@@ -305,10 +322,10 @@ class CollectorHost:
                 return
         signal_pid(live.pid, "SIGUSR2")  # where it hangs, for its log
         await asyncio.wait({asked}, timeout=_GRACE_S)
-        live.said = (
+        live.message = (
             f"{live.env}: it did not come back within env_timeout_s = {quiet_s:g} s, nor when interrupted: killed"
         )
-        live.error = f"{live.said}\n{tail(live.log)}"
+        live.error = f"{live.message}\n{tail(live.log)}"
         if live.process is not None:
             live.process.kill()
         else:
@@ -317,7 +334,7 @@ class CollectorHost:
         live.channel.close()  # a process that the environment forked may keep the other end open
 
     async def rest(self, key: Key, attempt: int, *, quiet_s: float | None = None) -> None:
-        """End a collector between two rounds and keep its environments' states; its loss is told if that fails."""
+        """End a collector between two rounds and keep its environments' states; its loss is reported if that fails."""
         live = self.live.get(key)
         if live is None or live.attempt != attempt:
             return
@@ -364,7 +381,3 @@ class CollectorHost:
         """End every collector of this node."""
         self.cpu.leave_all(lambda who, attempt: True)
         await asyncio.gather(*(self.stop(key) for key in list(self.live)))
-
-
-def _over(key: Key, attempt: int) -> ConnectionError:
-    return ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")

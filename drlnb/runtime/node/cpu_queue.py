@@ -1,4 +1,4 @@
-"""How does a collector wait for a CPU slot of its node?  The queue of planning, with futures for those who wait."""
+"""Lend a node's CPU slots to its collectors: the queue of planning, with futures for those who wait."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from drlnb.planning.warmup.cpu_slots import CpuSlots, Place, Who
 
 __all__ = ["CpuQueue", "n_cpus"]
 
-#: Whether it waits until it may act, and how it hears.
+#: Whether it waits until it may act, and what is set then.
 _Waiter = tuple[bool, "asyncio.Future[None]"]
 
 
@@ -54,26 +54,26 @@ class CpuQueue:
         return await self._lent(self._claim(who, attempt, round, acts=False), acts=False)
 
     def rest(self, place: Place) -> None:
-        """Let a collector whose process is up wait for its parameters; its slot may be taken from it."""
+        """Mark that a collector whose process is up waits for its parameters; its slot may be taken from it."""
         self.slots.rest(place)
-        self._tell()
+        self._wake()
 
     def sent(self, place: Place, *, keeps: bool = False) -> bool:
-        """Take a slot back; return whether it is kept instead."""
+        """Get a slot back; return whether it is kept instead."""
         kept = self.slots.sent(place, keeps=keeps)
-        self._tell()
+        self._wake()
         return kept
 
     def leave_idle(self, who: Who) -> None:
-        """Take a start ahead back, or a slot that was kept."""
+        """Revoke a start ahead, or a slot that was kept."""
         self._forget(lambda: self.slots.leave_idle(who))
 
     def leave(self, who: Who) -> None:
-        """Take everything from a collector whose process has ended."""
+        """Revoke everything of a collector whose process has ended."""
         self._forget(lambda: self.slots.leave(who))
 
     def leave_all(self, meant: Callable[[Who, int], bool]) -> None:
-        """Take everything from those for whose (name, attempt) `meant` holds."""
+        """Revoke everything of those for whose (name, attempt) `meant` holds."""
         self._forget(lambda: self.slots.leave_all(meant))
 
     def resize(self, n_slots: int) -> None:
@@ -102,24 +102,24 @@ class CpuQueue:
             raise
         return time.perf_counter() - began
 
-    def _tell(self) -> None:
-        """Tell those who were lent a slot."""
+    def _wake(self) -> None:
+        """Wake those who were lent a slot."""
         for place in self.slots.take_lent():
             if not place.holds:
-                continue  # taken back again before it was heard of
+                continue  # taken back again before anybody knew of it
             waiters = self._waiters.pop(place.number, [])
-            if left := [one for one in waiters if one[0] and not place.acts]:
+            if left := [waiter for waiter in waiters if waiter[0] and not place.acts]:
                 self._waiters[place.number] = left
             for acts, future in waiters:
                 if (place.acts or not acts) and not future.done():
                     future.set_result(None)
 
     def _forget(self, change: Callable[[], object]) -> None:
-        """Carry out what may take places away, and tell who waits in vain."""
+        """Carry out what may take places away, and wake who waits in vain."""
         change()
         there = {place.number for place in self.slots.places.values()}
         for number in [number for number in self._waiters if number not in there]:
             for _, future in self._waiters.pop(number):
                 if not future.done():
                     future.set_exception(ConnectionError("its process ended while it waited for a CPU slot"))
-        self._tell()
+        self._wake()

@@ -1,4 +1,4 @@
-"""Which CUDA devices does this node have, and if none, why not?  Torch answers, in a child of its own."""
+"""Find the CUDA devices of a node, or why it has none: torch answers, in a child of its own."""
 
 import asyncio
 import json
@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from drlnb.runtime.ipc.start_modes import child_environment, tail
+from drlnb.runtime.ipc.start_modes import child_environment, last_line
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["find_devices", "has_nvidia_hardware"]
 
@@ -39,7 +39,7 @@ def has_nvidia_hardware() -> bool:
     return Path("/dev/nvidia0").exists() or Path("/proc/driver/nvidia").exists() or bool(shutil.which("nvidia-smi"))
 
 
-async def find_devices(log: Path) -> tuple[list[dict[str, Any]], str]:
+async def find_devices(log: Path) -> tuple[list[Plain], str]:
     """Return this node's CUDA devices and, if there are none, why.
 
     Where there is no sign of a device or its driver, torch is not asked: its import takes seconds.
@@ -50,7 +50,7 @@ async def find_devices(log: Path) -> tuple[list[dict[str, Any]], str]:
     return await asyncio.to_thread(_ask_torch, log)
 
 
-def _ask_torch(log: Path) -> tuple[list[dict[str, Any]], str]:
+def _ask_torch(log: Path) -> tuple[list[Plain], str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     environment = child_environment(**({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}))
     with log.open("wb") as output:
@@ -68,8 +68,7 @@ def _ask_torch(log: Path) -> tuple[list[dict[str, Any]], str]:
             return [], f"a device is present but torch did not answer in {_TIMEOUT_S:g} s"
     line = next((x for x in done.stdout.decode().splitlines() if x.startswith("DRLNB")), None)
     if line is None:
-        text = tail(log, 2000).strip().splitlines()
-        return [], f"a device is present but torch cannot be imported: {text[-1] if text else done.returncode}"
+        return [], f"a device is present but torch cannot be imported: {last_line(log) or done.returncode}"
     answer = json.loads(line.removeprefix("DRLNB"))
     why = f"a device is present but cannot be used: {answer['why']}" if answer["why"] else ""
     return answer["devices"], why

@@ -1,25 +1,62 @@
-"""Which executors live on this node?  One child per slot, started again when it dies, watched while it computes."""
+"""Keep one executor child per slot alive on a node, and watch it while it computes."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, signal_pid, tail
+from drlnb.runtime.ipc.frames import Answer
+from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, last_line, signal_pid
+from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "WorkGate"]
 
 #: Pause before a dead executor is started again; doubles with each death in a row.
 _RESTART_S = 0.2
 _RESTART_MAX_S = 30.0
-#: Time that a person's function gets to end once it was interrupted, in seconds.
+#: Time that a user's function gets to end once it was interrupted, in seconds.
 _GRACE_S = 3.0
+
+
+class WorkGate:
+    """Admits the work of a slot: nothing below the highest fence, and nothing of a lease whose child has ended.
+
+    Parameters
+    ----------
+    slot
+        Name of the slot.
+    gate
+        The slot's gate if it had an executor before; None: a new one.
+    """
+
+    def __init__(self, slot: str, gate: FenceGate | None = None) -> None:
+        #: It outlives the child, whose own one is empty when it starts.
+        self.fences = FenceGate() if gate is None else gate
+        self._slot = slot
+        #: Nothing may be done under this fence any more, nor under one before it.
+        self._void: Fence | None = None
+
+    def close(self, fence: Fence | None) -> None:
+        """Admit no more work under a fence, nor under one before it."""
+        self._void = max(filter(None, (self._void, fence)), default=None)
+
+    def admit(self, fence: Fence) -> str | None:
+        """Admit work under a fence, or return why not: a new child would accept what the former one refused.
+
+        Raises
+        ------
+        ConnectionError
+            If the lease is void here.
+        """
+        refusal = self.fences.admit(fence)
+        if refusal is None and self._void is not None and fence <= self._void:
+            raise ConnectionError(f"executor {self._slot} ended in the midst of this lease, or the lease is over")
+        return refusal
 
 
 class Executor:
@@ -63,19 +100,16 @@ class Executor:
         self._stopping = False
         self._n_deaths = 0
         self._hurry = asyncio.Event()
-        #: The slot's gate: it outlives the child, whose own one is empty when it starts.
-        self.gate = FenceGate() if gate is None else gate
+        self._gate = WorkGate(slot, gate)
         #: Fence of the latest work.
         self.latest: Fence | None = None
-        #: Nothing may be done under this fence any more: its child has ended, or its lease.
-        self._void: Fence | None = None
         #: Whether a child that has ended is followed by another one.
         self.again = True
-        #: Fence (epoch, token) of the work that runs now, if any.
-        self.busy: tuple[int, int] | None = None
-        #: What runs now is a person's own function, which can be interrupted.
+        #: Fence of the work that runs now, if any.
+        self.busy: Fence | None = None
+        #: What runs now is a user's own function, which can be interrupted.
         self._in_job = False
-        #: The child was told to interrupt the function that runs, or one that had ended when the word came.
+        #: The child was signalled to interrupt the function that runs, or one that had ended when the signal came.
         self._signalled = self._stale = False
         #: Units of work done (minibatches), for renewals.
         self.n_progress = 0
@@ -112,8 +146,8 @@ class Executor:
         except TimeoutError:
             raise ConnectionError(f"executor {self.slot} is not up after {timeout_s:g} s") from None
 
-    async def record(self, *, on: bool) -> dict[str, Any]:
-        """Let the child record tasks' rounds, or forget them; return whose it has, and the device's memory.
+    async def record(self, *, on: bool) -> Plain:
+        """Have the child record tasks' rounds, or forget them; return whose it has, and the device's memory.
 
         Raises
         ------
@@ -141,14 +175,12 @@ class Executor:
             was_up, self._up = self._up, asyncio.get_running_loop().create_future()
             if not self.again:
                 self._fail("has ended")
-            self._close(self.latest)
+            self._gate.close(self.latest)
+            assert self.child is not None
             code = await self.child.ended()
             if not self._stopping:
                 self.on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
-            if was_up is not None and not was_up.done():
-                text = tail(self.log, 2000).strip().splitlines()
-                was_up.set_exception(ConnectionError(f"the executor ended ({code}): {text[-1] if text else ''}"))
-                was_up.exception()  # noted here: nobody may be waiting for it
+            _fail(was_up, f"the executor ended ({code}): {last_line(self.log)}")
             if not self.again:
                 return
             if not self._stopping:
@@ -185,12 +217,10 @@ class Executor:
         self._hurry.set()
 
     def _fail(self, why: str) -> None:
-        """Let nobody wait for a child that will not come."""
-        if self._up is not None and not self._up.done():
-            self._up.set_exception(ConnectionError(f"executor {self.slot} {why}"))
-            self._up.exception()  # noted here: nobody may be waiting for it
+        """Leave nobody waiting for a child that will not come."""
+        _fail(self._up, f"executor {self.slot} {why}")
 
-    def _frame(self, header: dict[str, Any], payload: bytes) -> None:
+    def _frame(self, header: Plain, payload: bytes) -> None:
         del payload
         if header["op"] == "up" and self._up is not None and not self._up.done():
             self.epoch += 1
@@ -201,8 +231,8 @@ class Executor:
             self.n_progress += 1
             self._progress_t = time.monotonic()
 
-    async def ask(self, header: Mapping[str, Any], *payloads: Any, timeout_s: float) -> tuple[dict[str, Any], bytes]:
-        """Let the child compute; SIGKILL it if it shows no progress for `timeout_s`.
+    async def ask(self, header: Plain, *payloads: Payload, timeout_s: float) -> Answer:
+        """Have the child compute; SIGKILL it if it shows no progress for `timeout_s`.
 
         Raises
         ------
@@ -212,24 +242,27 @@ class Executor:
         """
         if self._up is None:
             raise ConnectionError(f"executor {self.slot} was never started")
-        fence, works = Fence(epoch=header["fence"][0], token=header["fence"][1]), header["op"] != "job-end"
+        fence, works = header["fence"], header["op"] != "job-end"
         # Looked at twice: a stale frame need not wait for a new child, and one may die while we wait for it.
         for up in (None, self._up):
             if up is not None:
                 await asyncio.shield(up)
-            if works and (refusal := self._admit(fence)):
+            if works and (refusal := self._gate.admit(fence)):
                 return {"op": "refused", "reason": refusal}, b""
         child = self.child
         assert child is not None
         assert child.channel is not None
-        self.busy, self._in_job = (fence.epoch, fence.token), header["op"] == "job"
+        self.busy, self._in_job = fence, header["op"] == "job"
         self.latest = fence if works else self.latest
         self._progress_t = time.monotonic()
-        asked = asyncio.ensure_future(child.channel.ask(self._said(header), *payloads))
+        # A user's function is told whether an interrupt that came too late was not meant for it.
+        fresh = {"fresh": self._stale} if self._in_job else {}
+        self._signalled = self._stale = False
+        asked = asyncio.ensure_future(child.channel.ask({**header, **fresh}, *payloads))
         try:
             while True:
                 left_s = self._progress_t + timeout_s - time.monotonic()
-                if left_s <= 0 and self.interrupt(self.busy):
+                if left_s <= 0 and self.interrupt(fence):
                     await asyncio.wait({asked}, timeout=_GRACE_S)
                 if left_s <= 0 and not asked.done():
                     child.kill()
@@ -250,55 +283,38 @@ class Executor:
         self._stale = self._signalled and not answer[0].get("interrupted")
         return answer
 
-    def _said(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a header; a person's function is told whether it was not meant by an interrupt that came too late."""
-        fresh = {"fresh": self._stale} if self._in_job else {}
-        self._signalled = self._stale = False
-        return {**header, **fresh}
-
-    def _close(self, fence: Fence | None) -> None:
-        """Take no more work under a fence, nor under one before it."""
-        self._void = max(filter(None, (self._void, fence)), default=None)
-
-    def _admit(self, fence: Fence) -> str | None:
-        """Admit work under a fence, or say why not: a new child would take what the former one refused."""
-        refusal = self.gate.admit(fence)
-        if refusal is None and self._void is not None and fence <= self._void:
-            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease, or the lease is over")
-        return refusal
-
-    def interrupt(self, fence: tuple[int, int]) -> bool:
-        """Interrupt a person's function that runs under `fence`; false if none does."""
+    def interrupt(self, fence: Fence) -> bool:
+        """Interrupt a user's function that runs under `fence`; false if none does."""
         if self.busy != fence or not self._in_job or self.child is None:
             return False
         self._signalled = True
         signal_pid(self.child.pid, "SIGINT")
         return True
 
-    def asked_to_yield(self, fence: tuple[int, int]) -> None:
-        """Let a person's function know that somebody waits for its slot, if it looks."""
-        self.tell({"op": "asked", "fence": fence})
+    def asked_to_yield(self, fence: Fence) -> None:
+        """Show a user's function that somebody waits for its slot, if it looks."""
+        self.send({"op": "asked", "fence": fence})
 
-    async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
+    async def quiet(self, fence: Fence, grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
-        self._close(Fence(epoch=fence[0], token=fence[1]))  # the pool took it away
+        self._gate.close(fence)  # the pool took it away
         deadline = time.monotonic() + grace_s
         self.interrupt(fence)
-        self.tell({"op": "revoked", "fence": fence})  # an update ends at its next minibatch, and is undone
+        self.send({"op": "revoked", "fence": fence})  # an update ends at its next minibatch, and is undone
         while self.busy == fence:
             if time.monotonic() > deadline:
                 if self.child is not None:
                     self.child.kill()
                 return False
             await asyncio.sleep(0.01)
-        self.tell({"op": "job-end", "fence": fence})  # what its holder kept there
+        self.send({"op": "job-end", "fence": fence})  # what its holder kept there
         return self._up is not None and self._up.done()
 
     def forget(self, task: str) -> None:
-        """Let the child forget a task's model."""
-        self.tell({"op": "evict", "task": task})
+        """Have the child forget a task's model."""
+        self.send({"op": "evict", "task": task})
 
-    def tell(self, header: Mapping[str, Any]) -> None:
+    def send(self, header: Mapping[str, object]) -> None:
         """Send the child a frame that needs no answer; nothing if it is gone."""
         if self.child is not None and self.child.channel is not None and not self.child.channel.closed:
             self.child.channel.send(header)
@@ -314,3 +330,9 @@ class Executor:
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self.child is not None:
             await self.child.end(grace_s=1.0)
+
+
+def _fail(up: "asyncio.Future[None] | None", why: str) -> None:
+    if up is not None and not up.done():
+        up.set_exception(ConnectionError(why))
+        up.exception()  # noted here: nobody may be waiting for it

@@ -1,4 +1,4 @@
-"""How does a slot keep its tasks apart?  One executor process per task, instead of one that serves them all.
+"""Keep the tasks of a slot apart: one executor process per task, instead of one that serves them all.
 
 A task's process starts at its first lease, stays with the task's model in it, and ends with the task; or before, when
 there are too many, or memory is short: then the one that rested longest.  What ends it, such as the watchdog or a kill
@@ -7,17 +7,17 @@ for want of memory, ends no other task's.  Still one lease computes at a time, b
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
-from drlnb.runtime.node.executor_host import Executor
-from drlnb.runtime.protocol import OWN
+from drlnb.runtime.ipc.frames import Answer
+from drlnb.runtime.node.executor_host import Executor, WorkGate
+from drlnb.runtime.protocol import OWN, Payload, Plain
 
 __all__ = ["Tenants"]
 
@@ -27,10 +27,10 @@ _MOST = 16
 _MEMORY_FRAC = 0.9
 #: Longest wait for a process's start, in seconds: it imports torch, perhaps beside others.
 _UP_S = 90.0
-#: Seconds for which the process of a person's loop outlives its last lease: nobody says that a loop has ended.
+#: Seconds for which the process of a user's loop outlives its last lease: nobody says that a loop has ended.
 _LOOP_S = 60.0
-#: Longest wait for the word of a process about its device's memory, in seconds.
-_WORD_S = 5.0
+#: Longest wait for a process to report its device's memory, in seconds.
+_MEMORY_S = 5.0
 
 
 class Tenants:
@@ -56,7 +56,7 @@ class Tenants:
     ) -> None:
         self.slot, self.device, self.log = slot, device, log
         self._on_up, self._on_lost = on_up, on_lost
-        self.gate = FenceGate() if gate is None else gate
+        self._gate = WorkGate(slot, gate)
         self.epoch = 0
         self.device_name = ""
         #: Task -> its process; who rested longest is first.
@@ -66,23 +66,17 @@ class Tenants:
         self._n_started = 0
         #: One piece of work at a time, as with one process for all.
         self._serial = asyncio.Lock()
-        #: Nothing may be done under this fence any more, nor under one before it.
-        self._void: Fence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         #: Loop -> the timer that ends its process.
         self._leaving: dict[str, asyncio.TimerHandle] = {}
 
     @property
-    def pid(self) -> int | None:
-        """Process id of the one that worked last."""
-        pids = self.pids
-        return pids[-1] if pids else None
-
-    @property
     def pids(self) -> list[int]:
         """Process ids of its children, the one that worked last at the end."""
-        every = ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
-        return [pid for one in every for pid in one.pids]
+        return [pid for executor in self._all() for pid in executor.pids]
+
+    def _all(self) -> list[Executor]:
+        return ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
 
     def start(self) -> None:
         """Start a first process, which shows that the slot works."""
@@ -126,32 +120,31 @@ class Tenants:
         """Return a process that is a task's from now on: the spare one, or a new one."""
         tenant, self._spare = self._spare, None
         if tenant is None:
-            tenant = self._made(lambda one: self._own(one, task), lambda one, why: self._gone(task, one, why))
+            tenant = self._made(lambda up: self._own(up, task), lambda down, why: self._gone(task, down, why))
             tenant.again = False
             tenant.start()
         else:
             tenant.again = False
-            tenant.on_down = lambda one, why: self._gone(task, one, why)
+            tenant.on_down = lambda down, why: self._gone(task, down, why)
             self._own(tenant, task)
         return tenant
 
     def _own(self, tenant: Executor, task: str) -> None:
-        tenant.tell({"op": "own", "slot": self.slot, "task": task.rpartition("/")[2]})
+        tenant.send({"op": "own", "slot": self.slot, "task": task.rpartition("/")[2]})
 
     def _gone(self, task: str, tenant: Executor, reason: str) -> None:
-        """Hear that a task's process has ended by itself."""
+        """Drop a task's process that has ended by itself."""
         if self._tenants.get(task) is tenant:
             self._lose(task, tenant.latest, f"executor {reason}")
 
     def _lose(self, task: str, fence: Fence | None, reason: str) -> None:
-        """Let a task's process be gone, and with it what was done there under a lease."""
+        """Drop a task's process, and with it what was done there under a lease."""
         self._drop(task)
-        if fence is not None:
-            self._close(fence)
+        self._gate.close(fence)
         self._on_lost(self, task, fence, reason)
 
     def _leave(self, task: str) -> None:
-        """Hear that a lease is over: a loop may never take another one."""
+        """End the process of a loop some time after its lease: it may never ask for another one."""
         if task.startswith(OWN) and task in self._tenants:
             self._stay(task)
             self._leaving[task] = asyncio.get_running_loop().call_later(_LOOP_S, self._drop, task)
@@ -206,25 +199,25 @@ class Tenants:
     async def _device_memory(self, tenant: Executor) -> tuple[int, int]:
         """Return bytes in use on the device, by anybody, and in all; zeros if nobody says."""
         with contextlib.suppress(ConnectionError, TimeoutError):
-            answer = await asyncio.wait_for(tenant.record(on=False), _WORD_S)
+            answer = await asyncio.wait_for(tenant.record(on=False), _MEMORY_S)
             return int(answer["used_bytes"]), int(answer["total_bytes"])
         return 0, 0
 
     # ------------------------------------------------------------------ work
-    async def ask(self, header: Mapping[str, Any], *payloads: Any, timeout_s: float) -> tuple[dict[str, Any], bytes]:
-        """Let the process of the header's task compute; as :meth:`Executor.ask`.
+    async def ask(self, header: Plain, *payloads: Payload, timeout_s: float) -> Answer:
+        """Have the process of the header's task compute; as :meth:`Executor.ask`.
 
         Raises
         ------
         ConnectionError
             If its process died, or one died in which this fence worked before.
         """
-        task, fence = str(header["task"]), Fence(epoch=header["fence"][0], token=header["fence"][1])
+        task, fence = str(header["task"]), header["fence"]
         if header["op"] == "job-end":
             tenant = self._tenants.get(task)
             self._leave(task)
             return await tenant.ask(header, timeout_s=timeout_s) if tenant is not None else ({"op": "freed"}, b"")
-        if refusal := self._admit(fence):
+        if refusal := self._gate.admit(fence):
             return {"op": "refused", "reason": refusal}, b""
         async with self._serial:
             try:
@@ -232,34 +225,25 @@ class Tenants:
             except ConnectionError as error:
                 self._lose(task, fence, str(error))
                 raise
-            if refusal := self._admit(fence):  # it may have been lost while the process started
+            if refusal := self._gate.admit(fence):  # it may have been lost while the process started
                 return {"op": "refused", "reason": refusal}, b""
             return await tenant.ask(header, *payloads, timeout_s=timeout_s)
 
-    def _admit(self, fence: Fence) -> str | None:
-        refusal = self.gate.admit(fence)
-        if refusal is None and self._void is not None and fence <= self._void:
-            raise ConnectionError(f"executor {self.slot} ended in the midst of this lease, or the lease is over")
-        return refusal
-
-    def _close(self, fence: Fence) -> None:
-        self._void = fence if self._void is None else max(self._void, fence)
-
-    def interrupt(self, fence: tuple[int, int]) -> bool:
-        """Interrupt a person's function that runs under `fence`; false if none does."""
+    def interrupt(self, fence: Fence) -> bool:
+        """Interrupt a user's function that runs under `fence`; false if none does."""
         return any(tenant.interrupt(fence) for tenant in self._tenants.values())
 
-    def asked_to_yield(self, fence: tuple[int, int]) -> None:
-        """Let a person's function know that somebody waits for its slot, if it looks."""
+    def asked_to_yield(self, fence: Fence) -> None:
+        """Show a user's function that somebody waits for its slot, if it looks."""
         for tenant in self._tenants.values():
             tenant.asked_to_yield(fence)
 
-    async def quiet(self, fence: tuple[int, int], grace_s: float) -> bool:
+    async def quiet(self, fence: Fence, grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` end its process.  True: nothing of it runs."""
-        self._close(Fence(epoch=fence[0], token=fence[1]))
+        self._gate.close(fence)
         for task, tenant in list(self._tenants.items()):
             busy = tenant.busy == fence
-            if tenant.latest is not None and (tenant.latest.epoch, tenant.latest.token) == fence:
+            if tenant.latest == fence:
                 self._leave(task)
             if not await tenant.quiet(fence, grace_s if busy else 0.0) and busy:
                 self._gone(task, tenant, "did not stop and was killed")
@@ -272,9 +256,8 @@ class Tenants:
 
     async def end(self) -> None:
         """End every process for good."""
-        every = ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
-        self._spare = None
+        every, self._spare = self._all(), None
         for task in list(self._leaving):
             self._stay(task)
         self._tenants.clear()
-        await asyncio.gather(*(one.end() for one in every), *self._ending, return_exceptions=True)
+        await asyncio.gather(*(executor.end() for executor in every), *self._ending, return_exceptions=True)

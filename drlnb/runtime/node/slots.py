@@ -1,49 +1,62 @@
-"""What does a node do for the slots that the pool gave to it?  The agent's part that speaks for their executors."""
+"""Start the executors of the slots that the pool gave to a node, and have them compute."""
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.shared_results import LEAST_BYTES, Segments
 from drlnb.runtime.node.executor_host import Executor
 from drlnb.runtime.node.isolated_executors import Tenants
+from drlnb.runtime.node.link import Link
+from drlnb.runtime.protocol import Handler, Payload, Plain
 
-__all__ = ["NodeSlots"]
+__all__ = ["Slots"]
 
 #: Pause before a message about a slot is sent again that the broker did not answer, in seconds.
-_TELL_AGAIN_S = 0.05
+_AGAIN_S = 0.05
 
 
-class NodeSlots:
-    """The executors of one node."""
+class Slots:
+    """The executors of one node.
 
-    node: str
-    directory: Path
-    #: Run something in the background until it is done or the agent ends.
-    keep: Callable[[Coroutine[Any, Any, Any]], Any]
-    #: Call a handler of the broker.
-    ask_broker: Callable[..., Coroutine[Any, Any, Any]]
+    Parameters
+    ----------
+    link
+        Speaks for the node.
+    """
 
-    def begin_slots(self) -> None:
-        """Begin without any."""
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self.executors: dict[str, Executor | Tenants] = {}
         #: Slot -> its gate, which also outlives that the slot is closed and opened again.
         self._gates: dict[str, FenceGate] = {}
-        self._telling = asyncio.Lock()
-        self.segments = Segments(self.directory)
+        self._in_order = asyncio.Lock()
+        self.segments = Segments(link.directory)
         #: Task -> bytes of its last result.
         self._made_bytes: dict[str, int] = {}
         #: Task -> highest attempt that has computed here.
         self._attempts: dict[str, int] = {}
 
-    async def slots(self, slots: Any, payload: Any = b"") -> dict[str, Any]:
+    def handlers(self) -> dict[str, Handler]:
+        """Return the messages that are answered here."""
+        return {
+            "drlnb_slots": self.serve,
+            "drlnb_slot_hurry": self.hurry,
+            "drlnb_compute": self.compute,
+            "drlnb_interrupt": self.interrupt,
+            "drlnb_asked": self.asked,
+            "drlnb_revoke": self.revoke,
+        }
+
+    async def close(self) -> None:
+        """End every executor."""
+        await asyncio.gather(*(executor.end() for executor in self.executors.values()))
+        self.segments.close()
+
+    async def serve(self, slots: Sequence[Mapping[str, str]]) -> Plain:
         """Start the executors of the slots that the pool gave to this node."""
-        del payload
         sharing = Counter(row["device"] for row in slots)
         for row in slots:
             if row["slot"] not in self.executors:
@@ -52,88 +65,90 @@ class NodeSlots:
                 made.start()
         return {"ok": True}
 
-    async def hurry(self, slot: str, payload: Any = b"") -> dict[str, Any]:
+    async def hurry(self, slot: str) -> Plain:
         """Start the executor of a slot now if it rests because it died again and again."""
-        del payload
-        executor = self.executors.get(slot)
-        if executor is not None:
-            executor.hurry()
+        if slot in self.executors:
+            self.executors[slot].hurry()
         return {"ok": True}
 
     def _made(self, slot: str, device: str, isolation: str, n_sharing: int) -> Executor | Tenants:
-        log = self.directory / f"executor-{slot.replace('/', '-')}.log"
+        log = self._link.directory / f"executor-{slot.replace('/', '-')}.log"
         gate = self._gates.setdefault(slot, FenceGate())
         if isolation == "process":
-            return Tenants(slot, device, log, self._executor_up, self._tenant_lost, gate)
-        return Executor(slot, device, log, self._executor_up, self._executor_down, gate, n_sharing)
+            return Tenants(slot, device, log, self.report_up, self._tenant_lost, gate)
+        return Executor(slot, device, log, self.report_up, self._down, gate, n_sharing)
+
+    # ------------------------------------------------------------------ reports to the broker
+    def report_up(self, executor: Executor | Tenants) -> None:
+        """Report to the broker that an executor is up."""
+        names = {"device": executor.device, "device_name": executor.device_name}
+        self._report("drlnb_slot_up", slot=executor.slot, executor_epoch=executor.epoch, **names)
+
+    def _down(self, executor: Executor, reason: str) -> None:
+        self._report("drlnb_slot_down", slot=executor.slot, reason=reason)
 
     def _tenant_lost(self, tenants: Tenants, task: str, fence: Fence | None, reason: str) -> None:
-        pair = None if fence is None else (fence.epoch, fence.token)
-        self.keep(self._tell_slot("drlnb_tenant_lost", slot=tenants.slot, task=task, fence=pair, reason=reason))
+        self._report("drlnb_tenant_lost", slot=tenants.slot, task=task, fence=fence, reason=reason)
 
-    def _executor_up(self, executor: Executor | Tenants) -> None:
-        self.keep(
-            self._tell_slot(
-                "drlnb_slot_up",
-                slot=executor.slot,
-                device=executor.device,
-                device_name=executor.device_name,
-                executor_epoch=executor.epoch,
-            )
-        )
+    def _report(self, op: str, /, **message: object) -> None:
+        self._link.keep(self._report_in_order(op, message))
 
-    def _executor_down(self, executor: Executor, reason: str) -> None:
-        self.keep(self._tell_slot("drlnb_slot_down", slot=executor.slot, reason=reason))
+    async def _report_in_order(self, op: str, message: Mapping[str, object]) -> None:
+        """Send a report until the broker answers, in order: late news of a death would end its successor's slot."""
+        async with self._in_order:
+            await self._link.insist(op, pause_s=_AGAIN_S, node=self._link.node, **message)
 
-    async def _tell_slot(self, op: str, /, **message: Any) -> None:
-        """Tell the broker of a slot, in order, until it hears: late word of a death would end its successor's slot."""
-        async with self._telling:
-            while True:
-                with contextlib.suppress(OSError, TimeoutError):
-                    await self.ask_broker(op, node=self.node, **message)
-                    return
-                await asyncio.sleep(_TELL_AGAIN_S)
-
+    # ------------------------------------------------------------------ work
     async def compute(
-        self, slot: str, header: Mapping[str, Any], watchdog_s: float, payload: Any = b"", state: Any = None
-    ) -> dict[str, Any]:
-        """Let an executor of this node compute.
+        self,
+        slot: str,
+        fence: Fence,
+        header: Mapping[str, object],
+        watchdog_s: float,
+        payload: Payload = b"",
+        state: Payload | None = None,
+    ) -> Plain:
+        """Have an executor of this node compute.
 
         Parameters
         ----------
-        slot, header, watchdog_s, payload
-            Its slot, the frame, and after how many seconds without progress it is killed.
+        slot, fence, header, watchdog_s, payload
+            Its slot, the lease, the frame, and after how many seconds without progress it is killed.
         state
             The task's training state, if the caller is of this node; else it is the payload's beginning.
         """
         executor = self.executors.get(slot)
         if executor is None:
-            return {"op": "died", "reason": f"no executor serves {slot} on {self.node}"}
-        work = self.keep(self._compute(executor, header, watchdog_s, payload, state))
+            return {"op": "died", "reason": f"no executor serves {slot} on {self._link.node}"}
+        work = self._link.keep(self._compute(executor, {**header, "fence": fence}, watchdog_s, payload, state))
         # Whoever asked may go; what is lent to the executor stays so until it has answered.
         return await asyncio.shield(work)
 
     async def _compute(
-        self, executor: Executor | Tenants, header: Mapping[str, Any], watchdog_s: float, payload: Any, state: Any
-    ) -> dict[str, Any]:
-        task, more, payloads = header["task"], {}, [payload]
+        self, executor: Executor | Tenants, header: Plain, watchdog_s: float, payload: Payload, state: Payload | None
+    ) -> Plain:
+        task = header["task"]
+        payloads = [payload]
         if attempt := header.get("attempt"):
             self._attempts[task] = max(attempt, self._attempts.get(task, 0))
         if state is not None and (where := self.segments.find(state)):
-            more = {"n_state": 0, "state_in": [*where, len(state)]}
+            header |= {"n_state": 0, "state_in": [*where, len(state)]}
         elif state is not None:
             payloads = [state, payload]
         lent = None
         if header["op"] == "finish" and self._made_bytes.get(task, 0) >= LEAST_BYTES:
             lent = self.segments.lend(self._made_bytes[task])
         if lent is not None:
-            more = {"into": [lent[0].path, len(lent[1])]}
+            header["into"] = [lent[0].path, len(lent[1])]
         try:
-            answer, made = await executor.ask({**header, **more}, *payloads, timeout_s=watchdog_s)
+            answer, made = await executor.ask(header, *payloads, timeout_s=watchdog_s)
         except ConnectionError as error:
             return {"op": "died", "reason": str(error)}
         if lent is not None and answer.get("n_shared"):
-            made = lent[1][: answer["n_shared"]]
+            return self._made_by(task, answer, lent[1][: answer["n_shared"]])
+        return self._made_by(task, answer, made)
+
+    def _made_by(self, task: str, answer: Plain, made: Payload) -> Plain:
         if answer["op"] == "made":
             self._made_bytes[task] = len(made)
         return {**answer, "payload": made}
@@ -149,24 +164,17 @@ class NodeSlots:
         for executor in self.executors.values():
             executor.forget(task)
 
-    async def interrupt(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
-        """Interrupt a person's function that runs under a fence."""
-        del payload
-        executor = self.executors.get(slot)
-        return {"found": executor is not None and executor.interrupt((fence[0], fence[1]))}
+    async def interrupt(self, slot: str, fence: Fence) -> Plain:
+        """Interrupt a user's function that runs under a fence."""
+        return {"interrupted": slot in self.executors and self.executors[slot].interrupt(fence)}
 
-    async def asked(self, slot: str, fence: Any, payload: Any = b"") -> dict[str, Any]:
-        """Hear that somebody waits for the slot that a person's loop holds by this fence."""
-        del payload
-        executor = self.executors.get(slot)
-        if executor is not None:
-            executor.asked_to_yield((fence[0], fence[1]))
+    async def asked(self, slot: str, fence: Fence) -> Plain:
+        """Pass on that somebody waits for the slot that a user's loop holds by this fence."""
+        if slot in self.executors:
+            self.executors[slot].asked_to_yield(fence)
         return {"ok": True}
 
-    async def revoke(self, slot: str, fence: Any, grace_s: float, payload: Any = b"") -> dict[str, Any]:
+    async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
-        del payload
         executor = self.executors.get(slot)
-        if executor is None:
-            return {"idle": False}
-        return {"idle": await executor.quiet((fence[0], fence[1]), grace_s)}
+        return {"idle": executor is not None and await executor.quiet(fence, grace_s)}

@@ -1,14 +1,13 @@
-"""Which host stores does this node keep, and what becomes of a chunk of parameters that arrives?"""
+"""Keep a node's host stores: forward a chunk of parameters that arrives, then write it."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.distribution import Chunk, RelayAssembly
 from drlnb.runtime.ipc.parameter_store import HostStore
-
-if TYPE_CHECKING:
-    from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.node.link import Link
+from drlnb.runtime.protocol import Handler, Payload, Plain
 
 __all__ = ["Stores"]
 
@@ -24,13 +23,23 @@ class _Kept:
 
 
 class Stores:
-    """The host stores of one node, by (run, task)."""
+    """The host stores of one node, by (run, task).
 
-    def __init__(self, agent: "AgentPlugin") -> None:
-        self._agent = agent
+    Parameters
+    ----------
+    link
+        Speaks for the node.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._kept: dict[tuple[str, str], _Kept] = {}
         #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
         self._over: dict[tuple[str, str], int] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the messages that are answered here."""
+        return {"drlnb_chunk": self.chunk}
 
     def path(self, run: str, task: str) -> str:
         """Return where readers find a task's store, empty if there is none yet."""
@@ -46,10 +55,10 @@ class Stores:
         start: int,
         stop: int,
         total: int,
-        children: Any,
-        addresses: Any,
-        payload: Any = b"",
-    ) -> dict[str, Any]:
+        children: tuple[object, ...],
+        addresses: Mapping[str, str],
+        payload: Payload = b"",
+    ) -> Plain:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
         if attempt <= self._over.get((run, task), 0):
             return {"refused": f"attempt {attempt} of {run}/{task} is over"}
@@ -62,10 +71,17 @@ class Stores:
         view = memoryview(payload).cast("B")
         if view.nbytes != stop - start:
             return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
-        message = {"run": run, "task": task, "attempt": attempt, "version": version, "start": start, "stop": stop}
+        message: Plain = {
+            "run": run,
+            "task": task,
+            "attempt": attempt,
+            "version": version,
+            "start": start,
+            "stop": stop,
+        }
         message |= {"total": total, "addresses": addresses}
         forwards = [
-            self._agent.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
+            self._link.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
             for host, below in taken.forward
         ]
         if taken.new:
@@ -74,12 +90,14 @@ class Stores:
         failed = [str(reply) for reply in replies if isinstance(reply, BaseException) or "refused" in reply]
         return {"whole": kept.assembly.whole, "failed": failed}
 
-    def _write(self, kept: _Kept, version: int, start: int, stop: int, total: int, view: Any, *, whole: bool) -> None:
+    def _write(
+        self, kept: _Kept, version: int, start: int, stop: int, total: int, view: memoryview, *, whole: bool
+    ) -> None:
         if kept.store is not None and kept.store.n_bytes != total:
             kept.store.close()
             kept.store = None
         if kept.store is None:
-            kept.store = HostStore(total, self._agent.directory)
+            kept.store = HostStore(total, self._link.directory)
         if whole and stop - start == total:
             kept.store.write(version, view)
             return

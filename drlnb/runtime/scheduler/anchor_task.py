@@ -1,7 +1,7 @@
-"""What keeps a master alive?  One tiny Dask task per training task, which blocks on the master's coroutine.
+"""Keep a master alive: one tiny Dask task per training task, which blocks on the master's coroutine.
 
 Dask runs it again elsewhere when its worker dies; it also protects the worker from idle time-outs and down-scaling, and
-it is what a person sees in Dask's dashboard.  It secedes, so it occupies no thread of the worker.
+it is what a user sees in Dask's dashboard.  It secedes, so it occupies no thread of the worker.
 """
 
 import asyncio
@@ -31,5 +31,5 @@ def anchor(run: str, task: str) -> str:
         time.sleep(_NO_AGENT_S)
         raise Reschedule
     secede()
-    future = asyncio.run_coroutine_threadsafe(agent.run_master(run, task), worker.loop.asyncio_loop)
-    return future.result()
+    future = asyncio.run_coroutine_threadsafe(agent.masters.run(run, task), worker.loop.asyncio_loop)
+    return str(future.result())

@@ -1,12 +1,12 @@
-"""What becomes of a task whose Dask task is gone?  The broker's watch over the anchors, and who submits them again.
+"""Watch over the anchors, and submit those again whose Dask task is gone.
 
 Dask runs an anchor again when its worker dies, and that is all it does: a restart of the cluster, a cancel, or a master
-that ended without a word leave a task that nobody runs.  Each such task goes on as a new attempt, or ends in the open.
+that ended without a report leave a task that nobody runs.  Each such task goes on as a new attempt, or ends openly.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed import Client, Security, fire_and_forget
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Anchors"]
 
-#: Times in a row that a master may end without a word, with no further step in between, before its task fails.
+#: Times in a row that a master may end without a report, with no further step in between, before its task fails.
 _MOST_LOST = 5
 #: Longest wait for the workers of before a restart to go, in seconds: twice what Dask itself gives their nannies.
 _LEAVE_S = 60.0
@@ -43,9 +43,9 @@ class Anchors:
         self._broker = broker
         #: Key -> (run, task) of each anchor that its task relies on.
         self._tasks: dict[str, tuple[str, str]] = {}
-        #: Keys that Dask has forgotten in this turn of the loop: cancelled, if no restart of the cluster is told.
+        #: Keys that Dask has forgotten in this turn of the loop: cancelled, if no restart of the cluster follows.
         self._forgotten: set[str] = set()
-        #: (run, task) -> masters that ended without a word since it had made so many steps, the most so far.
+        #: (run, task) -> masters that ended without a report since it had made so many steps, the most so far.
         self._lost: dict[tuple[str, str], tuple[int, int]] = {}
         self._n_made = 0
         self._restarting: asyncio.Future[None] | None = None
@@ -78,24 +78,24 @@ class Anchors:
         return None if live is None or live.is_over(task) else (live, task)
 
     # ------------------------------------------------------------------ what Dask says
-    def transition(self, key: Any, finish: str, why: str) -> None:
-        """Hear what became of a Dask task; runs inside the scheduler's transitions, so it only takes note."""
-        found = self._open(key) if key in self._tasks else None
-        if found is None:
+    def transition(self, key: str, finish: str, why: str) -> None:
+        """Record what became of a Dask task; runs inside the scheduler's transitions, so it does nothing else."""
+        meant = self._open(key)
+        if meant is None:
             return
-        live, task = found
+        live, task = meant
         if finish == "erred":
             self._end(live, task, "failed", f"Dask gave up on its master ({why})")
         elif finish == "memory":
             self._adopt(live.run, task, f"{key} is over")  # it is forgotten next, which is no cancel then
             self._broker.runs.keep(asyncio.ensure_future(self._lost_master(live, task)))
         elif finish == "forgotten":
-            # A restart of the cluster forgets every task first and tells plugins then, in one turn of this loop.
+            # A restart of the cluster forgets every task first and calls plugins then, in one turn of this loop.
             self._forgotten.add(key)
             asyncio.get_running_loop().call_soon(self._judge)
 
     def restarted(self) -> None:
-        """Hear that Dask has forgotten every task and restarts its workers: open tasks go on where those come up."""
+        """Go on with open tasks where workers come up: Dask has forgotten every task and restarts them."""
         self._forgotten.clear()
         if self._restarting is not None:
             self._restarting.cancel()
@@ -104,7 +104,7 @@ class Anchors:
         self._broker.runs.keep(self._restarting)
 
     def left_alone(self, live: "LiveRun", task: str) -> None:
-        """Hear that the node of a task's master is gone; without an anchor nobody takes the task on."""
+        """End a task whose master's node is gone if it has no anchor: nobody else would go on with it."""
         if (live.run, task) not in self._tasks.values() and not live.is_over(task):
             self._end(live, task, "stopped", f"{_CANCELLED}, and the node of its master was lost")
 
@@ -112,10 +112,10 @@ class Anchors:
         """Stop the tasks whose anchors somebody cancelled."""
         keys, self._forgotten = self._forgotten, set()
         for key in keys:
-            found = self._open(key)
-            if found is None:
+            meant = self._open(key)
+            if meant is None:
                 continue
-            live, task = found
+            live, task = meant
             self._drop(live.run, task)
             if live.tasks[task]["node"]:
                 stop = self._broker.runs.control(live.run, "stop", task, reason=_CANCELLED)
@@ -128,7 +128,7 @@ class Anchors:
 
     # ------------------------------------------------------------------ submitting
     async def _lost_master(self, live: "LiveRun", task: str) -> None:
-        """Let a task go on whose anchor came back though it is not over, but not for ever without a step between."""
+        """Go on with a task whose anchor came back though it is not over, but not for ever without a step between."""
         n_timesteps = live.tasks[task]["n_timesteps"]
         n, most = self._lost.get((live.run, task), (0, n_timesteps))
         n = n + 1 if n_timesteps <= most else 1

@@ -1,16 +1,14 @@
-"""Which nodes and slots does the cluster have?  The broker's register of agents."""
+"""Register the agents of a cluster, and pass messages on to them, for the broker."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from drlnb.planning.placement.devices import named_devices
-from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
 from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, refused
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, refused
 from drlnb.runtime.scheduler.cpu_shares import CpuShares
 from drlnb.runtime.scheduler.pool_devices import PoolDevices
 
@@ -22,23 +20,32 @@ __all__ = ["Nodes"]
 #: Pause before a node that did not answer is asked once more to free a slot, in seconds.
 _REVOKE_AGAIN_S = 1.0
 
-#: Pauses before a node is told again what it did not answer, in seconds.
-_TELL_AGAIN_S = (0.5, 2.0, 5.0)
+#: Pauses before a message is sent again that a node did not answer, in seconds.
+_AGAIN_S = (0.5, 2.0, 5.0)
 
 
-class Nodes(PoolDevices):
-    """Agents by node name (the Dask worker's name: it survives a nanny's restart, the address does not)."""
+class Nodes:
+    """Agents by node name (the Dask worker's name: it survives a nanny's restart, the address does not).
+
+    Parameters
+    ----------
+    broker
+        Whose cluster.
+    """
 
     def __init__(self, broker: "BrokerPlugin") -> None:
-        super().__init__()
         self.broker = broker
-        self.opened = False
+        #: Node -> what its agent reported of it, while it is here.
+        self.rows: dict[str, Plain] = {}
+        self.pool = PoolDevices(self.rows)
+        #: Node -> slots given to it, by slot name.
+        self.given = self.pool.given
         #: Every node that has been here.
         self._known: set[str] = set()
         self._changed = asyncio.Event()
         self.cpus = CpuShares(self)
 
-    def handlers(self) -> dict[str, Any]:
+    def handlers(self) -> dict[str, Handler]:
         """Return the messages served here."""
         return {
             "drlnb_agent_up": self.agent_up,
@@ -56,16 +63,11 @@ class Nodes(PoolDevices):
         """Node -> address of its worker."""
         return {node: row["address"] for node, row in self.rows.items()}
 
-    @property
-    def slot_names(self) -> list[str]:
-        """Names of the slots that are given to nodes."""
-        return [slot for slots in self.given.values() for slot in slots]
-
     def drain_problem(self, key: str, slot: str) -> str:
         """Return why a slot of ours cannot be drained, or taken back, by hand; empty if it can."""
         if slot not in self.broker.pool.slots:
             return f"{key}: the executor of {slot} is not up yet; try again in a moment"
-        if self.seats != "auto" or key != "slot.drain":
+        if self.pool.seats != "auto" or key != "slot.drain":
             return ""
         device = slot.rpartition("/")[0]
         return (
@@ -74,37 +76,33 @@ class Nodes(PoolDevices):
         )
 
     async def undrained(self, slot: str) -> None:
-        """Let who waits for any slot look again, and have an executor that rests after deaths started now."""
-        self._note_change()
+        """Wake who waits for any slot, and have an executor that rests after deaths started now."""
+        self._wake()
         node = self.slot_row(slot)["node"]
         if not self.given[node][slot]["up"]:
-            await self.broker.ask_node(node, "drlnb_slot_hurry", 5.0, slot=slot)
+            await self.broker.ask_node(node, "drlnb_slot_hurry", SOON_S, slot=slot)
 
-    def slot_row(self, slot: str) -> dict[str, Any]:
+    def slot_row(self, slot: str) -> Plain:
         """Return where a slot is."""
         for node, slots in self.given.items():
             if slot in slots:
                 return {"slot": slot, "node": node, "address": self.addresses.get(node, "")}
         return {"slot": slot, "node": "", "address": ""}
 
-    async def agent_up(self, node: str, address: str, **row: Any) -> dict[str, Any]:
-        """Take a node in; the reply says which slots it serves."""
+    async def agent_up(self, node: str, address: str, **row: object) -> Plain:
+        """Register a node; the reply names the slots that it serves."""
         if node in self.rows and self.rows[node]["server_id"] != row["server_id"]:
             self.lost(self.rows[node]["address"], "its worker was started anew")
         self.rows[node] = {"node": node, "address": address, **row}
         self.cpus.added(node)
-        if self.opened and node not in self._known:
-            self._lend_later(node)
+        if self.pool.opened and node not in self._known:
+            self.pool.lend_later(node)
         self._known.add(node)
-        self._note_change()
-        return {"epoch": self.broker.epoch, "slots": self._rows(node), "cpu_slots": self.cpus.word(node)}
+        self._wake()
+        return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpus.share(node)}
 
-    def _rows(self, node: str) -> list[dict[str, Any]]:
-        """Return what a node must know of its slots."""
-        return [{**row, "isolation": self.isolation} for row in self.given.get(node, {}).values()]
-
-    async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> dict[str, Any]:
-        """Hear that an executor serves its slot (again)."""
+    async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> Plain:
+        """Add a slot whose executor is up (again) to the pool."""
         known = self.given.get(node, {}).get(slot)
         if known is None:
             return refused("unknown", f"slot {slot} was not given to {node}")
@@ -112,43 +110,41 @@ class Nodes(PoolDevices):
         # Epochs of a restarted node begin at 1 again: go on from the highest seen.
         known["epoch"] = max(known.get("epoch", 0) + 1, executor_epoch)
         self.broker.host.feed(leasing.SlotAdded, slot=slot, node=node, device=device, executor_epoch=known["epoch"])
-        self._note_change()
+        self._wake()
         return {"ok": True}
 
     async def any_slot(self, wait_s: float) -> bool:
         """Wait until the pool has a slot that is up; false if the time is up first."""
-        deadline = asyncio.get_running_loop().time() + wait_s
-        while not self.broker.pool.has_slots:
-            left_s = deadline - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                return False
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left_s)
-        return True
+        return await self._becomes(lambda: self.broker.pool.has_slots, wait_s)
 
-    def _note_change(self) -> None:
+    async def _becomes(self, holds: Callable[[], bool], wait_s: float) -> bool:
+        """Wait until something holds that changes with nodes and slots; false if the time is up first."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not holds():
+                    await self._changed.wait()
+        return holds()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def slot_down(self, node: str, slot: str, reason: str) -> dict[str, Any]:
-        """Hear that an executor is gone: its slot is out of the pool until the next one is up."""
+    async def slot_down(self, node: str, slot: str, reason: str) -> Plain:
+        """Remove the slot of an executor that is gone from the pool, until the next one is up."""
         known = self.given.get(node, {}).get(slot)
         if known is not None and known["up"]:
             known["up"] = False
             self.broker.host.feed(leasing.SlotFailed, slot=slot, reason=f"executor {reason}")
         return {"ok": True}
 
-    async def tenant_lost(
-        self, node: str, slot: str, task: str, fence: tuple[int, int] | None, reason: str
-    ) -> dict[str, Any]:
-        """Hear that the process of one task is gone from a slot that keeps its tasks apart: the slot serves on."""
+    async def tenant_lost(self, node: str, slot: str, task: str, fence: Fence | None, reason: str) -> Plain:
+        """Report that the process of one task is gone from a slot that keeps its tasks apart: the slot serves on."""
         if slot in self.given.get(node, {}):
-            known = None if fence is None else Fence(epoch=fence[0], token=fence[1])
-            self.broker.host.feed(leasing.TenantLost, slot=slot, task=task, fence=known, reason=reason)
+            self.broker.host.feed(leasing.TenantLost, slot=slot, task=task, fence=fence, reason=reason)
         return {"ok": True}
 
     def lost(self, address: str, reason: str) -> None:
-        """Forget the node at an address and tell the pool and every master."""
+        """Forget the node at an address, and report its loss to the pool and every master."""
         node = next((name for name, row in self.rows.items() if row["address"] == address), None)
         if node is None:
             return
@@ -158,35 +154,35 @@ class Nodes(PoolDevices):
         self.broker.host.feed(placement.NodeLost, node=node, reason=reason)
         self.cpus.lost(host)
         self.broker.runs.node_lost(node)
-        self._tell_all("drlnb_node_lost", node=node, reason=reason, address=address)
+        self._send_to_all("drlnb_node_lost", node=node, reason=reason, address=address)
 
     def end_task(self, run: str, task: str, attempt: int) -> None:
-        """Let every node end what it still has of a task's attempts up to this one; harmless where nothing is left.
+        """Have every node end what it still has of a task's attempts up to this one; harmless where nothing is left.
 
         Its master did so where it knew of something.  It knows neither the nodes of former attempts nor those that were
         lost and came back, and it may have died.
         """
-        self._tell_all("drlnb_end_task", run=run, task=task, attempt=attempt)
+        self._send_to_all("drlnb_end_task", run=run, task=task, attempt=attempt)
 
-    def _tell_all(self, op: str, /, **message: Any) -> None:
+    def _send_to_all(self, op: str, /, **message: object) -> None:
         for node in list(self.rows):
-            self.broker.runs.keep(asyncio.ensure_future(self._tell_again(node, op, message)))
+            self.broker.runs.keep(asyncio.ensure_future(self._send_again(node, op, message)))
 
-    async def _tell_again(self, node: str, op: str, message: Mapping[str, Any]) -> None:
-        """Tell a node something, again for a while if it does not answer, as long as it is the same node."""
+    async def _send_again(self, node: str, op: str, message: Mapping[str, object]) -> None:
+        """Send a node a message, again for a while if it does not answer, as long as it is the same node."""
         server_id = self.rows[node]["server_id"]
-        for pause_s in (0.0, *_TELL_AGAIN_S):
+        for pause_s in (0.0, *_AGAIN_S):
             await asyncio.sleep(pause_s)
             if self.rows.get(node, {}).get("server_id") != server_id:
                 return
             if await self.broker.ask_node(node, op, RPC_TIMEOUT_S, **message) is not None:
                 return
 
-    async def tell_masters(self, op: str, /, **message: Any) -> None:
-        """Tell every node's masters something; who cannot be reached finds out by itself."""
-        await asyncio.gather(*(self.broker.ask_node(node, op, 5.0, **message) for node in list(self.rows)))
+    async def send_to_masters(self, op: str, /, **message: object) -> None:
+        """Send a message to every node's masters; who cannot be reached finds out by itself."""
+        await asyncio.gather(*(self.broker.ask_node(node, op, SOON_S, **message) for node in list(self.rows)))
 
-    async def revoke(self, slot: str, fence: tuple[int, int], grace_s: float) -> bool:
+    async def revoke(self, slot: str, fence: Fence, grace_s: float) -> bool:
         """Make the executor of a slot stop the work of a fence; true if it is idle and lives.
 
         A node that does not answer is asked again for as long as it is one of ours: its loop may only stand still, and
@@ -203,21 +199,11 @@ class Nodes(PoolDevices):
         return False
 
     # ------------------------------------------------------------------ for clients
-    async def nodes(self, at_least: int = 0, wait_s: float = 0.0) -> dict[str, Any]:
+    async def nodes(self, at_least: int = 0, wait_s: float = 0.0) -> Plain:
         """Return nodes and slots, once there are `at_least` nodes or the time is up."""
-        deadline = asyncio.get_running_loop().time() + wait_s
-        while len(self.rows) < at_least:
-            left_s = deadline - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                break
-            try:
-                await asyncio.wait_for(self._changed.wait(), left_s)
-            except TimeoutError:
-                break
+        await self._becomes(lambda: len(self.rows) >= at_least, wait_s)
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
-        pool = {"opened": self.opened, "notices": self.notices, "n_devices": self.n_devices, "seats": self.seats}
-        pool |= {"names": self.names, "isolation": self.isolation}
-        return {"nodes": list(self.rows.values()), "slots": slots, **pool}
+        return {"nodes": list(self.rows.values()), "slots": slots, **self.pool.to_plain()}
 
     async def open_slots(
         self,
@@ -225,64 +211,30 @@ class Nodes(PoolDevices):
         seats: int | str = 1,
         names: Sequence[str] = (),
         isolation: str = "shared",
-    ) -> dict[str, Any]:
-        """Decide once which slots the pool has, and have their executors started.
-
-        Parameters
-        ----------
-        n_slots
-            How many devices; None: every CUDA device, or 2 virtual ones.
-        seats
-            Slots of each device.
-        names
-            The devices by name, instead of `n_slots`; empty: no names.
-        isolation
-            Whether a slot's tasks share a process, or have one each.
-        """
+    ) -> Plain:
+        """Decide once which slots the pool has, as :meth:`PoolDevices.open` does, and have their executors started."""
         try:
-            named = named_devices(names, self._there()) if names else ()
-            if self.opened:
-                self._check_opened(n_slots, seats, named, isolation)
-                return {"ok": True}
-            devices = named or self._first_devices(n_slots)
-            virtual = devices[0].seen.startswith("cpu:")
-            limits = self._limits(devices, virtual=virtual)
-            problem = n_seats_problem(seats) or _too_many(seats, limits) or isolation_problem(isolation, seats)
-            if problem:
-                raise ConfigError(problem)
+            limits = self.pool.open(n_slots, seats, names, isolation)
         except ConfigError as error:
             return refused("ConfigError", str(error))
-        self._give_seats(devices, seats)
-        self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
-        self.devices, self.isolation = {device.name: device for device in devices}, isolation
-        self.counted = not names and (virtual or n_slots is not None)
-        if virtual and not named:
-            self._note_virtual(len(devices), seats)
-        for node in self.given:
-            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self._rows(node))
-        if seats == "auto":
-            rows = [(device.node, device.name, device.seen) for device in devices]
+        for node in self.given if limits is not None else ():
+            await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self.pool.slots_of(node))
+        if limits is not None and seats == "auto":
+            rows = [(device.node, device.name, device.seen) for device in self.pool.devices.values()]
             self.broker.scheduler.plugins[SEATS].open(rows, limits)
         return {"ok": True}
 
-    async def same_devices(self, names: Sequence[str]) -> dict[str, Any]:
-        """Say whether the pool's devices are those of some names; refuse names that mean none."""
+    async def same_devices(self, names: Sequence[str]) -> Plain:
+        """Return whether the pool's devices are those of some names; refuse names that mean none."""
         try:
-            named = named_devices(names, self._there())
+            return {"same": self.pool.is_of(names)}
         except ConfigError as error:
             return refused("ConfigError", str(error))
-        return {"same": {device.name for device in named} == self.devices.keys()}
 
-    async def probe(self, env: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Let a node build an environment once and describe its spaces."""
+    async def probe(self, env: str | Mapping[str, str]) -> Plain:
+        """Have a node build an environment once and describe its spaces."""
         for node in sorted(self.rows):
             reply = await self.broker.ask_node(node, "drlnb_probe_env", 60.0, env=env)
             if reply is not None:
                 return reply
         return refused("PeerError", "no node with drlnb answers")
-
-
-def _too_many(seats: int | str, limits: Mapping[str, tuple[int, str]]) -> str:
-    """Return the complaint about more seats than a device can have; empty if there is none."""
-    few, why = min(limits.values(), default=(0, ""))
-    return f"seats {seats}: a device here has room for {few} ({why})" if isinstance(seats, int) and seats > few else ""

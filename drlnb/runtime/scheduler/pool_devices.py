@@ -1,12 +1,12 @@
-"""Which devices carry the slots of a pool, and to which nodes do they belong?  Also when nodes come and go."""
+"""Choose the devices that carry the slots of a pool, and the slots of each node; also when nodes come and go."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
 from drlnb.planning.seats.rules import SeatsSettings, isolation_problem, n_seats_problem, virtual_limit
 from drlnb.records.errors import ConfigError
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["DEFAULT_VIRTUAL_SLOTS", "PoolDevices"]
 
@@ -15,13 +15,19 @@ DEFAULT_VIRTUAL_SLOTS = 2
 
 
 class PoolDevices:
-    """The devices of a pool, their slots, and the nodes that have them."""
+    """The devices of a pool, their slots, and the nodes that have them.
 
-    def __init__(self) -> None:
-        #: Node -> what its agent said of it, while it is here.
-        self.rows: dict[str, dict[str, Any]] = {}
+    Parameters
+    ----------
+    rows
+        Node -> what its agent reported of it, while it is here.
+    """
+
+    def __init__(self, rows: Mapping[str, Plain]) -> None:
+        self.rows = rows
         #: Node -> slots given to it, by slot name; kept over a restart of the node.
-        self.given: dict[str, dict[str, dict[str, Any]]] = {}
+        self.given: dict[str, dict[str, Plain]] = {}
+        self.opened = False
         #: What was asked for when it was opened.
         self.n_devices = 0
         self.names: tuple[str, ...] = ()
@@ -31,6 +37,74 @@ class PoolDevices:
         self.devices: dict[str, Device] = {}
         self.counted = True
         self.notices: list[str] = []
+
+    def to_plain(self) -> Plain:
+        """Return what was opened, for clients."""
+        names = ("opened", "notices", "n_devices", "seats", "names", "isolation")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def slot_names(self) -> list[str]:
+        """Names of the slots that are given to nodes."""
+        return [slot for slots in self.given.values() for slot in slots]
+
+    def slots_of(self, node: str) -> list[Plain]:
+        """Return what a node must know of its slots."""
+        return [{**row, "isolation": self.isolation} for row in self.given.get(node, {}).values()]
+
+    def open(
+        self, n_slots: int | None, seats: int | str, names: Sequence[str], isolation: str
+    ) -> dict[str, tuple[int, str]] | None:
+        """Decide once which slots the pool has.
+
+        Parameters
+        ----------
+        n_slots
+            How many devices; None: every CUDA device, or 2 virtual ones.
+        seats
+            Slots of each device.
+        names
+            The devices by name, instead of `n_slots`; empty: no names.
+        isolation
+            Whether a slot's tasks share a process, or have one each.
+
+        Returns
+        -------
+        dict or None
+            The most seats of each device by its name, and why no more; None if the pool was open, and is like this.
+
+        Raises
+        ------
+        ConfigError
+            If there are no such devices, or the pool is open and another one is asked for.
+        """
+        named = named_devices(names, self._there()) if names else ()
+        if self.opened:
+            self._check_opened(n_slots, seats, named, isolation)
+            return None
+        devices = named or self._first_devices(n_slots)
+        virtual = devices[0].seen.startswith("cpu:")
+        limits = self._limits(devices, virtual=virtual)
+        problem = n_seats_problem(seats) or _too_many(seats, limits) or isolation_problem(isolation, seats)
+        if problem:
+            raise ConfigError(problem)
+        self._give_seats(devices, seats)
+        self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
+        self.devices, self.isolation = {device.name: device for device in devices}, isolation
+        self.counted = not names and (virtual or n_slots is not None)
+        if virtual and not named:
+            self._add_notice(len(devices), seats)
+        return limits
+
+    def is_of(self, names: Sequence[str]) -> bool:
+        """Return whether the devices are those of some names.
+
+        Raises
+        ------
+        ConfigError
+            If a name means no device.
+        """
+        return {device.name for device in named_devices(names, self._there())} == self.devices.keys()
 
     def _there(self) -> list[NodeDevices]:
         """Return what the nodes have, in their order."""
@@ -52,8 +126,8 @@ class PoolDevices:
         most = len(cuda) or n_cpus
         wanted = n_slots if n_slots is not None else (len(cuda) or min(DEFAULT_VIRTUAL_SLOTS, n_cpus))
         if wanted > most:
-            what = "CUDA devices" if cuda else "CPU cores for virtual slots"
-            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {what}")
+            kind = "CUDA devices" if cuda else "CPU cores for virtual slots"
+            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {kind}")
         return cuda[:wanted] or self._virtual(wanted)
 
     def _cuda(self) -> tuple[Device, ...]:
@@ -64,8 +138,8 @@ class PoolDevices:
                 seen.setdefault(uuid, Device(node=node.node, name=f"{node.node}/gpu{index}", seen=f"cuda:{uuid}"))
         return tuple(seen.values())
 
-    def _lend_later(self, node: str) -> None:
-        """Let a node that came after the pool was opened bring what the pool is made of.
+    def lend_later(self, node: str) -> None:
+        """Add what the pool is made of from a node that came after it was opened.
 
         Of all CUDA devices, or of devices by name, those that it has; of a number, what is missing of it since other
         nodes are gone, which bring that no more.
@@ -73,18 +147,18 @@ class PoolDevices:
         if self.seats == "auto":
             return
         live = {device.key for device in self.devices.values() if device.node in self.rows}
-        found = [device for device in self._meant(node) if device.key not in live]
+        added = [device for device in self._meant(node) if device.key not in live]
         if self.counted:
-            found = found[: max(0, self.n_devices - len(live))]
+            added = added[: max(0, self.n_devices - len(live))]
         gone = [device for device in self.devices.values() if device.node not in self.rows]
-        keys = {device.key for device in found}
-        for old in gone[: len(found)] if self.counted else [device for device in gone if device.key in keys]:
+        keys = {device.key for device in added}
+        for old in gone[: len(added)] if self.counted else [device for device in gone if device.key in keys]:
             del self.devices[old.name]
             slots = self.given[old.node]
             self.given[old.node] = {slot: row for slot, row in slots.items() if not _carries(old, slot)}
-        self.devices |= {device.name: device for device in found}
+        self.devices |= {device.name: device for device in added}
         self.n_devices = self.n_devices if self.counted else len(self.devices)
-        self._give_seats(found, self.seats)
+        self._give_seats(added, self.seats)
 
     def _meant(self, node: str) -> list[Device]:
         """Return the devices of a node that a pool like this one is made of."""
@@ -119,9 +193,9 @@ class PoolDevices:
                 f"this cluster's pool has {', '.join(sorted(self.devices))} already; slots asks for {asked}"
             )
         if n_slots not in (None, self.n_devices):
-            what = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
+            kind = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
             raise ConfigError(
-                f"this cluster's pool has {self.n_devices} {what} already; --gpus {n_slots} asks for another"
+                f"this cluster's pool has {self.n_devices} {kind} already; --gpus {n_slots} asks for another"
             )
         if seats not in (1, self.seats):
             raise ConfigError(
@@ -159,18 +233,18 @@ class PoolDevices:
                 for seat in range(1 if seats == "auto" else int(seats)):
                     self.give(device.node, f"{device.name}/{seat}", device.seen)
 
-    def _note_virtual(self, n_devices: int, seats: int | str) -> None:
+    def _add_notice(self, n_devices: int, seats: int | str) -> None:
         why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
         plural = "s" if n_devices > 1 else ""
-        what = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
-        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {what}")
+        kind = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
+        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {kind}")
 
     def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
-        """Let a slot belong to a node; it is in the pool once its executor is up."""
+        """Give a slot to a node; it is in the pool once its executor is up."""
         self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
 
-    def take(self, slot: str) -> dict[str, Any]:
-        """Let a slot belong to nobody any more, and return its row."""
+    def take(self, slot: str) -> Plain:
+        """Remove a slot from its node, and return its row."""
         given = next(slots for slots in self.given.values() if slot in slots)
         return given.pop(slot)
 
@@ -178,3 +252,9 @@ class PoolDevices:
 def _carries(device: Device, slot: str) -> bool:
     """Whether a slot is a device's: named as it, or with the number of a seat behind."""
     return slot == device.name or slot.rpartition("/")[0] == device.name
+
+
+def _too_many(seats: int | str, limits: Mapping[str, tuple[int, str]]) -> str:
+    """Return the complaint about more seats than a device can have; empty if there is none."""
+    few, why = min(limits.values(), default=(0, ""))
+    return f"seats {seats}: a device here has room for {few} ({why})" if isinstance(seats, int) and seats > few else ""

@@ -1,4 +1,4 @@
-"""What does the broker keep of one run?  Its spec, its tasks' states, its stream of the pool, and its newest rows."""
+"""Keep the broker's part of one run: its spec, its tasks' states, its stream of the pool, and its newest rows."""
 
 import asyncio
 import contextlib
@@ -7,11 +7,10 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from drlnb.runtime.machine_host import JournalWriter
+from drlnb.runtime.protocol import Plain
 from drlnb.runtime.scheduler.run_settings import OVER
 
 __all__ = ["LiveRun", "free_stream", "journalled_epoch"]
@@ -27,11 +26,11 @@ _STREAM = re.compile(r"broker-e(?P<epoch>[0-9]+)(-.*)?")
 class LiveRun:
     """One run: its spec, its tasks' states, its ring of rows."""
 
-    def __init__(self, run: str, spec: Mapping[str, Any], epoch: int) -> None:
+    def __init__(self, run: str, spec: Plain, epoch: int) -> None:
         self.run = run
         self.spec = spec
         self.out = Path(spec["out"])
-        self.tasks: dict[str, dict[str, Any]] = {
+        self.tasks: dict[str, Plain] = {
             task["name"]: {
                 "state": "starting",
                 "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
@@ -48,7 +47,7 @@ class LiveRun:
             for task in spec["tasks"]
         }
         self.open_stream(epoch)
-        self.ring: deque[dict[str, Any]] = deque(maxlen=_RING)
+        self.ring: deque[Plain] = deque(maxlen=_RING)
         self.n_rows = 0
         self.changed = asyncio.Event()
         self._status_t = 0.0
@@ -71,7 +70,7 @@ class LiveRun:
         self.stream = free_stream(self.out / "journal", f"broker-e{epoch}")
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
 
-    def add(self, rows: list[dict[str, Any]]) -> None:
+    def add(self, rows: list[Plain]) -> None:
         """Append rows and wake who waits for them."""
         self.ring.extend(rows)
         self.n_rows += len(rows)
@@ -79,7 +78,7 @@ class LiveRun:
         self.changed = asyncio.Event()
 
     def forget_rows(self) -> None:
-        """Keep no row of a run that has ended; whoever asks for one is told that it is not kept."""
+        """Keep no row of a run that has ended; whoever asks for one gets the answer that it is not kept."""
         if self.state != "running":
             self.ring.clear()
 
@@ -93,7 +92,7 @@ class LiveRun:
         tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
         text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks}, indent=1)
         temporary = self.out / "status.json.tmp"
-        with contextlib.suppress(OSError):  # a full disk is said by the journal's writer
+        with contextlib.suppress(OSError):  # a full disk is reported by the journal's writer
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(self.out / "status.json")
 
@@ -106,5 +105,5 @@ def free_stream(folder: Path, name: str) -> str:
 
 def journalled_epoch(out: Path) -> int:
     """Return the highest epoch of the brokers that have journalled into a run directory; 0 if none has."""
-    found = (_STREAM.fullmatch(path.stem) for path in (out / "journal").glob("broker-e*.jsonl"))
-    return max((int(name["epoch"]) for name in found if name is not None), default=0)
+    names = (_STREAM.fullmatch(path.stem) for path in (out / "journal").glob("broker-e*.jsonl"))
+    return max((int(name["epoch"]) for name in names if name is not None), default=0)

@@ -1,10 +1,9 @@
-"""Which runs live on this cluster, what do their journals say, and what does a person want of them?"""
+"""Register the runs of a cluster: their journals, their masters, and what users want of them."""
 
 import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drlnb.planning.settings import owner
 from drlnb.records.base import Record
 from drlnb.records.journal import StreamOpened
-from drlnb.runtime.protocol import drlnb_version, pool_task, refused, split_pool_task
+from drlnb.runtime.protocol import SOON_S, Handler, Plain, drlnb_version, pool_task, refused
 from drlnb.runtime.scheduler.generations import Lives
 from drlnb.runtime.scheduler.run import LiveRun, journalled_epoch
 from drlnb.runtime.scheduler.run_settings import OVER, forget, note, unfit, with_changes
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveRun", "Runs"]
 
-#: Longest time from a task's last row in the journal to its master's own word, in seconds.
+#: Longest time from a task's last row in the journal to its master's own report, in seconds.
 _SETTLE_S = 3.0
 #: Time for which the rows of a run that has ended are kept for who looks late, in seconds; the files stay.
 _KEEP_S = 600.0
 
 
-async def _settle(row: Mapping[str, Any]) -> None:
-    """Wait a moment for a task to end here, too: its journal may have told a person of it before its master told us."""
+async def _settle(row: Plain) -> None:
+    """Wait a moment for a task to end here, too: its journal may show its end before its master reports it."""
     deadline = time.monotonic() + _SETTLE_S
     while row["state"] not in OVER and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
@@ -44,7 +43,7 @@ class Runs:
         self._background: set[asyncio.Future[Any]] = set()
         self._lives = Lives()
 
-    def handlers(self) -> dict[str, Any]:
+    def handlers(self) -> dict[str, Handler]:
         """Return the messages served here."""
         return {
             "drlnb_run_create": self.create,
@@ -93,10 +92,8 @@ class Runs:
         for run in self.live.values():
             run.add([{"s": run.stream, "k": "n", "r": "Defect", "text": text}])
 
-    async def task_rows(
-        self, run: str, task: str, rows: list[dict[str, Any]], n_timesteps: int, attempt: int
-    ) -> dict[str, Any]:
-        """Take a master's journal rows for who watches; ``stale`` if a later attempt has begun."""
+    async def task_rows(self, run: str, task: str, rows: list[Plain], n_timesteps: int, attempt: int) -> Plain:
+        """Add a master's journal rows for who watches; ``stale`` if a later attempt has begun."""
         live = self.live.get(run)
         if live is None:
             return refused("unknown", f"no run {run}")
@@ -107,7 +104,7 @@ class Runs:
         live.write_status()
         return {"ok": True}
 
-    async def rows(self, run: str, since: int, wait_s: float) -> dict[str, Any]:
+    async def rows(self, run: str, since: int, wait_s: float) -> Plain:
         """Return rows from number `since` on, once there are any or the time is up."""
         live = self.live.get(run)
         if live is None:
@@ -118,10 +115,10 @@ class Runs:
         return {**self._lives.page(live, since), "state": live.state, "tasks": live.tasks}
 
     # ------------------------------------------------------------------ clients
-    async def create(self, run: str, spec: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, run: str, spec: Plain) -> Plain:
         """Open a run; a repeat of the same id gets the same answer."""
         former = self.live.get(run)
-        if (known := await self._lives.let_end(former, spec)) is not None:
+        if (known := await self._lives.ended(former, spec)) is not None:
             return known
         if (locked := self._locked(spec["out"])) is not None:
             return locked
@@ -133,14 +130,14 @@ class Runs:
         live.write_status(force=True)
         return {"ok": True}
 
-    async def anchors(self, run: str) -> dict[str, Any]:
+    async def anchors(self, run: str) -> Plain:
         """Return the key of the Dask task that starts each task's next attempt; it is the client's to submit."""
         live = self.live.get(run)
         if live is None:
             return refused("unknown", f"no run {run} on this cluster")
         return {task: self.broker.anchors.expect(run, task, row["attempt"] + 1) for task, row in live.tasks.items()}
 
-    def _locked(self, out: str) -> dict[str, Any] | None:
+    def _locked(self, out: str) -> Plain | None:
         """Refuse a directory that a live run uses."""
         user = next(
             (other for other in self.live.values() if other.state == "running" and other.spec["out"] == out), None
@@ -161,8 +158,8 @@ class Runs:
         live.writer.write(header)
         live.add([{"s": live.stream, **header.to_row()}])
 
-    async def restart(self, run: str, task: str) -> dict[str, Any]:
-        """Let a task that failed or was stopped begin again; its anchor is the client's to submit."""
+    async def restart(self, run: str, task: str) -> Plain:
+        """Begin a task again that failed or was stopped; its anchor is the client's to submit."""
         live = self.live.get(run)
         if live is None or task not in live.tasks:
             return refused("unknown", f"no task {run}/{task} on this cluster")
@@ -186,14 +183,14 @@ class Runs:
         attempt = row["attempt"] + 1
         return {"attempt": attempt, "anchor": self.broker.anchors.expect(run, task, attempt)}
 
-    async def list(self) -> list[dict[str, Any]]:
+    async def list(self) -> list[Plain]:
         """Return all runs of this cluster."""
         return [{"run": r.run, "out": str(r.out), "state": r.state, "tasks": r.tasks} for r in self.live.values()]
 
     async def control(
-        self, run: str, action: str, task: str | None = None, key: str = "", value: Any = None, reason: str = ""
-    ) -> dict[str, Any]:
-        """Pass a person's wish on to the masters; one that is being moved hears of it when it attaches."""
+        self, run: str, action: str, task: str | None = None, key: str = "", value: object = None, reason: str = ""
+    ) -> Plain:
+        """Pass a user's wish on to the masters; one that is being moved gets it when it attaches."""
         live = self.live.get(run)
         if live is None:
             return refused("unknown", f"no run {run} on this cluster")
@@ -207,14 +204,14 @@ class Runs:
                 return refused("ConfigError", problem) if problem else {"ok": True}
         if action == "set" and owner(key) == "pool":
             return await self.broker.set_pool(key, value)
-        wish = {"action": action, "key": key, "value": value, "reason": reason}
+        wish: Plain = {"action": action, "key": key, "value": value, "reason": reason}
         meant = [name for name in live.tasks if task in (None, name) and not live.is_over(name)]
-        problems = [f"task {name}: {text}" for name in meant if (text := await self._tell(live, name, **wish))]
+        problems = [f"task {name}: {text}" for name in meant if (text := await self._pass_on(live, name, **wish))]
         live.write_status(force=action == "set")  # a resumed run must know of what was set
         return refused("ConfigError", "; ".join(problems)) if problems else {"ok": True}
 
-    async def _tell(self, live: LiveRun, name: str, *, action: str, key: str, value: Any, reason: str) -> str:
-        """Tell one task of a wish, and remember it; return why its master refuses, empty if it does not."""
+    async def _pass_on(self, live: LiveRun, name: str, *, action: str, key: str, value: object, reason: str) -> str:
+        """Pass a wish on to one task, and remember it; return why its master refuses, empty if it does not."""
         row = live.tasks[name]
         former = note(row, action, key, value)
         if (action, key) == ("set", "task.priority"):
@@ -222,16 +219,16 @@ class Runs:
             problem = str(reply.get("message", ""))
         else:
             message = {"run": live.run, "task": name, "action": action, "key": key, "value": value, "reason": reason}
-            told = await self.broker.ask_node(row["node"], "drlnb_control", 5.0, **message) if row["node"] else None
-            problem = str((told or {}).get("refused", ""))
-            if not row["node"] and action in ("stop", "kill"):  # an anchor that starts yet is told
+            answer = await self.broker.ask_node(row["node"], "drlnb_control", SOON_S, **message)
+            problem = str((answer or {}).get("refused", ""))
+            if not row["node"] and action in ("stop", "kill"):  # an anchor that starts yet gets it
                 self.end_here(live, name, "stopped", reason or "stopped while it ran nowhere")
         if problem:
             forget(row, key, value, former)
         return problem
 
     # ------------------------------------------------------------------ masters
-    async def attach(self, run: str, task: str, node: str, request: str) -> dict[str, Any]:
+    async def attach(self, run: str, task: str, node: str, request: str) -> Plain:
         """Register a master: a new attempt of its task, unless the task is over; a repeated request is the same one."""
         live = self.live.get(run)
         if live is None or task not in live.tasks:
@@ -260,8 +257,8 @@ class Runs:
             "leasing": asdict(self.broker.pool.settings),
         }
 
-    async def end(self, run: str, task: str, attempt: int, state: str, reason: str) -> dict[str, Any]:
-        """Take note of a task's end."""
+    async def end(self, run: str, task: str, attempt: int, state: str, reason: str) -> Plain:
+        """Record a task's end."""
         live = self.live.get(run)
         if live is None or live.tasks[task]["attempt"] != attempt:
             return refused("stale", f"attempt {attempt} of {run}/{task} is not the present one")
@@ -280,7 +277,7 @@ class Runs:
             asyncio.get_running_loop().call_later(_KEEP_S, live.forget_rows)
 
     def end_here(self, live: LiveRun, task: str, state: str, reason: str) -> None:
-        """End a task of which no master will tell the end."""
+        """End a task whose end no master will report."""
         if live.is_over(task):
             return
         if live.tasks[task]["state"] == "running":  # the pool knows nothing of one that has not begun
@@ -294,8 +291,3 @@ class Runs:
                 if node and row["node"] == node:
                     row["node"] = ""
                     self.broker.anchors.left_alone(live, task)
-
-    def task_of(self, pool_name: str) -> dict[str, Any] | None:
-        """Return a task's row by its pool name."""
-        run, task = split_pool_task(pool_name)
-        return self.live[run].tasks.get(task) if run in self.live else None

@@ -1,4 +1,4 @@
-"""Who may lease slots without being a task of a run?  Anybody's own loop, through this scheduler plugin.
+"""Lease slots to users' own loops, which are no tasks of a run, through a scheduler plugin.
 
 It sits beside the broker: it feeds the same pool, whose queue, fences and times to live count for loops as for tasks,
 and answers the loop's client.  Since a loop has no run directory, it also keeps the pool's stream in memory, from the
@@ -8,9 +8,8 @@ first lease of a loop on.  (A run that trains meanwhile has the loop's leases in
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
@@ -18,7 +17,12 @@ from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
-from drlnb.runtime.protocol import BROKER, drlnb_version, refused
+from drlnb.runtime.protocol import BROKER, SOON_S, Plain, drlnb_version, refused, serve, to_wire
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 __all__ = ["LOOPS", "LoopsPlugin", "PoolTape"]
 
@@ -28,7 +32,7 @@ LOOPS = "drlnb-loops"
 _PART = 10_000
 #: Rows in one answer.
 _PAGE = 2_000
-#: Seconds after which a loop hears that fewer slots are up than it wants: executors take a moment to start.
+#: Seconds after which a loop is answered that fewer slots are up than it wants: executors take a moment to start.
 _UNMET_S = 15.0
 #: Ends of leases that are remembered, for holders that ask late.
 _ENDS = 256
@@ -63,7 +67,7 @@ class PoolTape:
         """Whether a new part is due."""
         return self.running and len(self._parts[-1][2]) >= _PART
 
-    def open(self, config: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
+    def open(self, config: Plain, snapshot: Plain) -> None:
         """Begin a part with the pool as it is between two events."""
         self._n_parts += 1
         stream = f"broker-e{self._epoch}-own{self._n_parts}"
@@ -74,21 +78,21 @@ class PoolTape:
         self._n_rows += 1
 
     def add(self, record: Record) -> None:
-        """Note a record."""
+        """Append a record."""
         self._parts[-1][2].append(record)
         self._n_rows += 1
 
-    def rows(self, since: int) -> tuple[int, list[dict[str, Any]]]:
+    def rows(self, since: int) -> tuple[int, list[Plain]]:
         """Return (number after the last row, rows from `since` on, at most a page)."""
-        found: list[dict[str, Any]] = []
+        rows: list[Plain] = []
         after = since
         for stream, first, records in self._parts:
             skip = max(0, since - first)
-            page = records[skip : skip + _PAGE - len(found)]
+            page = records[skip : skip + _PAGE - len(rows)]
             if page:
-                found += [{"s": stream, **record.to_row()} for record in page]
+                rows += [{"s": stream, **record.to_row()} for record in page]
                 after = first + skip + len(page)
-        return after, found
+        return after, rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,13 +103,13 @@ class _Held:
     slots: tuple[str, ...]
     #: Its holder was asked to give way.
     asked: bool = False
-    #: Set once there is a word for the holder: that, or the end of the lease.
-    word: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Set once there is news for the holder: that, or the end of the lease.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def ask(self) -> None:
         """Ask the holder to give way."""
         self.asked = True
-        self.word.set()
+        self.news.set()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,12 +135,11 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
     name = LOOPS
     idempotent = True
 
-    async def start(self, scheduler: Any) -> None:
+    async def start(self, scheduler: "Scheduler") -> None:
         """Install the handlers; called by the scheduler."""
         self.scheduler = scheduler
-        self.broker = scheduler.plugins[BROKER]
+        self.broker: BrokerPlugin = scheduler.plugins[BROKER]
         self.tape = PoolTape(self.broker.epoch)
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         #: Name in the pool -> the loop; request -> its loop's name.
         self._loops: dict[str, _Loop] = {}
         self._owners: dict[str, str] = {}
@@ -144,17 +147,18 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._held: dict[Fence, _Held] = {}
         #: Fence -> why a loop's lease ended.
         self._ends: dict[Fence, str] = {}
-        self.broker.host.sinks.append(self._hear)
-        handlers = {
-            "drlnb_loop_acquire": self.acquire,
-            "drlnb_loop_cancel": self.cancel,
-            "drlnb_loop_renew": self.renew,
-            "drlnb_loop_asked": self.asked,
-            "drlnb_loop_compute": self.compute,
-            "drlnb_loop_rows": self.rows,
-        }
-        for name, handler in handlers.items():
-            scheduler.handlers[name] = handler
+        self.broker.host.sinks.append(self._on_record)
+        serve(
+            scheduler.handlers,
+            {
+                "drlnb_loop_acquire": self.acquire,
+                "drlnb_loop_cancel": self.cancel,
+                "drlnb_loop_renew": self.renew,
+                "drlnb_loop_asked": self.asked,
+                "drlnb_loop_compute": self.compute,
+                "drlnb_loop_rows": self.rows,
+            },
+        )
 
     async def close(self) -> None:
         """End with the scheduler."""
@@ -162,77 +166,66 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             if loop.timer is not None:
                 loop.timer.cancel()
 
-    def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
+    def valid_workers_downscaling(self, scheduler: "Scheduler", workers: list[object]) -> list[object]:
         """Veto the closing of workers while a loop holds a slot or waits for one."""
         del scheduler
-        return [] if self._held or self._answers else workers
+        return [] if any(loop.open for loop in self._loops.values()) else workers
 
     # ------------------------------------------------------------------ messages
-    async def acquire(
-        self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0
-    ) -> dict[str, Any]:
+    async def acquire(self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0) -> Plain:
         """Wait for slots, at most ``poll_s``; a repeat goes on waiting, or gets the same grant."""
         n_known = sum(len(given) for given in self.broker.nodes.given.values())
         if n_slots > n_known:
             return refused("ConfigError", f"n_slots = {n_slots}, but the pool has {n_known}")
         self._open_tape()
         loop = self._comes(task, request_id)
-        future = self._answers.get(request_id)
-        if future is None:
-            future = self._answers[request_id] = asyncio.get_running_loop().create_future()
-        if not future.done():
-            more = {} if (n_slots, priority) == (1, 0) else {"n_slots": n_slots, "priority": priority}
-            self.broker.host.feed(
-                leasing.SlotRequested,
-                request_id=request_id,
-                task=task,
-                attempt=loop.attempt,
-                round=round,
-                node="",
-                yields=True,
-                **more,
-            )
-        patience_s = self.broker.pool.settings.poll_s
-        if self._n_up < n_slots:
-            patience_s = min(patience_s, _UNMET_S)
-        with contextlib.suppress(TimeoutError):
-            answer: dict[str, Any] = await asyncio.wait_for(asyncio.shield(future), patience_s)
-            self.broker.forget_grant(request_id)
-            return answer
-        return {"pending": True, "n_up": self._n_up}
+        poll_s = self.broker.pool.settings.poll_s
+        answer = await self.broker.grants.acquire(
+            request_id,
+            known=self.broker.grants.knows(request_id),
+            wait_s=poll_s if self._n_up >= n_slots else min(poll_s, _UNMET_S),
+            task=task,
+            attempt=loop.attempt,
+            round=round,
+            node="",
+            yields=True,
+            n_slots=n_slots,
+            priority=priority,
+        )
+        if "slots" in answer:
+            return answer | {"slots": [row | self._device(row["slot"]) for row in answer["slots"]]}
+        return answer | {"n_up": self._n_up} if "pending" in answer else answer
 
     @property
     def _n_up(self) -> int:
         return sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
 
-    async def cancel(self, request_id: str, reason: str) -> dict[str, Any]:
+    async def cancel(self, request_id: str, reason: str) -> Plain:
         """Give up a place in the queue, or a grant that crossed this message."""
-        self.broker.host.feed(leasing.RequestCancelled, request_id=request_id, reason=reason)
-        self._answers.pop(request_id, None)
-        self.broker.forget_grant(request_id)
+        self.broker.grants.cancel(request_id, reason)
         self._goes(request_id)
         return {"ok": True}
 
-    async def renew(self, fence: tuple[int, int], n_progress: int) -> dict[str, Any]:
+    async def renew(self, fence: Fence, n_progress: int) -> Plain:
         """Keep a lease alive; ``lost`` says why it is not the holder's any more."""
-        reply: dict[str, Any] = await self.broker.renew(fence, n_progress)
-        known = self._ends.get(_fence(fence))
+        reply = await self.broker.grants.renew(fence, n_progress)
+        known = self._ends.get(fence)
         return {"lost": known} if "lost" in reply and known else reply
 
-    async def asked(self, fence: tuple[int, int]) -> dict[str, Any]:
+    async def asked(self, fence: Fence) -> Plain:
         """Wait, at most ``poll_s``, until the holder is asked to give way; ``over`` if the lease has ended."""
-        held = self._held.get(_fence(fence))
+        held = self._held.get(fence)
         if held is None:
             return {"over": True}
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(held.word.wait(), self.broker.pool.settings.poll_s)
-        return {"pending": True} if not held.word.is_set() else {"asked": True} if held.asked else {"over": True}
+            await asyncio.wait_for(held.news.wait(), self.broker.pool.settings.poll_s)
+        return {"pending": True} if not held.news.is_set() else {"asked": True} if held.asked else {"over": True}
 
-    async def compute(self, address: str, handler: str, payload: Any = b"", **message: Any) -> Any:
+    async def compute(self, address: str, handler: str, payload: object = b"", **message: object) -> object:
         """Pass a message on to a node that the client cannot reach itself; the payload is not looked at."""
-        return await getattr(self.scheduler.rpc(address), handler)(payload=payload, **message)
+        return await getattr(self.scheduler.rpc(address), handler)(payload=payload, **to_wire(message))
 
-    async def rows(self, since: int) -> dict[str, Any]:
+    async def rows(self, since: int) -> Plain:
         """Return the pool's rows from number `since` on."""
         self._open_tape()
         after, page = self.tape.rows(since)
@@ -240,7 +233,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ loops that come and go
     def _comes(self, task: str, request_id: str) -> _Loop:
-        """Note a request of a loop; one that counted as ended is there again, as another attempt."""
+        """Record a request of a loop; one that counted as ended is there again, as another attempt."""
         loop = self._loops.setdefault(task, _Loop())
         if loop.timer is not None:
             loop.timer.cancel()
@@ -254,7 +247,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         return loop
 
     def _goes(self, request_id: str) -> None:
-        """Note the end of a request or lease: a loop that has no other one rests, and counts as ended after a time."""
+        """Record the end of a request or lease: a loop without another one rests, and counts as ended after a time."""
         task = self._owners.pop(request_id, None)
         if task is None:
             return
@@ -266,7 +259,7 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             loop.timer = clock.call_later(max(_AWAY_S, _PAUSES * loop.pause_s), self._away, task, loop)
 
     def _away(self, task: str, loop: _Loop) -> None:
-        """Tell the pool that a loop is not there any more: what is expected of the load counts it no longer."""
+        """Report to the pool that a loop is not there any more: what is expected of the load counts it no longer."""
         loop.timer, loop.ended = None, True
         self.broker.host.feed(placement.TaskStopped, task=task, attempt=loop.attempt, reason="rests for long")
 
@@ -275,64 +268,41 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if not self.tape.running:
             self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
 
-    def _hear(self, record: Record) -> None:
+    def _on_record(self, record: Record) -> None:
         if self.tape.full and isinstance(record, Event):  # between two events: the machine has not taken it in yet
             self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
         if self.tape.running:
             self.tape.add(record)
-        if isinstance(record, leasing.SendGrant) and record.request_id in self._answers:
-            self._granted(record)
+        if isinstance(record, leasing.SendGrant) and record.request_id in self._owners:
+            held = self._held.setdefault(record.fence, _Held(request_id=record.request_id, slots=record.slots))
+            if record.demand:
+                held.ask()
         elif isinstance(record, leasing.AskYield) and record.fence in self._held:
             self._ask_yield(record.fence)
-        elif isinstance(record, leasing.RequestRefused) and record.subject in self._answers:
-            self._answer(record.subject, {"refused": record.reason})
-            del self._answers[record.subject]
+        elif isinstance(record, leasing.RequestRefused):
             self._goes(record.subject)
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
             self._ended(record.fence, getattr(record, "reason", ""))
 
-    def _granted(self, record: leasing.SendGrant) -> None:
-        held = self._held.setdefault(record.fence, _Held(request_id=record.request_id, slots=record.slots))
-        if record.demand:
-            held.ask()
-        self._answer(record.request_id, {
-            "fence": (record.fence.epoch, record.fence.token),
-            "slots": [self.broker.nodes.slot_row(slot) | self._device(slot) for slot in record.slots],
-            "waited_s": record.waited_s,
-            "demand": record.demand,
-            # As they were at the grant, however often it is asked for: what changes counts from the next one on.
-            "settings": asdict(self.broker.pool.settings),
-        })  # fmt: skip
-
     def _ask_yield(self, fence: Fence) -> None:
-        """Tell a holder that somebody waits: its client polls for the word, a function that runs hears it there."""
+        """Ask a holder to give way: its client polls for that, a function that runs can look there."""
         self._held[fence].ask()
         for slot in self._held[fence].slots:
             node = self.broker.nodes.slot_row(slot)["node"]
-            told = self.broker.ask_node(node, "drlnb_asked", 5.0, slot=slot, fence=(fence.epoch, fence.token))
-            self.broker.runs.keep(asyncio.ensure_future(told))
+            asking = self.broker.ask_node(node, "drlnb_asked", SOON_S, slot=slot, fence=fence)
+            self.broker.runs.keep(asyncio.ensure_future(asking))
 
     def _device(self, slot: str) -> dict[str, str]:
         given = self.broker.nodes.given.values()
         return next(({"device": slots[slot]["device"]} for slots in given if slot in slots), {"device": "cpu"})
 
-    def _answer(self, request_id: str, answer: dict[str, Any]) -> None:
-        future = self._answers[request_id]
-        if not future.done():
-            future.set_result(answer)
-
     def _ended(self, fence: Fence, reason: str) -> None:
-        """Note that a loop's lease is over, and why: an expiry is told by the revocation that follows it."""
+        """Record that a loop's lease is over, and why: the revocation that follows an expiry has its reason."""
         held = self._held.pop(fence, None)
         if held is not None:
-            self._answers.pop(held.request_id, None)
-            held.word.set()
+            held.news.set()
             self._goes(held.request_id)
         if held is not None or (fence in self._ends and not self._ends[fence]):
             self._ends[fence] = reason
             while len(self._ends) > _ENDS:
                 del self._ends[next(iter(self._ends))]
-
-
-def _fence(pair: tuple[int, int]) -> Fence:
-    return Fence(epoch=pair[0], token=pair[1])

@@ -1,24 +1,29 @@
-"""What does a node do for the seats of its devices?  A plugin beside the node agent; it decides nothing.
+"""Serve the probes of a node's devices: a plugin beside the node agent, which decides nothing.
 
-It starts executors that the pool does not lend yet, lets executors record and try rounds, and gives the executors that
+It starts executors that the pool does not lend yet, has executors record and try rounds, and gives the executors that
 the pool wants to the agent, or ends them.
 """
 
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import psutil
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.seats.rules import percentile
-from drlnb.runtime.protocol import AGENT, SEATS_AGENT
+from drlnb.records.ids import Fence
+from drlnb.runtime.ipc.frames import Answer
+from drlnb.runtime.node.executor_host import Executor
+from drlnb.runtime.protocol import AGENT, SEATS_AGENT, Payload, Plain, serve
 
 if TYPE_CHECKING:
-    from drlnb.runtime.node.executor_host import Executor
+    from distributed import Worker
+
     from drlnb.runtime.node.plugin import AgentPlugin
+    from drlnb.runtime.node.slots import Slots
 
 __all__ = ["SeatsAgentPlugin"]
 
@@ -34,31 +39,32 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
     name = SEATS_AGENT
     idempotent = True
 
-    async def setup(self, worker: Any) -> None:
+    async def setup(self, worker: "Worker") -> None:
         """Install the handlers; called by the worker."""
         self.worker = worker
         #: Rounds under trial: rows and bytes; None between two probes.
-        self.trials: tuple[list[dict[str, Any]], bytes] | None = None
+        self.trials: tuple[list[Plain], bytes] | None = None
         #: Slots whose executors have loaded them.
         self.loaded: set[str] = set()
-        handlers = {
-            "drlnb_seats_raise": self.raise_seats,
-            "drlnb_seats_record": self.record,
-            "drlnb_seats_measure": self.measure,
-            "drlnb_seats_end": self.end,
-        }
-        for name, handler in handlers.items():
-            worker.handlers[name] = handler
+        serve(
+            worker.handlers,
+            {
+                "drlnb_seats_raise": self.raise_seats,
+                "drlnb_seats_record": self.record,
+                "drlnb_seats_measure": self.measure,
+                "drlnb_seats_end": self.end,
+            },
+        )
 
     @property
-    def agent(self) -> "AgentPlugin":
-        """The node agent, which may have been set up after this plugin."""
+    def _slots(self) -> "Slots":
+        """The slots of the node agent, which may have been set up after this plugin."""
         agent: AgentPlugin = self.worker.plugins[AGENT]
-        return agent
+        return agent.slots
 
-    async def raise_seats(self, slots: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    async def raise_seats(self, slots: Sequence[Mapping[str, str]]) -> Plain:
         """Have an executor up for each slot; return what memory they use, or ``failed``."""
-        await self.agent.slots(slots)
+        await self._slots.serve(slots)
         try:
             executors = self._of([slot["slot"] for slot in slots])
             await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
@@ -67,14 +73,14 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
             return {"failed": str(error)}
         return _memory(executors, answers)
 
-    def _of(self, slots: Sequence[str]) -> "list[Executor]":
-        missing = [slot for slot in slots if slot not in self.agent.executors]
-        if missing:
-            raise ConnectionError(f"no executor serves {', '.join(missing)} on {self.agent.node}")
-        return [self.agent.executors[slot] for slot in slots]
+    def _of(self, slots: Sequence[str]) -> list[Executor]:
+        here = self._slots.executors  # no slot has a process per task where devices get as many seats as pay
+        if missing := [slot for slot in slots if slot not in here]:
+            raise ConnectionError(f"no executor serves {', '.join(missing)} on {self.worker.name}")
+        return [cast("Executor", here[slot]) for slot in slots]
 
-    async def record(self, slots: Sequence[str]) -> dict[str, Any]:
-        """Let executors record; return the tasks of which they have a round."""
+    async def record(self, slots: Sequence[str]) -> Plain:
+        """Have executors record; return the tasks of which they have a round."""
         try:
             answers = await asyncio.gather(*(executor.record(on=True) for executor in self._of(slots)))
         except ConnectionError as error:
@@ -82,9 +88,9 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
         return {"tasks": sorted({task for answer in answers for task in answer["tasks"]})}
 
     async def measure(
-        self, lent: Sequence[str], slots: Sequence[str], fences: Mapping[str, Any], measure_s: float
-    ) -> dict[str, Any]:
-        """Let the executors of `slots` compute what those of the `lent` ones have recorded, or say why they cannot."""
+        self, lent: Sequence[str], slots: Sequence[str], fences: Mapping[str, Fence], measure_s: float
+    ) -> Plain:
+        """Have the executors of `slots` compute what those of the `lent` ones have recorded, or return ``failed``."""
         try:
             if self.trials is None:
                 self.trials = await self._export(lent, fences)
@@ -104,9 +110,9 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
             return {"failed": str(error)}
         return _tried([answer for answer, _ in tried])
 
-    async def _export(self, lent: Sequence[str], fences: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bytes]:
+    async def _export(self, lent: Sequence[str], fences: Mapping[str, Fence]) -> tuple[list[Plain], bytes]:
         """Collect recorded rounds from the executors that the pool lends, one of each task."""
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[str, Plain] = {}
         parts: list[bytes] = []
         for executor in self._of(lent):
             answer, payload = await _ask(executor, fences, "trial-export", b"")
@@ -121,33 +127,31 @@ class SeatsAgentPlugin(WorkerPlugin):  # type: ignore[misc]
         return list(rows.values()), b"".join(parts)
 
     async def end(
-        self, lent: Sequence[str], adopt: Sequence[str], ends: Sequence[str], fences: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Forget the trials; let the pool have some executors, and end others for good."""
+        self, lent: Sequence[str], adopt: Sequence[str], ends: Sequence[str], fences: Mapping[str, Fence]
+    ) -> Plain:
+        """Forget the trials; report some executors to the pool, and end others for good."""
         self.trials, loaded, self.loaded = None, self.loaded, set()
         for slot in ends:
-            executor = self.agent.executors.pop(slot, None)
+            executor = self._slots.executors.pop(slot, None)
             if executor is not None:
                 await executor.end()
         for slot in [*lent, *adopt]:
-            executor = self.agent.executors.get(slot)
-            if executor is None:
+            if slot not in self._slots.executors:
                 continue
-            # One that died meanwhile has nothing to forget, and will say itself that it is up again.
+            (executor,) = self._of([slot])
+            # One that died meanwhile has nothing to forget, and will report itself that it is up again.
             await asyncio.gather(self._forget(executor, fences, was_loaded=slot in loaded), return_exceptions=True)
             if slot in adopt:
-                self.agent._executor_up(executor)
+                self._slots.report_up(executor)
         return {"ok": True}
 
-    async def _forget(self, executor: "Executor", fences: Mapping[str, Any], *, was_loaded: bool) -> None:
+    async def _forget(self, executor: Executor, fences: Mapping[str, Fence], *, was_loaded: bool) -> None:
         await executor.record(on=False)
         if was_loaded:
             await _ask(executor, fences, "trial-end", b"")
 
 
-async def _ask(
-    executor: "Executor", fences: Mapping[str, Any], op: str, payload: Any, **header: Any
-) -> tuple[dict[str, Any], bytes]:
+async def _ask(executor: Executor, fences: Mapping[str, Fence], op: str, payload: Payload, **header: object) -> Answer:
     """Ask an executor under its fence (one that the pool does not lend takes any).
 
     Raises
@@ -155,28 +159,27 @@ async def _ask(
     ConnectionError
         If it is gone, or refuses, or raises.
     """
-    fence = fences.get(executor.slot) or max(map(tuple, fences.values()))
-    header |= {"op": op, "fence": fence, "task": ""}
-    answer, made = await executor.ask(header, payload, timeout_s=_QUIET_S)
+    fence = fences.get(executor.slot) or max(fences.values())
+    answer, made = await executor.ask({**header, "op": op, "fence": fence, "task": ""}, payload, timeout_s=_QUIET_S)
     if answer["op"] in {"refused", "error"}:
         raise ConnectionError(f"executor {executor.slot}: {answer.get('reason') or answer.get('message')}")
     return answer, made
 
 
-def _tried(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _tried(answers: Sequence[Plain]) -> Plain:
     """Join what executors did together: rounds and seconds of each, percentiles over all."""
     times: dict[str, list[float]] = {}
-    for task, found in itertools.chain.from_iterable(answer["times"].items() for answer in answers):
-        times.setdefault(task, []).extend(found)
+    for task, measured in itertools.chain.from_iterable(answer["times"].items() for answer in answers):
+        times.setdefault(task, []).extend(measured)
     return {
         "elapsed_s": [float(answer["elapsed_s"]) for answer in answers],
-        "n_rounds": [{task: len(found) for task, found in answer["times"].items()} for answer in answers],
-        "compute_p50_s": {task: percentile(found, 0.5) for task, found in times.items()},
-        "compute_p95_s": {task: percentile(found, 0.95) for task, found in times.items()},
+        "n_rounds": [{task: len(measured) for task, measured in answer["times"].items()} for answer in answers],
+        "compute_p50_s": {task: percentile(measured, 0.5) for task, measured in times.items()},
+        "compute_p95_s": {task: percentile(measured, 0.95) for task, measured in times.items()},
     }
 
 
-def _memory(executors: "Sequence[Executor]", answers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _memory(executors: Sequence[Executor], answers: Sequence[Plain]) -> dict[str, int]:
     """Return memory of an executor (the largest), in use by anybody, and in all: the device's, or RAM."""
     total = max(int(answer["total_bytes"]) for answer in answers)
     if total:

@@ -1,4 +1,4 @@
-"""Where is it written what becomes of the seats?  In a stream of its own in the journal of every run that lives."""
+"""Write what becomes of the seats into the journal of every run that lives, in a stream of its own."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ class SeatStreams:
         run.add([{"s": name, **header.to_row()}])
 
     def sweep_soon(self) -> None:
-        """Close the streams of runs that have ended, once their last task's end has been noted."""
+        """Close the streams of runs that have ended, once their last task's end is recorded."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:

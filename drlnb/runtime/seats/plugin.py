@@ -1,4 +1,4 @@
-"""How does the number of a device's seats change while tasks train?  A scheduler plugin beside the broker.
+"""Change the number of a device's seats while tasks train: a scheduler plugin beside the broker.
 
 It hosts the machine of the seats, feeds it with what the pool says, and carries its commands out.  A probe is a holder
 like any other: it asks the pool for the device's slots, and while it holds them nobody else computes there.  A seat is
@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
@@ -21,9 +21,14 @@ from drlnb.records.columns import leasing, placement
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.runtime.machine_host import MachineHost
-from drlnb.runtime.protocol import BROKER, SEATS, split_pool_task
+from drlnb.runtime.protocol import BROKER, SEATS, Plain, split_pool_task
 from drlnb.runtime.seats.journal import SeatStreams
 from drlnb.runtime.seats.leases import SeatLeases
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 __all__ = ["SeatsPlugin"]
 
@@ -45,12 +50,12 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
     name = SEATS
     idempotent = True
 
-    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Plain | None = None) -> None:
         self._settings = dict(settings or {})
 
-    async def start(self, scheduler: Any) -> None:
+    async def start(self, scheduler: "Scheduler") -> None:
         """Begin; called by the scheduler."""
-        self.broker = scheduler.plugins[BROKER]
+        self.broker: BrokerPlugin = scheduler.plugins[BROKER]
         self.machine = SeatsMachine(SeatsSettings(**self._settings))
         self.streams = SeatStreams(self.broker, self.machine)
         self.host = MachineHost(self.machine, self._effect, [self.streams.write], t0=self.broker.host._t0)
@@ -59,11 +64,11 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         #: Device -> (its node, what its executors see of it).
         self.devices: dict[str, tuple[str, str]] = {}
         #: Slot that was closed -> its row, whose epoch goes on.
-        self._closed: dict[str, dict[str, Any]] = {}
+        self._closed: dict[str, Plain] = {}
         #: Task -> seconds computed in its round so far; fence -> task of a lease whose round counts.
         self._computed: dict[str, float] = {}
         self._counted: dict[Fence, str] = {}
-        self.broker.host.sinks.append(self._hear)
+        self.broker.host.sinks.append(self._on_record)
 
     async def close(self) -> None:
         """End with the scheduler."""
@@ -72,15 +77,15 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.streams.close()
 
     def open(self, devices: Sequence[tuple[str, str, str]], limits: Mapping[str, tuple[int, str]]) -> None:
-        """Take devices on: (node, name, what executors see) of each; most seats by name, and why no more."""
+        """Begin with devices: (node, name, what executors see) of each; most seats by name, and why no more."""
         for node, name, device in devices:
             self.devices[name] = (node, device)
             n_most, limit = limits[name]
             self.host.feed(seats.SeatsOpened, device=name, node=node, n_most=n_most, limit=limit)
 
-    # ------------------------------------------------------------------ what the pool says
-    def _hear(self, record: Record) -> None:
-        self.leases.hear(record)
+    # ------------------------------------------------------------------ what the pool decides
+    def _on_record(self, record: Record) -> None:
+        self.leases.on_record(record)
         if isinstance(record, leasing.LeaseGranted):
             # Round 0 makes the first parameters: that is no computing of experience.
             if record.round > 0 and self._device_of(record.slots[0]) is not None and self._is_task(record.task):
@@ -96,7 +101,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             self.streams.sweep_soon()
 
     def _is_task(self, name: str) -> bool:
-        """Whether a holder is a task of a run: what a person's own loop computes is like no other time."""
+        """Whether a holder is a task of a run: what a user's own loop computes is like no other time."""
         return split_pool_task(name)[0] in self.broker.runs.live
 
     def _released(self, record: leasing.LeaseReleased) -> None:
@@ -119,7 +124,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         return device if device in self.devices and seat.isdigit() else None
 
     # ------------------------------------------------------------------ what the machine wants
-    def _effect(self, command: Command) -> Coroutine[Any, Any, None]:
+    def _effect(self, command: Command) -> Coroutine[object, object, None]:
         if isinstance(command, seats.RaiseSeats):
             return self._guarded(command.device, self._raise(command))
         if isinstance(command, seats.MeasureSeats):
@@ -128,7 +133,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             return self._set(command)
         raise TypeError(f"no effect for {type(command).__name__}")
 
-    async def _guarded(self, device: str, effect: Coroutine[Any, Any, str]) -> None:
+    async def _guarded(self, device: str, effect: Coroutine[object, object, str]) -> None:
         """Carry a part of a probe out; what goes wrong ends the probe, in the open."""
         try:
             failure = await effect
@@ -200,7 +205,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
                 await self.leases.take(device, close)
             fences = self.leases.fences(lent)
             for slot in close:
-                self._close_seat(slot)
+                await self._close_seat(slot)
             adopt = [row["slot"] for row in self._rows(device, command.n_seats) if row["slot"] not in lent]
             for slot in adopt:
                 self._give(device, slot)
@@ -213,19 +218,19 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         except Exception:  # noqa: BLE001 - told in the open; the seats are counted below
             self.broker.runs.defect(traceback.format_exc())
         finally:
-            self.leases.give_back(device)
+            await self.leases.give_back(device)
             self.host.feed(seats.SeatsSet, device=device, n_seats=max(1, len(self._slots(device))))
 
-    def _close_seat(self, slot: str) -> None:
-        """Take a slot that we hold out of the pool."""
+    async def _close_seat(self, slot: str) -> None:
+        """Remove a slot that we hold from the pool."""
         self.broker.host.feed(SettingChanged, key="slot.drain", value=slot, task=None)
-        self.leases.give_back_slot(slot)
+        await self.leases.give_back_slot(slot)
         self.broker.host.feed(leasing.SlotFailed, slot=slot, reason="seat closed")
-        self._closed[slot] = self.broker.nodes.take(slot)
+        self._closed[slot] = self.broker.nodes.pool.take(slot)
 
     def _give(self, device: str, slot: str) -> None:
         node, seen = self.devices[device]
-        self.broker.nodes.give(node, slot, seen, epoch=self._closed.get(slot, {}).get("epoch", 0))
+        self.broker.nodes.pool.give(node, slot, seen, epoch=self._closed.get(slot, {}).get("epoch", 0))
 
     async def _reopened(self, slots: Sequence[str]) -> None:
         """Wait until adopted slots are in the pool; take back that they were closed."""
@@ -237,8 +242,8 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             if self._closed.pop(slot, None) is not None:
                 self.broker.host.feed(SettingChanged, key="slot.undrain", value=slot, task=None)
 
-    async def _ask(self, device: str, op: str, timeout_s: float, /, **message: Any) -> dict[str, Any]:
-        reply: dict[str, Any] | None = None
+    async def _ask(self, device: str, op: str, timeout_s: float, /, **message: object) -> Plain:
+        reply: Plain | None = None
         with contextlib.suppress(OSError):
             reply = await self.broker.ask_node(self.devices[device][0], op, timeout_s, **message)
         return {"failed": f"node {self.devices[device][0]} does not answer"} if reply is None else reply

@@ -30,7 +30,7 @@ class Held:
     """What a lease holds, without a pool."""
 
     def __init__(self):
-        self.shown, self.lost = Fence(epoch=1, token=3), ""
+        self.fence, self.lost = Fence(epoch=1, token=3), ""
         self.slots = ({"slot": "n0/gpu1", "device": "cuda:GPU-7"},)
         self.failure, self.asked = None, False
         self.n_released = self.n_abandoned = 0
@@ -47,7 +47,7 @@ class Held:
 
     def check(self):
         if self.lost:
-            raise LeaseLost(self.shown, self.lost)
+            raise LeaseLost(self.fence, self.lost)
 
     async def run(self, name, payload):
         return [{"said": "", "payload": payload}]

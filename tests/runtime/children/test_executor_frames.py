@@ -2,6 +2,7 @@
 
 import pytest
 
+from drlnb.records.ids import Fence
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.user_functions import here
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
@@ -17,8 +18,8 @@ _AGENT = []
 def _watch():
     seen, agent = [here().asked_to_yield], _AGENT[-1]
     agent.send({"op": "evict", "task": "r/a"})
-    agent.send({"op": "asked", "fence": (1, 1)})
-    agent.send({"op": "job-end", "fence": (1, 1)}, b"abc")
+    agent.send({"op": "asked", "fence": Fence(1, 1)})
+    agent.send({"op": "job-end", "fence": Fence(1, 1)}, b"abc")
     return [*seen, here().asked_to_yield]
 
 
@@ -38,7 +39,7 @@ def pair():
 
 
 def job(agent, fn, token=1):
-    header = {"op": "job", "fence": (1, token), "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
+    header = {"op": "job", "fence": Fence(1, token), "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
     agent.send(header, pack_call(fn, (), {}))
 
 
@@ -64,7 +65,7 @@ def test_a_word_between_two_functions_is_for_the_next_one(pair):
     """A function that never looks loses nothing: the frame is read after it."""
     agent, child = pair
     job(agent, lambda: 1)
-    agent.send({"op": "asked", "fence": (1, 1)})
+    agent.send({"op": "asked", "fence": Fence(1, 1)})
     assert ran(child) == 1
     assert child.answer(*child.receive()) == ({"op": "noted"}, [])
     job(agent, lambda: here().asked_to_yield)

@@ -1,5 +1,6 @@
 """Whose models stay on a slot between leases, and what ends an update before its end."""
 
+from drlnb.records.ids import Fence
 from drlnb.runtime.children.executor import ExecutorChild, _budget_bytes
 from drlnb.runtime.children.model_cache import Model, Residency
 from tests.runtime.learning import FENCE, Channel, LearningChild
@@ -86,7 +87,7 @@ def test_a_lease_that_is_taken_away_ends_its_update_at_the_next_minibatch(child)
     assert answer == {"op": "refused", "reason": "the lease was taken away while the round was computed"}
     assert made == b""
     assert child.learner.state()[1].tobytes() == before.tobytes()
-    fence = (FENCE[0], FENCE[1] + 1)
+    fence = Fence(FENCE.epoch, FENCE.token + 1)
     for header, data in child.frames(2):
         assert child.ask("stage", data, fence=fence, **header)[0]["op"] == "staged"
     child.child.channel = _Waiting({"op": "revoked", "fence": FENCE})  # said once more, too late

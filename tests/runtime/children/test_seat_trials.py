@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.protocol import make_learner
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.seat_trials import Trials
@@ -92,7 +93,7 @@ def test_another_executor_computes_the_same_round(child):
 
 def test_a_trial_under_a_stale_fence_is_refused(child):
     """A probe that lost its lease computes nothing more."""
-    answer, _ = child.ask("trial-run", fence=(1, 4), measure_s=1.0, first=0, n_least=1)
+    answer, _ = child.ask("trial-run", fence=Fence(1, 4), measure_s=1.0, first=0, n_least=1)
     assert answer["op"] == "refused"
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
+from drlnb.runtime import lease as protocol
 from drlnb.runtime.client import user_lease
 from drlnb.runtime.client.user_lease import LoopLease
 from drlnb.runtime.ipc.pickling import pack_call, pack_error, pack_value, unpack
@@ -86,8 +87,8 @@ def test_a_lease_is_asked_used_and_given_back():
         (asked,) = scheduler.asked("loop_acquire")
         assert (asked["request_id"], asked["task"], asked["round"]) == ("own-1/a/3", "own-1/a", 3)
         job, end = (message["header"] for message in node.asked("compute"))
-        assert (job["op"], job["fence"], job["rank"], job["n_slots"]) == ("job", (9, 4), 0, 1)
-        assert (end["op"], end["fence"]) == ("job-end", (9, 4))
+        assert (job["op"], job["rank"], job["n_slots"], end["op"]) == ("job", 0, 1, "job-end")
+        assert [message["fence"] for message in node.asked("compute")] == [(9, 4)] * 2
         assert unpack(node.asked("compute")[0]["payload"].data)[0] is len
         assert scheduler.asked("release") == [{"fence": (9, 4), "clean": True, "computed_s": 0.5}]
         assert said == []
@@ -129,7 +130,7 @@ def test_what_the_pool_never_grants_is_one_line(reply, line):
 
 def test_a_scheduler_that_is_gone_ends_the_wait(monkeypatch):
     """An unanswered request is asked again while there is a connection, and no longer."""
-    monkeypatch.setattr(user_lease, "_RETRY_S", 0.001)
+    monkeypatch.setattr(protocol, "RETRY_S", 0.001)
 
     async def work(lease, scheduler, node, said):
         lease._client.status = "running"
@@ -188,7 +189,7 @@ def test_a_process_that_stood_still_finds_out_first(monkeypatch):
 
     async def work(lease, scheduler, node, said):
         await lease.acquire()
-        lease._good_t -= 1.0
+        lease._held._good_t -= 1.0
         with pytest.raises(LeaseLost, match="this process stood still"):
             await lease.run("a", CALL)
         assert node.asked("compute") == []
@@ -239,7 +240,7 @@ def test_an_interrupted_function_was_late_unless_the_lease_is_over():
     def told(lost):
         async def work(lease, scheduler, node, said):
             await lease.acquire()
-            lease._renewal.cancel()  # only what the interrupted call asks for counts
+            lease._held._renewals.cancel()  # only what the interrupted call asks for counts
             try:
                 (answer,) = await lease.run("a", CALL)
                 lease.result(0, answer)
@@ -289,9 +290,9 @@ def test_who_is_granted_a_slot_that_others_wait_for_is_asked_from_the_beginning(
     act(work, loop_acquire=[GRANT | {"demand": True}])
 
 
-@pytest.mark.parametrize("answer", [{"over": True}, {"ok": True}, None])
+@pytest.mark.parametrize("answer", [{"over": True}, {"ok": True}])
 def test_a_lease_that_is_over_was_not_asked(answer):
-    """The end of the lease, or a pool that does not know the question, ends the listening."""
+    """The end of the lease, or another answer, ends the listening."""
 
     async def work(lease, scheduler, node, said):
         await lease.acquire()

@@ -13,8 +13,9 @@ import pytest
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.ipc import shared_results
 from drlnb.runtime.ipc.shared_results import Segments, attached
-from drlnb.runtime.node.slots import NodeSlots
-from tests.runtime.learning import Channel
+from drlnb.runtime.node.slots import Slots
+from tests.runtime.learning import FENCE, Channel
+from tests.runtime.played_agent import played_link
 
 
 @pytest.fixture
@@ -185,22 +186,15 @@ class _Executor:
         del task
 
 
-class _Node(NodeSlots):
+class _Node(Slots):
     """A node with one played executor."""
 
     def __init__(self, tmp_path):
-        self.node, self.directory, self._tasks = "0", tmp_path, set()
-        self.begin_slots()
+        super().__init__(played_link(tmp_path))
         self.executors["0/cpu0"] = _Executor()
 
-    def keep(self, coroutine):
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def finish(self):
-        return await self.compute("0/cpu0", {"op": "finish", "task": "r/a"}, 1.0)
+        return await self.compute("0/cpu0", FENCE, {"op": "finish", "task": "r/a"}, 1.0)
 
 
 def test_who_goes_leaves_the_segment_to_the_executor_until_it_has_answered(tmp_path):
@@ -225,7 +219,7 @@ def test_who_goes_leaves_the_segment_to_the_executor_until_it_has_answered(tmp_p
         executor.go.set()
         answer = await staying
         assert len(answer["payload"]) == shared_results.LEAST_BYTES
-        await asyncio.gather(*node._tasks)
+        await asyncio.gather(*node._link._background)
         del leaving  # its error shows the result
         gc.collect()
         assert (await node.finish())["payload"] is not None
@@ -250,8 +244,8 @@ def test_a_state_of_this_node_stays_where_it_is(tmp_path):
         executor.go.set()
         segment, view = node.segments.lend(100)
         header = {"op": "stage", "task": "r/a", "n_state": 60}
-        await node.compute("0/cpu0", header, 1.0, payload=b"batch", state=view[40:])
-        await node.compute("0/cpu0", header, 1.0, payload=b"batch", state=bytes(60))
+        await node.compute("0/cpu0", FENCE, header, 1.0, payload=b"batch", state=view[40:])
+        await node.compute("0/cpu0", FENCE, header, 1.0, payload=b"batch", state=bytes(60))
         (shared, its), (sent, theirs) = executor.asked
         assert (shared["state_in"], shared["n_state"], its) == ([segment.path, 40, 60], 0, (b"batch",))
         assert ("state_in" in sent, sent["n_state"], theirs) == (False, 60, (bytes(60), b"batch"))

@@ -12,17 +12,18 @@ from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
-from drlnb.runtime.master import lease_client
+from drlnb.runtime import lease
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.master.slot_effects import SlotEffects
 from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
-from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.node.stores import Stores
 from drlnb.runtime.scheduler import nodes
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.scheduler.runs import LiveRun, Runs
+from tests.runtime.played_agent import played_link
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -30,7 +31,7 @@ TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Try again at once: nobody here is far away."""
-    monkeypatch.setattr(lease_client, "_RETRY_S", 0.005)
+    monkeypatch.setattr(lease, "RETRY_S", 0.005)
 
 
 class Cluster:
@@ -57,7 +58,7 @@ class Cluster:
 
     def client(self, task, ask=None):
         async def direct(op, /, *, timeout_s=1.0, **message):
-            return await asyncio.wait_for(getattr(self.broker, op.removeprefix("drlnb_"))(**message), timeout_s)
+            return await asyncio.wait_for(getattr(self.broker.grants, op.removeprefix("drlnb_"))(**message), timeout_s)
 
         agent = SimpleNamespace(node="n", keep=self.keep, ask_broker=ask or direct)
         return LeaseClient(
@@ -101,7 +102,7 @@ def test_a_refusal_after_a_long_wait_is_not_the_last_word():
                 return (
                     {"refused": "place lost"}
                     if len(answers) == 1
-                    else {"fence": (1, 1), "slots": [], "settings": TIMES}
+                    else {"fence": Fence(1, 1), "slots": [], "settings": TIMES}
                 )
 
             await cluster.client("a", ask).acquire("w", 1)
@@ -138,7 +139,7 @@ def test_a_grant_that_expired_on_its_way_is_not_handed_out(arrives):
 
             async def ask(op, /, timeout_s, **message):
                 if op == "drlnb_acquire" and not lost:
-                    lost.append(await cluster.broker.acquire(**message))
+                    lost.append(await cluster.broker.grants.acquire(**message))
                     deadline = time.monotonic() + 1.0
                     while not cluster.of(leasing.LeaseExpired) and time.monotonic() < deadline:
                         await asyncio.sleep(0.005)
@@ -146,7 +147,7 @@ def test_a_grant_that_expired_on_its_way_is_not_handed_out(arrives):
                     if arrives:
                         return lost[0]
                     raise TimeoutError
-                return await getattr(cluster.broker, op.removeprefix("drlnb_"))(**message)
+                return await getattr(cluster.broker.grants, op.removeprefix("drlnb_"))(**message)
 
             held = await cluster.client("a", ask).acquire("w", 1)
             assert held["fence"] > lost[0]["fence"]
@@ -171,7 +172,7 @@ def test_a_holder_that_stood_still_commits_nothing():
                 host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)),
             )
             time.sleep(stands_s)  # as a stopped process: no renewal, no message
-            command = words.CommitParameters(version=1, round=0, fence=Fence(epoch=fence[0], token=fence[1]), key="k")
+            command = words.CommitParameters(version=1, round=0, fence=fence, key="k")
             SlotEffects.commit(SimpleNamespace(m=master), command)
             return fed, master.committed
 
@@ -187,9 +188,9 @@ def test_the_pool_forgets_what_it_said_of_leases_that_are_over():
             client = cluster.client("a")
             for number in range(5):
                 held = await client.acquire(f"w{number}", number)
-                assert len(cluster.broker._grants) == len(cluster.broker._granted) == 1
+                assert len(cluster.broker.grants._answers) == len(cluster.broker.grants._granted) == 1
                 await client.release(held["fence"], clean=True, computed_s=0.0)
-            return cluster.broker._grants, cluster.broker._granted
+            return cluster.broker.grants._answers, cluster.broker.grants._granted
 
     assert asyncio.run(go()) == ({}, {})
 
@@ -454,13 +455,12 @@ def test_a_death_never_overtakes_the_start_that_followed_it():
                 raise TimeoutError
             heard.append(op)
 
-        agent = AgentPlugin()
-        agent.node, agent._background, agent.ask_broker = "n", set(), ask_broker
-        agent._telling = asyncio.Lock()
+        link = played_link(ask_broker=ask_broker)
+        here = Slots(link)
         executor = SimpleNamespace(slot="n/cpu0", device="cpu", device_name="cpu", epoch=2)
-        agent._executor_down(executor, "killed by signal 9")
-        agent._executor_up(executor)
-        await asyncio.wait_for(asyncio.gather(*agent._background), 2.0)
+        here._down(executor, "killed by signal 9")
+        here.report_up(executor)
+        await asyncio.wait_for(asyncio.gather(*link._background), 2.0)
         return heard
 
     assert asyncio.run(go()) == ["drlnb_slot_down", "drlnb_slot_up"]

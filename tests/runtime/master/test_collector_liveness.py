@@ -8,16 +8,15 @@ import pytest
 from drlnb.runtime.master import collector_liveness
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.node import collectors
-from drlnb.runtime.node.collector_host import LiveCollector
-from drlnb.runtime.node.plugin import AgentPlugin
-from tests.runtime.played_agent import Agent, rows, until
+from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
+from tests.runtime.played_agent import Agent, played_link, rows, until
 
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Nobody here is far away."""
     monkeypatch.setattr(collector_liveness, "_TOLD_S", 0.01)
-    monkeypatch.setattr(collectors, "_TELL_AGAIN_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(collectors, "_AGAIN_S", (0.0, 0.0, 0.0))
 
 
 def broken():
@@ -123,12 +122,11 @@ def test_the_loss_is_told_to_the_master_that_started_it_until_it_hears():
             if len(calls) < 4:
                 raise ConnectionError
 
-        agent = AgentPlugin()
-        agent.node, agent.call = "n", call
+        here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
         live = LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None)
         live.number, live.master = 5, "its master"
-        await agent._tell_loss(live, "killed", "")
-        await agent._tell_loss(live, "killed", "")
+        await here.report_loss(live, "killed", "")
+        await here.report_loss(live, "killed", "")
         return calls
 
     assert asyncio.run(go()) == [("its master", "drlnb_collector_lost", 5)] * 5
@@ -144,9 +142,8 @@ def test_a_loss_is_not_told_for_ever():
             calls.append(address)
             raise ConnectionError
 
-        agent = AgentPlugin()
-        agent.node, agent.call, agent.worker = "n", call, SimpleNamespace(address="here")
-        await agent._tell_loss(
+        here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
+        await here.report_loss(
             LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None), "killed", ""
         )
         return calls

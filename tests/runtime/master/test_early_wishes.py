@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from drlnb.runtime.node import plugin as agents
+from drlnb.runtime.node import masters as agents
 from tests.runtime.played_agent import Agent, rows, until
 
 
@@ -29,7 +29,7 @@ def test_wishes_and_news_during_the_restoring_are_heard_in_their_order(agent, mo
         await until(lambda: agent.masters)
         for how in ({"action": "set", "key": "leasing.hold", "value": "last"}, {"action": "pause"}, {"action": "stop"}):
             assert await agent.control("r", "a", **how) == {"ok": True}
-        assert await agent.node_lost("n9", "gone", "far") == {"ok": True}
+        assert await agent.node_lost(node="n9", reason="gone", address="far") == {"ok": True}
         agent.restored.set()
         await until(lambda: rows(agent, "StopAsked"))
 
@@ -45,7 +45,7 @@ def test_a_stop_during_the_restoring_ends_the_task_at_once(agent, monkeypatch, a
 
     async def scene():
         await until(lambda: agent.masters)
-        await agent.control("r", "a", action, reason="enough")
+        await agent.control("r", "a", action=action, reason="enough")
         assert ends(agent) == [("stopped", "enough")]
         agent.restored.set()
 
@@ -90,15 +90,15 @@ def test_wishes_that_overtake_the_answer_to_the_registration_are_heard(agent, mo
     async def scene():
         await answering.wait()
         assert not agent.masters
-        await agent.control("r", "a", "resume", key="", value=None, reason="")
-        await agent.control("r", "a", "set", key="leasing.hold", value="last")
+        await agent.control("r", "a", action="resume", key="", value=None, reason="")
+        await agent.control("r", "a", action="set", key="leasing.hold", value="last")
         await until(lambda: rows(agent, "SettingChanged"))
 
     asyncio.run(agent.run(monkeypatch, scene))
     kinds = {"PauseAsked", "ResumeAsked", "SettingChanged"}
     heard = [row["r"] for message in agent.told("drlnb_task_rows") for row in message["rows"] if row["r"] in kinds]
     assert heard == ["PauseAsked", "ResumeAsked", "SettingChanged"]
-    assert not agent._attaching
+    assert not agent._hosting._attaching
 
 
 def test_a_master_registers_itself_until_the_broker_answers(agent, monkeypatch):

@@ -313,7 +313,7 @@ def test_a_collector_that_is_lost_in_the_queue_is_gone():
 
     async def go():
         host = Pretended(1)
-        lost = host._on_lost = Lost()
+        lost = host.on_lost = Lost()
         for i in range(3):
             host.add(who(i))
         waits = [wake(host, i) for i in range(3)]
@@ -374,9 +374,9 @@ def test_agents_of_a_host_share_its_cpus():
         ("0", "drlnb_cpu_slots", 2), ("0", "drlnb_cpu_slots", 2), ("1", "drlnb_cpu_slots", 2),
         ("0", "drlnb_cpu_slots", 4), ("1", "drlnb_cpu_slots", 4),
     ]  # fmt: skip
-    assert cpus.word("x")["n_slots"] == 3
+    assert cpus.share("x")["n_slots"] == 3
     assert broker.pool.snapshot()["nodes"] == {"0": 4, "1": 4, "x": 3, "2": 2}
-    assert cpus.word("0")["number"] < cpus.word("0")["number"], "a later word has a larger number"
+    assert cpus.share("0")["number"] < cpus.share("0")["number"], "a later word has a larger number"
 
 
 def test_a_person_chooses_another_number():

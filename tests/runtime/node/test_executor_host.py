@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from drlnb.records.ids import Fence
 from drlnb.runtime.node import executor_host
 from drlnb.runtime.node.executor_host import Executor
 from tests.runtime.played import Child
@@ -54,14 +55,14 @@ def test_a_stale_fence_is_refused_by_the_successor_of_the_process_that_saw_a_hig
     """Fence 5 worked, its process dies: a late frame under 4 never reaches the new process; a later lease does."""
 
     async def work(executor):
-        assert await _ask(executor, (1, 5)) == {"op": "done"}
+        assert await _ask(executor, Fence(1, 5)) == {"op": "done"}
         await _killed(executor)
-        assert await _ask(executor, (1, 4)) == {
+        assert await _ask(executor, Fence(1, 4)) == {
             "op": "refused",
             "reason": "fence #4 of epoch 1 is below the highest seen, #5 of epoch 1",
         }
         assert Child.made[1].frames == []
-        assert await _ask(executor, (1, 6)) == {"op": "done"}
+        assert await _ask(executor, Fence(1, 6)) == {"op": "done"}
         assert Child.made[1].frames == ["stage"]
 
     assert act(work) == ([1, 2], ["killed by signal 9"])
@@ -82,7 +83,7 @@ def test_a_child_that_cannot_be_started_is_tried_again(act, monkeypatch):
 
     async def work(executor):
         await _killed(executor)
-        assert await _ask(executor, (1, 5)) == {"op": "done"}
+        assert await _ask(executor, Fence(1, 5)) == {"op": "done"}
 
     ups, downs = act(work)
     assert ups == [1, 2]
@@ -97,11 +98,11 @@ def test_a_lease_ends_with_the_process_that_it_worked_in(act):
     """What was staged under a fence died with its process: another frame under it is told so, and not computed."""
 
     async def work(executor):
-        await _ask(executor, (1, 5))
+        await _ask(executor, Fence(1, 5))
         await _killed(executor)
         with pytest.raises(ConnectionError, match="executor 0/cpu0 ended in the midst of this lease"):
-            await _ask(executor, (1, 5))
-        assert await _ask(executor, (1, 5), "job-end") == {"op": "done"}, "what frees memory does no harm"
+            await _ask(executor, Fence(1, 5))
+        assert await _ask(executor, Fence(1, 5), "job-end") == {"op": "done"}, "what frees memory does no harm"
         assert Child.made[1].frames == ["job-end"]
 
     act(work)
@@ -111,11 +112,11 @@ def test_a_lease_that_had_not_begun_goes_on_in_the_new_process(act):
     """A process that dies before the first frame of a lease takes nothing of it along."""
 
     async def work(executor):
-        await _ask(executor, (1, 5))
+        await _ask(executor, Fence(1, 5))
         await _killed(executor)
-        await _ask(executor, (1, 6))
+        await _ask(executor, Fence(1, 6))
         await _killed(executor)
-        assert await _ask(executor, (1, 7)) == {"op": "done"}
+        assert await _ask(executor, Fence(1, 7)) == {"op": "done"}
 
     act(work)
 
@@ -124,16 +125,16 @@ def test_a_stale_frame_does_not_wait_for_a_new_process(act, monkeypatch):
     """While the slot has no process, what is stale is refused at once, and what is not waits."""
 
     async def work(executor):
-        await _ask(executor, (1, 5))
+        await _ask(executor, Fence(1, 5))
         monkeypatch.setattr(executor_host, "_RESTART_S", 60.0)
         executor.child.kill()
         while executor._up.done():
             await asyncio.sleep(0)
-        assert (await _ask(executor, (1, 4)))["op"] == "refused"
+        assert (await _ask(executor, Fence(1, 4)))["op"] == "refused"
         with pytest.raises(ConnectionError, match="in the midst"):
-            await _ask(executor, (1, 5))
+            await _ask(executor, Fence(1, 5))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(_ask(executor, (1, 6)), 0.01)
+            await asyncio.wait_for(_ask(executor, Fence(1, 6)), 0.01)
 
     act(work)
 
@@ -174,16 +175,16 @@ def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
         executor.start()
         try:
             await executor.wait_up(60.0)
-            assert await run(executor, (1, 5)) == "ran"
+            assert await run(executor, Fence(1, 5)) == "ran"
             former = executor.pid
             executor.child.kill()
             while executor.epoch == 1:
                 await asyncio.sleep(0.01)
             assert executor.pid != former
-            assert await run(executor, (1, 4)) == "refused"
+            assert await run(executor, Fence(1, 4)) == "refused"
             with pytest.raises(ConnectionError):
-                await run(executor, (1, 5))
-            assert await run(executor, (1, 6)) == "ran"
+                await run(executor, Fence(1, 5))
+            assert await run(executor, Fence(1, 6)) == "ran"
         finally:
             await executor.end()
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.planning.leasing.fence import FenceGate
+from drlnb.records.ids import Fence
 from drlnb.runtime.node import executor_host, isolated_executors
 from drlnb.runtime.node.isolated_executors import Tenants
 from tests.runtime.played import Child
@@ -57,7 +58,7 @@ def act(monkeypatch, tmp_path):
 
 
 async def ask(slot, task, token, op="stage"):
-    answer, _ = await slot.ask({"op": op, "task": task, "fence": (1, token)}, timeout_s=5.0)
+    answer, _ = await slot.ask({"op": op, "task": task, "fence": Fence(1, token)}, timeout_s=5.0)
     return answer
 
 
@@ -77,7 +78,7 @@ def test_each_task_has_a_process_and_keeps_it(act):
             assert await ask(slot, task, token) == {"op": "done"}
         a, b = Child.made
         assert (a.frames, b.frames) == (["own", "stage", "stage"], ["own", "stage", "stage"])
-        assert (slot.pids, slot.pid) == ([a.pid, b.pid], b.pid)
+        assert slot.pids == [a.pid, b.pid]
 
     heard = act(work)
     assert (heard.ups, heard.lost) == ([(1, "cpu")], [])
@@ -180,7 +181,7 @@ def test_a_lease_that_is_taken_away_while_its_process_starts_is_not_begun(act, m
         monkeypatch.setattr(Child, "stuck", True)
         asking = asyncio.ensure_future(ask(slot, "r/b", 2))
         await settled()
-        assert await slot.quiet((1, 2), 60.0) is True
+        assert await slot.quiet(Fence(1, 2), 60.0) is True
         slot._tenants["r/b"]._frame({"op": "up", "device_name": "cpu"}, b"")
         with pytest.raises(ConnectionError, match="the lease is over"):
             await asking
@@ -200,7 +201,7 @@ def test_work_that_does_not_end_is_killed_with_its_process_alone(act):
         a.working = asyncio.get_running_loop().create_future()
         asking = asyncio.ensure_future(ask(slot, "r/a", 3))
         await settled()
-        assert await slot.quiet((1, 3), 0.0) is True
+        assert await slot.quiet(Fence(1, 3), 0.0) is True
         with pytest.raises(ConnectionError):
             await asking
         assert (a.closed, b.closed) == (True, False)
@@ -239,10 +240,10 @@ def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypa
         assert await ask(slot, "own-1/b", 4) == {"op": "done"}, "in a new lease, for as long as it takes"
         while not Child.made[0].closed:
             await asyncio.sleep(0.001)
-        assert await slot.quiet((1, 9), 0.0) is True
+        assert await slot.quiet(Fence(1, 9), 0.0) is True
         await asyncio.sleep(0.05)
         assert [child.closed for child in Child.made] == [True, False, False]
-        assert await slot.quiet((1, 4), 0.0) is True
+        assert await slot.quiet(Fence(1, 4), 0.0) is True
         while not Child.made[1].closed:
             await asyncio.sleep(0.001)
         assert not Child.made[2].closed
@@ -297,8 +298,8 @@ def test_words_for_a_holder_reach_its_process(act):
     async def work(slot, heard):
         await ask(slot, "own-1/a", 1)
         await ask(slot, "r/b", 2)
-        assert slot.interrupt((1, 2)) is False
-        slot.asked_to_yield((1, 2))
+        assert slot.interrupt(Fence(1, 2)) is False
+        slot.asked_to_yield(Fence(1, 2))
         assert [child.frames[-1] for child in Child.made] == ["asked", "asked"]
 
     act(work)

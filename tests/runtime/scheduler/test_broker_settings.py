@@ -10,7 +10,7 @@ from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed,
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.master.master import Master
-from drlnb.runtime.node.plugin import AgentPlugin
+from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 NO_PLANNERS = {"planners": {}, "settings": {}}
@@ -29,7 +29,7 @@ class Cluster:
         self.broker.ask_node = self._ask
         self.broker.host.sinks.append(self.records.append)
         for i in (0, 1):
-            self.broker.nodes.give("0", f"0/cpu{i}", "cpu")
+            self.broker.nodes.pool.give("0", f"0/cpu{i}", "cpu")
             await self.broker.nodes.slot_up("0", f"0/cpu{i}", "cpu", "virtual", 1)
         tasks = [TaskSpec(name=name, env="CartPole-v1", total_timesteps=9, n_envs=1).to_plain() for name in "ab"]
         await self.broker.runs.create("r", {"out": str(self.out), "tasks": tasks, **self.spec})
@@ -134,8 +134,8 @@ def test_a_master_says_what_its_machine_refuses():
 
         master = Master.__new__(Master)
         master.host, master.task, master.is_up = Host(), "a", True
-        agent = AgentPlugin.__new__(AgentPlugin)
-        agent.masters, agent._attaching = {("r", "a"): master}, {}
+        agent = Masters(None, None)
+        agent.live["r", "a"] = master
         how = {"action": "set", "key": "warmup.rho", "value": 0, "reason": ""}
         assert await agent.control("r", "a", **how) == {"refused": "no"}
         assert await agent.control("r", "b", **how) == {"ok": True}
@@ -255,7 +255,7 @@ def test_seats_that_the_pool_finds_out_are_not_drained_one_by_one(tmp_path):
 
     async def go():
         async with Cluster(tmp_path) as cluster:
-            cluster.broker.nodes.seats = "auto"
+            cluster.broker.nodes.pool.seats = "auto"
             assert "how many seats 0 has is found out while tasks train" in await cluster.set("slot.drain", "0/cpu1")
             assert cluster.of(SettingChanged) == []
 
@@ -331,7 +331,7 @@ def test_a_slot_that_no_executor_ever_served_cannot_be_drained_yet(tmp_path):
 
     async def go():
         async with Cluster(tmp_path) as cluster:
-            cluster.broker.nodes.give("0", "0/cpu2", "cpu")
+            cluster.broker.nodes.pool.give("0", "0/cpu2", "cpu")
             said = "slot.drain: the executor of 0/cpu2 is not up yet; try again in a moment"
             assert await cluster.set("slot.drain", "0/cpu2") == said
             assert len(cluster.of(SlotAdded)) == 2
@@ -345,14 +345,14 @@ def test_a_grant_that_is_repeated_has_the_times_it_was_made_with(tmp_path):
     async def go():
         async with Cluster(tmp_path) as cluster:
             broker, ask = cluster.broker, {"task": "r/a", "attempt": 1, "node": "0"}
-            first = await broker.acquire("r/a/1", round=1, **ask)
+            first = await broker.grants.acquire("r/a/1", round=1, **ask)
             await cluster.pool("leasing.ttl_s", 60.0)
             await cluster.pool("leasing.holder_ttl_s", 40.0)
-            again = await broker.acquire("r/a/1", round=1, known=True, **ask)
+            again = await broker.grants.acquire("r/a/1", round=1, known=True, **ask)
             assert again["fence"] == first["fence"]
             assert (again["ttl_s"], again["settings"]["holder_ttl_s"]) == (10.0, 8.0)
-            await broker.release(first["fence"], clean=True, computed_s=0.0)
-            after = await broker.acquire("r/a/2", round=2, **ask)
+            await broker.grants.release(first["fence"], clean=True, computed_s=0.0)
+            after = await broker.grants.acquire("r/a/2", round=2, **ask)
             assert (after["ttl_s"], after["settings"]["holder_ttl_s"]) == (60.0, 40.0)
 
     asyncio.run(go())

@@ -7,7 +7,6 @@ import pytest
 
 from drlnb.planning.replay import replay
 from drlnb.records.columns import leasing
-from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.runtime.scheduler import plugin as broker_module
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -23,8 +22,8 @@ def clock(monkeypatch):
 
 
 async def _grant(broker, task):
-    reply = await asyncio.wait_for(broker.acquire(f"{task}/1", task, 1, 1, "n"), 1.0)
-    return Fence(epoch=reply["fence"][0], token=reply["fence"][1])
+    reply = await asyncio.wait_for(broker.grants.acquire(f"{task}/1", task=task, attempt=1, round=1, node="n"), 1.0)
+    return reply["fence"]
 
 
 async def _train(out, run="r"):
@@ -37,7 +36,7 @@ async def _train(out, run="r"):
         early = await _grant(broker, "other/task")
         await broker.runs.create(run, {"out": str(out), "tasks": [{"name": "a"}]})
         fence = await _grant(broker, f"{run}/a")
-        assert await broker.renew((early.epoch, early.token), 1) == {"ok": True}, "what is held stays held"
+        assert await broker.grants.renew(early, 1) == {"ok": True}, "what is held stays held"
         assert fence > early
         return fence, broker.epoch, broker.runs.live[run].stream
     finally:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.runtime.node.slots import NodeSlots
+from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.scheduler import generations, run
 from drlnb.runtime.scheduler import nodes as broker_nodes
 from drlnb.runtime.scheduler import runs as broker_runs
@@ -78,7 +78,7 @@ class Wire:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Nobody here is far away."""
-    monkeypatch.setattr(broker_nodes, "_TELL_AGAIN_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(broker_nodes, "_AGAIN_S", (0.0, 0.0, 0.0))
 
 
 def play(scene, folder, *nodes):
@@ -172,8 +172,7 @@ def test_the_end_of_an_earlier_attempt_takes_no_model_along():
         async def ask(header, *payloads, timeout_s):
             return {"op": "staged"}, b""
 
-        node = NodeSlots()
-        node._made_bytes, node._attempts, node.segments = {}, {}, SimpleNamespace(trim=lambda: None)
+        node = Slots(SimpleNamespace(directory=None))
         node.executors = {"s": SimpleNamespace(ask=ask, forget=evicted.append)}
         for attempt in (1, 2):
             await node._compute(node.executors["s"], {"op": "stage", "task": "r/a", "attempt": attempt}, 1.0, b"", None)

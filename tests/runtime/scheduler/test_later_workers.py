@@ -60,7 +60,7 @@ def test_of_all_cuda_devices_a_later_worker_brings_its_own():
         await world.come("n0")
         await world.open()
         brought = [await world.come("n1"), await world.come("n2")]
-        assert world.broker.nodes.n_devices == 3
+        assert world.broker.nodes.pool.n_devices == 3
         assert await world.broker.nodes.open_slots(3) == {"ok": True}, "who asks for what there is, gets it"
         return brought
 
@@ -120,7 +120,7 @@ def test_of_a_number_a_later_worker_brings_what_is_missing(gpus):
         brought = await world.come("n3") if not gpus else await world.come("n2")
         assert await world.come("n0", server_id="again") == []
         assert world.all() == brought
-        assert world.broker.nodes.n_devices == 1
+        assert world.broker.nodes.pool.n_devices == 1
         return [slot.split("/")[0] for slot in brought], before
 
     brought, before = play(scene, gpus)

@@ -7,11 +7,13 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import replay
 from drlnb.records.base import Event
-from drlnb.records.columns.leasing import LeaseGranted, LeaseReturned, SlotAdded, SlotRequested
+from drlnb.records.columns.leasing import LeaseGranted, LeaseReturned, SendGrant, SlotAdded, SlotRequested
 from drlnb.records.columns.placement import TaskStopped
+from drlnb.records.ids import Fence
 from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER
 from drlnb.runtime.scheduler import user_leases
+from drlnb.runtime.scheduler.grants import Grants
 from drlnb.runtime.scheduler.user_leases import LoopsPlugin, PoolTape
 from drlnb.views.folds.entries import decoded, journal_of
 
@@ -106,11 +108,16 @@ class Pool:
         self.loops = LoopsPlugin()
 
     async def __aenter__(self):
-        self.host = MachineHost(self.pool, lambda command: None, [], validate=True)
+        self.grants = Grants(self)
+        self.host = MachineHost(self.pool, self._effect, [self.grants.on_record], validate=True)
         await self.loops.start(self.scheduler)
         for name in self.names:
             self.host.feed(SlotAdded, slot=name, node="n0", device="cpu", executor_epoch=1)
         return self
+
+    def _effect(self, command):
+        if isinstance(command, SendGrant):
+            self.grants.send(command)
 
     async def __aexit__(self, *error):
         await self.host.close()
@@ -118,14 +125,11 @@ class Pool:
     async def ask_node(self, node, op, timeout_s, /, **message):
         self.told.append((node, op, message["slot"], message["fence"]))
 
-    def forget_grant(self, request_id):
-        pass
-
     async def lease(self, name, **more):
         return await self.loops.acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
 
     def release(self, fence):
-        self.host.feed(LeaseReturned, fence=user_leases._fence(fence), clean=True, computed_s=0.0)
+        self.host.feed(LeaseReturned, fence=fence, clean=True, computed_s=0.0)
 
 
 def _play(work, n_slots=1):
@@ -162,7 +166,7 @@ def test_a_question_ends_with_its_lease():
         await asyncio.sleep(0)
         pool.release(grant["fence"])
         assert await question == {"over": True}
-        assert await pool.loops.asked(grant["fence"]) == await pool.loops.asked((1, 1)) == {"over": True}
+        assert await pool.loops.asked(grant["fence"]) == await pool.loops.asked(Fence(1, 1)) == {"over": True}
 
     _play(work)
 
@@ -189,7 +193,7 @@ async def _turns(pool, *rounds):
     for n in rounds:
         grant = await pool.loops.acquire(f"own-1/a/{n}", "own-1/a", n)
         assert "fence" in grant, grant
-        pool.host.feed(LeaseReturned, fence=user_leases._fence(grant["fence"]), clean=True, computed_s=1e-9)
+        pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=1e-9)
 
 
 def _duties(pool):

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import AGENT
 from drlnb.runtime.seats.agent import SeatsAgentPlugin
 
-FENCES = {"0/gpu0/0": (1, 7)}
+FENCES = {"0/gpu0/0": Fence(1, 7)}
 TRIAL = {"task": "r/a", "n_bytes": 3}
 
 
@@ -31,7 +32,7 @@ class Executor:
         return {"tasks": ["r/a"], **self.memory}
 
     async def ask(self, header, *payloads, timeout_s):
-        self.asked.append((header["op"], tuple(header["fence"])))
+        self.asked.append((header["op"], header["fence"].token))
         if self.fault == header["op"]:
             return {"op": "error", "message": "out of memory"}, b""
         if header["op"] == "trial-export":
@@ -49,15 +50,13 @@ def node():
     """Return the plugin beside an agent that makes executors."""
     made = {}
 
-    async def slots(rows):
+    async def serve(rows):
         for row in rows:
             made.setdefault(row["slot"], Executor(row["slot"]))
 
     up = []
-    agent = SimpleNamespace(
-        node="0", slots=slots, executors=made, _executor_up=lambda executor: up.append(executor.slot)
-    )
-    worker = SimpleNamespace(plugins={AGENT: agent}, handlers={})
+    slots = SimpleNamespace(serve=serve, executors=made, report_up=lambda executor: up.append(executor.slot))
+    worker = SimpleNamespace(name="0", plugins={AGENT: SimpleNamespace(slots=slots)}, handlers={})
     plugin = SeatsAgentPlugin()
     asyncio.run(plugin.setup(worker))
     assert sorted(worker.handlers) == [
@@ -105,7 +104,7 @@ def test_rounds_are_exported_once_and_loaded_by_whoever_is_new(node):
     }
     first, second = node.executors.values()
     assert [op for op, _ in first.asked] == ["trial-export", "trial-load", "trial-run", "trial-run"]
-    assert second.asked == [("trial-load", (1, 7)), ("trial-run", (1, 7))]
+    assert second.asked == [("trial-load", 7), ("trial-run", 7)]
 
 
 def test_afterwards_some_are_lent_and_the_others_end(node):

@@ -13,6 +13,7 @@ from drlnb.records.columns import leasing, placement
 from drlnb.records.journal import read_stream
 from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER, SEATS
+from drlnb.runtime.scheduler.grants import Grants
 from drlnb.runtime.scheduler.nodes import Nodes
 from drlnb.runtime.seats.plugin import SeatsPlugin
 
@@ -51,14 +52,12 @@ class World:
         self.n = 0
 
     async def __aenter__(self):
-        self.host = MachineHost(self.pool, self._effect, [self.records.append], validate=True)
+        self.grants = Grants(self)
+        self.host = MachineHost(self.pool, self._effect, [self.records.append, self.grants.on_record], validate=True)
         await self.plugin.start(self.scheduler)
         self.host.feed(placement.NodeAdded, node="0", host="h", n_collector_slots=4)
         await self.nodes.open_slots(1, "auto")
         return self
-
-    def forget_grant(self, request_id):
-        assert request_id.startswith("seats/")
 
     async def __aexit__(self, *error):
         await self.plugin.close()
@@ -67,6 +66,8 @@ class World:
     def _effect(self, command):
         if isinstance(command, leasing.RevokeLease):
             self.host.feed(leasing.ExecutorIdled, slot=command.slot)
+        elif isinstance(command, leasing.SendGrant):
+            self.grants.send(command)
 
     # -------------------------------------------------------------- the node
     async def ask_node(self, node, op, timeout_s, /, **message):
@@ -309,11 +310,11 @@ def test_a_device_that_is_lost_while_the_probe_waits_for_it_ends_the_probe(tmp_p
 
         world.failing["drlnb_seats_record"] = taken
         await world.rounds("ab")
-        while not world.plugin.leases._asked:
+        while not world.plugin.leases._losses:
             await asyncio.sleep(0)
         world.host.feed(placement.NodeLost, node="0", reason="gone")
         await world.settled(1)
-        assert not world.plugin.leases._asked
+        assert not world.plugin.leases._losses
 
     world = _play(story, tmp_path)
     assert (

@@ -47,7 +47,7 @@ def test_one_seat_leaves_the_names_as_they_are():
     nodes = _nodes()
     assert _open(nodes, 2) == {"ok": True}
     assert _given(nodes) == {"0/cpu0": "cpu", "0/cpu1": "cpu"}
-    assert nodes.notices == ["no CUDA device (none): training on 2 virtual CPU slots"]
+    assert nodes.pool.notices == ["no CUDA device (none): training on 2 virtual CPU slots"]
 
 
 def test_seats_of_a_virtual_device_share_its_name():
@@ -55,7 +55,7 @@ def test_seats_of_a_virtual_device_share_its_name():
     nodes = _nodes()
     _open(nodes, 2, 3)
     assert _given(nodes) == {f"0/cpu{k}/{seat}": f"cpu:{k}" for k in range(2) for seat in range(3)}
-    assert nodes.notices == ["no CUDA device (none): training on 2 virtual CPU devices with seats: 3"]
+    assert nodes.pool.notices == ["no CUDA device (none): training on 2 virtual CPU devices with seats: 3"]
     (asked,) = nodes.broker.asked
     assert [row["slot"] for row in asked[2]["slots"]] == list(_given(nodes))
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_opened(n_slots, seats, message
     """One clear line with the limit and the value; the next request may be a good one."""
     nodes = _nodes()
     assert _open(nodes, n_slots, seats) == {"error": "ConfigError", "message": message}
-    assert (nodes.given, nodes.opened) == ({}, False)
+    assert (nodes.given, nodes.pool.opened) == ({}, False)
     assert _open(nodes, 1, 2) == {"ok": True}
 
 
@@ -126,9 +126,9 @@ def test_a_slot_that_is_closed_goes_on_with_its_epoch():
     nodes = _nodes()
     _open(nodes, 1, 2)
     nodes.given["0"]["0/cpu0/1"]["epoch"] = 7
-    row = nodes.take("0/cpu0/1")
+    row = nodes.pool.take("0/cpu0/1")
     assert list(_given(nodes)) == ["0/cpu0/0"]
-    nodes.give("0", "0/cpu0/1", "cpu:0", epoch=row["epoch"])
+    nodes.pool.give("0", "0/cpu0/1", "cpu:0", epoch=row["epoch"])
     assert nodes.given["0"]["0/cpu0/1"] == {"slot": "0/cpu0/1", "device": "cpu:0", "up": False, "epoch": 7}
 
 
@@ -138,7 +138,7 @@ def test_named_devices_are_those_that_are_opened():
     nodes = _nodes({"devices": both})
     assert _open(nodes, None, names=["cuda:1"]) == {"ok": True}
     assert _given(nodes) == {"0/gpu1": "cuda:GPU-2"}
-    assert (nodes.n_devices, nodes.notices) == (1, [])
+    assert (nodes.pool.n_devices, nodes.pool.notices) == (1, [])
     seats = _nodes({"devices": both})
     _open(seats, None, 2, ["GPU-2", "0/gpu0"])
     assert _given(seats) == {
@@ -169,7 +169,7 @@ def test_names_that_mean_nothing_open_nothing(names, message):
     """Refused in one line; the next request may be a good one, and an open pool is asked the same way."""
     nodes = _nodes({"devices": [GPU]})
     assert _open(nodes, None, names=names) == {"error": "ConfigError", "message": message}
-    assert (nodes.given, nodes.opened, nodes.broker.asked) == ({}, False, [])
+    assert (nodes.given, nodes.pool.opened, nodes.broker.asked) == ({}, False, [])
     assert _open(nodes, None, names=["cuda:0"]) == {"ok": True}
     assert _open(nodes, None, names=names)["message"] == message
     assert asyncio.run(nodes.same_devices(names))["message"] == message
@@ -214,7 +214,7 @@ def test_other_words_for_it_are_refused(seats, isolation, message):
     """One line, nothing is opened; an open pool refuses what it is not."""
     nodes = _nodes()
     assert _open(nodes, 1, seats, isolation=isolation)["message"] == message
-    assert (nodes.given, nodes.opened) == ({}, False)
+    assert (nodes.given, nodes.pool.opened) == ({}, False)
     _open(nodes, 1)
     assert _open(nodes, 1, isolation="thread")["message"] == "isolation must be 'shared' or 'process', got 'thread'"
     assert _open(nodes, 1, isolation="process")["message"] == (
@@ -229,7 +229,7 @@ def test_a_lost_process_is_an_event_of_the_pool():
     nodes.broker.host = SimpleNamespace(feed=lambda kind, **fields: nodes.broker.asked.append((kind, fields)))
     nodes.broker.asked.clear()
     lost = {"task": "r/a", "reason": "killed by signal 9"}
-    for slot, fence in (("0/cpu0", (1, 7)), ("0/cpu0", None), ("9/cpu0", None)):
+    for slot, fence in (("0/cpu0", Fence(1, 7)), ("0/cpu0", None), ("9/cpu0", None)):
         assert asyncio.run(nodes.tenant_lost("0", slot, fence=fence, **lost)) == {"ok": True}
     assert nodes.broker.asked == [
         (leasing.TenantLost, {"slot": "0/cpu0", "fence": Fence(epoch=1, token=7), **lost}),

@@ -1,0 +1,166 @@
+"""Ask the pool for a lease, keep it alive, and give it back: the holder's side, for tasks, users' loops and probes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Protocol, TypeVar
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.errors import PeerError
+from drlnb.records.ids import Fence
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain
+
+__all__ = ["RETRY_S", "Ask", "HeldLease", "poll"]
+
+#: Pause before a message is sent again that was not answered, in seconds.
+RETRY_S = 0.2
+
+_T = TypeVar("_T")
+
+
+class Ask(Protocol):
+    """Sends a message to the pool; raises OSError or TimeoutError if there is no answer, PeerError if none can come."""
+
+    def __call__(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Awaitable[Plain]:
+        """Return the answer."""
+
+
+async def poll(ask: Callable[[], Awaitable[Plain]], on_pending: Callable[[Plain], None] = lambda reply: None) -> Plain:
+    """Ask for something until it is there: the answer is ``pending`` until then.
+
+    Parameters
+    ----------
+    ask
+        Asks once, and waits for a while; called again if it raises OSError or TimeoutError, but for PeerError.
+    on_pending
+        Called with each answer that is ``pending``.
+    """
+    while True:
+        try:
+            reply = await ask()
+        except PeerError:
+            raise
+        except (OSError, TimeoutError):
+            await asyncio.sleep(RETRY_S)
+            continue
+        if "pending" not in reply:
+            return reply
+        on_pending(reply)
+
+
+class HeldLease:
+    """A lease that was granted: renewed every ``renew_s`` until it is given back, or lost.
+
+    Parameters
+    ----------
+    ask
+        Sends a message to the pool.
+    fence, settings
+        The lease, and times of leasing as they were at its grant.
+    good_t
+        When the pool was last asked of whom it heard that the lease lives, on this process's clock.
+    progress
+        Returns units of work done so far.
+    on_lost
+        Called once with (fence, reason) if the lease ends before it is given back.
+    renew_op
+        Name of the message that renews it.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        fence: Fence,
+        settings: LeasingSettings,
+        *,
+        good_t: float,
+        progress: Callable[[], int],
+        on_lost: Callable[[Fence, str], object],
+        renew_op: str = "drlnb_renew",
+    ) -> None:
+        self._ask, self._progress, self._on_lost, self._renew_op = ask, progress, on_lost, renew_op
+        self.fence, self.settings = fence, settings
+        #: Why it is not held any more; empty while it is.
+        self.over = ""
+        self._good_t = good_t
+        self._ended = asyncio.Event()
+        self._renewals = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _renew(self) -> None:
+        while not self.over:  # wait_for may swallow a cancellation
+            await asyncio.sleep(self.settings.renew_s)
+            if not self.over and not await self.renew():
+                self.check()
+
+    async def renew(self) -> bool:
+        """Renew it once, and lose it if the pool has ended it; false if there is no answer."""
+        sent_t = time.monotonic()
+        try:
+            reply = await self._ask(
+                self._renew_op, timeout_s=self.settings.renew_s, fence=self.fence, n_progress=self._progress()
+            )
+        except (OSError, TimeoutError):
+            return False
+        if "lost" in reply:
+            self.lose(str(reply["lost"]))
+        self._good_t = sent_t
+        return True
+
+    def check(self) -> None:
+        """Lose it if it was not renewed for ``holder_ttl_s``: the pool may soon lend its slots to others.
+
+        A process that was stopped wakes with the answers of its executor before its timers, and with no message of the
+        pool: only its own clock tells it that the lease may be another's by now.
+        """
+        patience_s = self.settings.holder_ttl_s
+        if time.monotonic() - self._good_t > patience_s:
+            self.lose(f"it was not renewed for {patience_s:g} s: this process stood still, or the pool does not answer")
+
+    def lose(self, reason: str) -> None:
+        """End it here, for the pool has ended it or may have."""
+        if not self.over:
+            self.over = reason
+            self._ended.set()
+            self._on_lost(self.fence, reason)
+
+    async def unless_lost(self, work: Coroutine[object, object, _T]) -> _T:
+        """Wait for work under the lease; stop waiting once the lease is over.
+
+        Raises
+        ------
+        ConnectionError
+            If it is over first: whoever works may be on a node that never answers.
+        """
+        if self.over:
+            work.close()
+            raise ConnectionError("the lease was lost")
+        ended, working = asyncio.ensure_future(self._ended.wait()), asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((ended, working), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ConnectionError("the lease was lost")
+            return await working
+        finally:
+            ended.cancel()
+            working.cancel()
+
+    async def release(self, **stats: float) -> None:
+        """Give it back; if the pool cannot be reached, the lease's time to live does it."""
+        held = not self.over
+        self.close("it was given back")
+        deadline = time.monotonic() + self.settings.ttl_s
+        while held and time.monotonic() < deadline:
+            try:
+                await self._ask("drlnb_release", fence=self.fence, **stats)
+            except PeerError:
+                return  # there is no way to the pool any more
+            except (OSError, TimeoutError):
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    def close(self, reason: str = "its holder has ended") -> None:
+        """Renew it no more, without a message to the pool."""
+        self.over = self.over or reason
+        self._ended.set()
+        self._renewals.cancel()

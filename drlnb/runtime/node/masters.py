@@ -1,0 +1,109 @@
+"""Host the masters of the tasks whose anchors run on a node, and pass on what concerns them."""
+
+import itertools
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from drlnb.runtime.master.master import AGAIN, Master
+from drlnb.runtime.node.collector_host import CollectorHost
+from drlnb.runtime.node.link import Link
+from drlnb.runtime.protocol import Handler, Plain
+
+__all__ = ["Masters"]
+
+#: Pause before a master registers itself again with a broker that did not answer, in seconds.
+_ATTACH_AGAIN_S = 0.2
+
+
+class Masters:
+    """The masters of one node.
+
+    Parameters
+    ----------
+    link
+        Speaks for the node.
+    processes
+        The node's collector processes: a task's replay ring is one of its master's node.
+    """
+
+    def __init__(self, link: Link, processes: CollectorHost) -> None:
+        self._link, self._processes = link, processes
+        self.live: dict[tuple[str, str], Master] = {}
+        #: (run, task) -> a user's wishes since its master here began to register itself.
+        self._attaching: dict[tuple[str, str], list[Plain]] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the messages that are answered here."""
+        return {
+            "drlnb_control": self.control,
+            "drlnb_collector_lost": self.collector_lost,
+            "drlnb_yield": self._each(Master.yield_asked),
+            "drlnb_lease_lost": self._each(lambda master, **lease: master.leases.lost(**lease)),
+            "drlnb_node_lost": self._each(Master.node_lost),
+        }
+
+    async def close(self) -> None:
+        """End every master without a report to the broker."""
+        for master in list(self.live.values()):
+            await master.abort("the worker is closing")
+
+    async def run(self, run: str, task: str) -> str:
+        """Host one task's master until the task ends; the anchor waits for it."""
+        for n_replay_losses in itertools.count():
+            # The broker tells this node of wishes once it has answered, and they may overtake its answer.
+            wishes = self._attaching[run, task] = []
+            try:
+                # The same request again is the same attempt.
+                attached = await self._link.insist(
+                    "drlnb_task_attach",
+                    pause_s=_ATTACH_AGAIN_S,
+                    run=run,
+                    task=task,
+                    node=self._link.node,
+                    request=uuid.uuid4().hex,
+                )
+                if "error" in attached:
+                    return str(attached["message"])
+                former = self.live.get((run, task))
+                if former is not None:
+                    await former.abort("another attempt has begun")
+                master = Master(self._link, self._processes, run, task, attached, n_replay_losses)
+                self.live[run, task] = master
+            finally:
+                self._attaching.pop((run, task), None)
+            if attached["wanted"]:
+                wishes.insert(0, {"action": attached["wanted"]})
+            try:
+                ended = await master.run_to_end(wishes)
+            finally:
+                if self.live.get((run, task)) is master:
+                    del self.live[run, task]
+            if ended != AGAIN:
+                break
+        return ended
+
+    async def control(self, run: str, task: str, **wish: Any) -> Plain:
+        """Pass a user's wish on to the master here, or to the one that registers itself."""
+        if (run, task) in self._attaching:
+            self._attaching[run, task].append(wish)
+        master = self.live.get((run, task))
+        problem = await master.control(**wish) if master is not None else ""
+        return {"refused": problem} if problem else {"ok": True}
+
+    async def collector_lost(self, run: str, task: str, attempt: int, **loss: Any) -> Plain:
+        """Report to the master here that a collector is gone."""
+        master = self.live.get((run, task))
+        if master is not None and master.attempt == attempt:
+            master.collector_lost(**loss)
+        return {"ok": True}
+
+    def _each(self, handle: Callable[..., None]) -> Handler:
+        """Return what passes a message on to every master here: each knows whether it is concerned."""
+
+        async def pass_on(**message: object) -> Plain:
+            for master in self.live.values():
+                handle(master, **message)
+            return {"ok": True}
+
+        return pass_on
