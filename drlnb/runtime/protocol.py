@@ -17,6 +17,7 @@ __all__ = [
     "SEATS_AGENT",
     "SOON_S",
     "Handler",
+    "Key",
     "Payload",
     "Plain",
     "anchor_key",
@@ -32,6 +33,8 @@ __all__ = [
 
 #: Plain data of a message, as msgpack and JSON hold it: its fields are checked where they are read.
 Plain = dict[str, Any]
+#: (run, task, collector): names a collector process.
+Key = tuple[str, str, int]
 #: Bytes beside a message, which are not copied.
 Payload = bytes | bytearray | memoryview
 #: What answers a message; its parameters are the message's fields.

@@ -13,7 +13,7 @@ from drlnb.runtime.lease import HeldLease, poll
 from drlnb.runtime.protocol import Plain, pool_task
 
 if TYPE_CHECKING:
-    from drlnb.runtime.node.link import Link
+    from drlnb.runtime.master.agent import Agent
 
 __all__ = ["LeaseClient"]
 
@@ -39,7 +39,7 @@ class LeaseClient:
 
     def __init__(
         self,
-        agent: "Link",
+        agent: "Agent",
         run: str,
         task: str,
         attempt: int,

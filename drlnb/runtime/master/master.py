@@ -38,8 +38,7 @@ from drlnb.runtime.master.opening import Committed, taken_over
 from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
 
 if TYPE_CHECKING:
-    from drlnb.runtime.node.collector_host import CollectorHost
-    from drlnb.runtime.node.link import Link
+    from drlnb.runtime.master.agent import Agent, Processes
 
 __all__ = ["AGAIN", "Master"]
 
@@ -71,8 +70,8 @@ class Master:
 
     def __init__(
         self,
-        agent: "Link",
-        processes: "CollectorHost",
+        agent: "Agent",
+        processes: "Processes",
         run: str,
         task: str,
         attached: Mapping[str, Any],

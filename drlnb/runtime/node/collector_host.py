@@ -10,11 +10,10 @@ from typing import TypedDict
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
-from drlnb.runtime.protocol import Payload, Plain
+from drlnb.runtime.protocol import Key, Payload, Plain
 
 __all__ = ["PROBE", "CollectorHost", "HowToStart", "LiveCollector"]
 
-Key = tuple[str, str, int]
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Unpack
 
-from drlnb.runtime.node.collector_host import PROBE, CollectorHost, HowToStart, Key, LiveCollector
+from drlnb.runtime.node.collector_host import PROBE, CollectorHost, HowToStart, LiveCollector
 from drlnb.runtime.node.link import Link
-from drlnb.runtime.protocol import Handler, Payload, Plain, refused
+from drlnb.runtime.protocol import Handler, Key, Payload, Plain, refused
 
 __all__ = ["Collectors"]
 
