@@ -95,6 +95,6 @@ def tree(tmp_path: Path, _cache: Path) -> Tree:
     for name in ("pyproject.toml", "drlnb/py.typed", "tests/conftest.py", "tests/test_imports.py"):
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / name, root / name)
-    empty = ["drlnb/__init__.py", *(f"drlnb/{floor}/__init__.py" for floor in EMPTY)]
+    empty = ["drlnb/__init__.py", *(f"drlnb/{floor}/__init__.py" for floor in (*EMPTY, "runtime/ipc", "runtime/node"))]
     empty += [f"drlnb/planning/{room}/__init__.py" for room in ROOMS if not (root / "drlnb/planning" / room).exists()]
     return Tree(root, _cache).plant(dict.fromkeys(empty, '"""Empty."""\n'))

@@ -74,12 +74,18 @@ PLANTS = {
         DOC + "import drlnb.planning.placement\n",
         ["planning.leasing.planted -> drlnb.planning.placement"],
     ),
-    "runtime draws": ("contracts", "drlnb/runtime/planted.py", DOC + "import plotly\n", ["planted -> plotly"]),
+    "ipc knows the node": (
+        "contracts",
+        "drlnb/runtime/ipc/planted.py",
+        DOC + "import drlnb.runtime.node\n",
+        ["runtime.ipc.planted -> drlnb.runtime.node"],
+    ),
+    "runtime draws": ("contracts", "drlnb/runtime/ipc/planted.py", DOC + "import plotly\n", ["planted -> plotly"]),
     "runtime knows the fleet": (
         "contracts",
-        "drlnb/runtime/planted.py",
+        "drlnb/runtime/ipc/planted.py",
         DOC + "import drlnb.fleet\n",
-        ["runtime.planted -> drlnb.fleet"],
+        ["runtime.ipc.planted -> drlnb.fleet"],
     ),
     "simulator knows the runtime": (
         "contracts",
