@@ -11,8 +11,6 @@ from typing import NamedTuple, TypeVar
 
 from distributed import Client, Scheduler, Worker
 
-from drlnb.runtime.protocol import BROKER
-
 __all__ = ["WARM", "Hold", "gaps", "on_one", "turns_in_scheduler", "turns_in_worker"]
 
 #: Turns at a block's start that are not counted: connections are opened, the first request finds a free slot.
@@ -40,8 +38,8 @@ async def turns_in_worker(task: str, n: int, hold_s: float, keep: bool, dask_wor
 
 async def turns_in_scheduler(task: str, n: int, dask_scheduler: Scheduler) -> list[Hold]:
     """Lease the slot `n` times from within the scheduler's process, without a pause."""
-    broker = dask_scheduler.plugins[BROKER]
-    return await _turns(broker.acquire, broker.release, task, "", n, 0.0, keep=False)
+    acquire, release = (dask_scheduler.handlers[op] for op in ("drlnb_acquire", "drlnb_release"))
+    return await _turns(acquire, release, task, "", n, 0.0, keep=False)
 
 
 async def _turns(acquire: _Ask, release: _Ask, task: str, node: str, n: int, hold_s: float, keep: bool) -> list[Hold]:
