@@ -14,17 +14,32 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from drlnb.planning.pool import PoolMachine
 from drlnb.planning.replay import Machine
+from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, line_of
+from drlnb.runtime.protocol import drlnb_version
 
-__all__ = ["JournalWriter", "MachineHost"]
+__all__ = ["JournalWriter", "MachineHost", "stream_header"]
 
 #: Longest time that a journalled line stays in memory, in seconds.
 _FLUSH_S = 0.25
 #: Lines kept in memory while the disk refuses them.
 _MAX_PENDING = 200_000
+
+
+def stream_header(stream: str, name: str, machine: PoolMachine | SeatsMachine) -> StreamOpened:
+    """Return the first record of a stream of a machine's that begins between two of its events."""
+    return StreamOpened(
+        stream=stream,
+        machine=name,
+        config=machine.config,
+        snapshot=machine.snapshot(),
+        origin="measured",
+        version=drlnb_version(),
+    )
 
 
 class JournalWriter:

@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -171,19 +170,7 @@ def serve(sock: socket.socket) -> None:
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, child.interrupt)
         faulthandler.register(signal.SIGUSR2, all_threads=True)  # what hangs in C shows its place in the log at least
-    while True:
-        try:
-            header, payload = channel.receive()
-        except EOFError:
-            return
-        try:
-            answer, payloads = child.answer(header, payload)
-        except Exception as error:  # noqa: BLE001 - whatever an environment raises travels to the master as text
-            detail = traceback.format_exc()
-            kind = type(error).__name__
-            answer = {"op": "error", "kind": kind, "message": str(error), "detail": detail[-8192:]}
-            payloads = []
-        channel.send({**answer, "answers": header.get("id", 0)}, *payloads)
+    channel.serve(child.answer)
 
 
 def main() -> None:

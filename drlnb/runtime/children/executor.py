@@ -10,7 +10,6 @@ import math
 import os
 import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -319,18 +318,7 @@ def _serve(sock: socket.socket, slot: str, device: str, memory_bytes: int, n_sha
     child.jobs.begin()
     name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
-    while True:
-        try:
-            header, payload = child.receive()
-        except EOFError:
-            return
-        try:
-            answer, payloads = child.answer(header, payload)
-        except Exception as error:  # noqa: BLE001 - a task's fault travels to its master; the others live on
-            detail = traceback.format_exc()[-8192:]
-            answer = {"op": "error", "kind": type(error).__name__, "message": str(error), "detail": detail}
-            payloads = []
-        channel.send({**answer, "answers": header.get("id", 0)}, *payloads)
+    channel.serve(child.answer, child.receive)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import asyncio
 import select
 import socket
 import struct
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ _HEAD = struct.Struct("!IQ")
 #: Larger frames mean a broken peer: 1 TiB of payload or 64 MiB of header.
 _MAX_HEADER = 1 << 26
 _MAX_PAYLOAD = 1 << 40
+#: Longest traceback that travels, in characters; its end is what helps.
+_DETAIL = 8192
 #: Extension type of a fence, and its two numbers.
 _FENCE, _PAIR = 1, struct.Struct("!qq")
 
@@ -114,6 +117,33 @@ class FrameSocket:
         """
         n_header, n_payload = _decode_head(bytes(self._exactly(_HEAD.size)))
         return _header(self._exactly(n_header)), memoryview(self._exactly(n_payload))
+
+    def serve(
+        self,
+        answer: Callable[[Plain, memoryview], Reply],
+        receive: Callable[[], tuple[Plain, memoryview]] | None = None,
+    ) -> None:
+        """Answer frames until the other end is gone; what an answer raises travels as text, and the next one follows.
+
+        Parameters
+        ----------
+        answer
+            Carries out a frame.
+        receive
+            Waits for the next one; None: :meth:`receive`.
+        """
+        while True:
+            try:
+                header, payload = (receive or self.receive)()
+            except EOFError:
+                return
+            reply: Reply
+            try:
+                reply = answer(header, payload)
+            except Exception as error:  # noqa: BLE001 - a task's fault travels to its master; the others live on
+                detail = traceback.format_exc()[-_DETAIL:]
+                reply = {"op": "error", "kind": type(error).__name__, "message": str(error), "detail": detail}, []
+            self.send({**reply[0], "answers": header.get("id", 0)}, *reply[1])
 
     def _exactly(self, n: int) -> bytearray:
         buffer = bytearray(n)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.settings import owner
 from drlnb.records.base import Record
-from drlnb.records.journal import StreamOpened
-from drlnb.runtime.protocol import SOON_S, Handler, Plain, drlnb_version, pool_task, refused
+from drlnb.runtime.machine_host import stream_header
+from drlnb.runtime.protocol import SOON_S, Handler, Plain, pool_task, refused
 from drlnb.runtime.scheduler.generations import Lives
 from drlnb.runtime.scheduler.run import LiveRun, journalled_epoch
 from drlnb.runtime.scheduler.run_settings import OVER, forget, note, unfit, with_changes
@@ -147,14 +147,7 @@ class Runs:
     def _open(self, live: LiveRun) -> None:
         """Write the header of a run's stream: what the pool is now."""
         self._lives.reserve(live)
-        header = StreamOpened(
-            stream=live.stream,
-            machine="pool",
-            config=self.broker.pool.config,
-            snapshot=self.broker.pool.snapshot(),
-            origin="measured",
-            version=drlnb_version(),
-        )
+        header = stream_header(live.stream, "pool", self.broker.pool)
         live.writer.write(header)
         live.add([{"s": live.stream, **header.to_row()}])
 

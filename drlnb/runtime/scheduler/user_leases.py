@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from drlnb.planning.pool import PoolMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
-from drlnb.records.journal import StreamOpened
-from drlnb.runtime.protocol import BROKER, SOON_S, Plain, drlnb_version, refused, serve, to_wire
+from drlnb.runtime.machine_host import stream_header
+from drlnb.runtime.protocol import BROKER, SOON_S, Plain, refused, serve, to_wire
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -67,14 +68,11 @@ class PoolTape:
         """Whether a new part is due."""
         return self.running and len(self._parts[-1][2]) >= _PART
 
-    def open(self, config: Plain, snapshot: Plain) -> None:
+    def open(self, pool: PoolMachine) -> None:
         """Begin a part with the pool as it is between two events."""
         self._n_parts += 1
         stream = f"broker-e{self._epoch}-own{self._n_parts}"
-        header = StreamOpened(
-            stream=stream, machine="pool", config=config, snapshot=snapshot, origin="measured", version=drlnb_version()
-        )
-        self._parts.append((stream, self._n_rows, [header]))
+        self._parts.append((stream, self._n_rows, [stream_header(stream, "pool", pool)]))
         self._n_rows += 1
 
     def add(self, record: Record) -> None:
@@ -266,11 +264,11 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
     # ------------------------------------------------------------------ the pool's records
     def _open_tape(self) -> None:
         if not self.tape.running:
-            self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
+            self.tape.open(self.broker.pool)
 
     def _on_record(self, record: Record) -> None:
         if self.tape.full and isinstance(record, Event):  # between two events: the machine has not taken it in yet
-            self.tape.open(self.broker.pool.config, self.broker.pool.snapshot())
+            self.tape.open(self.broker.pool)
         if self.tape.running:
             self.tape.add(record)
         if isinstance(record, leasing.SendGrant) and record.request_id in self._owners:

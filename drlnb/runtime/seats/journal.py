@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING
 
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Event, Record
-from drlnb.records.journal import StreamOpened
-from drlnb.runtime.machine_host import JournalWriter
-from drlnb.runtime.protocol import drlnb_version
+from drlnb.runtime.machine_host import JournalWriter, stream_header
 from drlnb.runtime.scheduler.run import LiveRun, free_stream
 
 if TYPE_CHECKING:
@@ -53,14 +51,7 @@ class SeatStreams:
         folder = run.out / "journal"
         name = free_stream(folder, f"seats-e{self._broker.epoch}")
         writer = JournalWriter(folder / f"{name}.jsonl")
-        header = StreamOpened(
-            stream=name,
-            machine="seats",
-            config=self._machine.config,
-            snapshot=self._machine.snapshot(),
-            origin="measured",
-            version=drlnb_version(),
-        )
+        header = stream_header(name, "seats", self._machine)
         self._open[key] = (name, writer)
         writer.write(header)
         run.add([{"s": name, **header.to_row()}])

@@ -24,7 +24,7 @@ class Recorded:
     def __init__(self, epoch=7):
         self.pool = PoolMachine(LeasingSettings(), epoch)
         self.tape = PoolTape(epoch)
-        self.tape.open(self.pool.config, self.pool.snapshot())
+        self.tape.open(self.pool)
         self.t = 0.0
 
     def feed(self, kind, **fields):
@@ -32,7 +32,7 @@ class Recorded:
         event = kind(t=self.t, **fields)
         assert isinstance(event, Event)
         if self.tape.full:
-            self.tape.open(self.pool.config, self.pool.snapshot())
+            self.tape.open(self.pool)
         answer = self.pool.handle(event)
         for record in (event, *answer):
             self.tape.add(record)
