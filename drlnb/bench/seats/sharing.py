@@ -146,8 +146,8 @@ def _has_seats(run: Training) -> bool:
     """Return whether the number of seats has been found, or there can be one only, by the journal's text."""
     for path in run.out.glob("journal/seats-*.jsonl"):
         first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-        devices = json.loads(first)["snapshot"]["devices"] if rest else []
-        if '"SeatsSet"' in rest or (devices and all(device["n_most"] == 1 for device in devices)):
+        devices = json.loads(first)["snapshot"]["devices"] if rest else {}
+        if '"SeatsSet"' in rest or (devices and all(device["n_most"] == 1 for device in devices.values())):
             return True
     return False
 
