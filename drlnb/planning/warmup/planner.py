@@ -174,7 +174,10 @@ def _problem(view: WarmupView, plan: object) -> str:
 
 
 def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
-    """Return the plan that a journal holds: its first collector's."""
+    """Return the plan that a journal holds: its first collector's.
+
+    So the plan of a user's own planner comes back exactly where it has one time after sending for all collectors.
+    """
     del view
     planned = answer.next(WarmupPlanned)
     if planned is None:
