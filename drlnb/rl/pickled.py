@@ -46,7 +46,7 @@ def pack(value: object) -> str:
         raise ValueError(f"{display_name(value)} cannot travel to another process: {where} ({reason})") from error
 
 
-def unpack(text: str) -> Any:
+def unpack(text: str) -> Any:  # whatever was packed
     """Rebuild what :func:`pack` made; runs code, so only for text that this user wrote.
 
     Raises

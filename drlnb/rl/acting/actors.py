@@ -231,7 +231,7 @@ class Actor:
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
 
-    def _allowed(self, given: Any, n: int, single: bool) -> np.ndarray:
+    def _allowed(self, given: Any, n: int, single: bool) -> np.ndarray:  # lists or arrays of truth values
         """Return masks for `n` observations, bool, shape ``(n, width)``."""
         if not self._masks:
             raise ValueError("action_masks are for a policy that was trained with use_masking=True")

@@ -73,7 +73,7 @@ TABLE: Mapping[str, Algorithm] = {
 }
 
 
-def _load(address: str) -> Any:
+def _load(address: str) -> Any:  # the class at an address
     module, _, name = address.partition(":")
     return getattr(import_module(module), name)
 

@@ -24,12 +24,16 @@ __all__ = ["Resolved", "parse_text", "resolve", "tuned"]
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
 
 
+#: Settings by name, of any type until they are checked.
+_Values = dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """A task's settings, complete, and where they came from."""
 
     #: All of the algorithm's settings, plain data.
-    hyperparameters: dict[str, Any]  # as the settings' fields declare
+    hyperparameters: _Values
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
@@ -66,7 +70,7 @@ def parse_text(text: object) -> Any:  # whatever the text holds
     return word
 
 
-def tuned(env: str, algo: str = "ppo") -> dict[str, Any] | None:
+def tuned(env: str, algo: str = "ppo") -> _Values | None:
     """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
     import yaml  # here, so that importing this module stays light
 
@@ -107,9 +111,9 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> dict[str, Any]:
+def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> _Values:
     """Return overrides under our names; list unknown and unsupported ones as problems."""
-    values: dict[str, Any] = {}
+    values: _Values = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
         name, value = kind.ALIASES.get(given, given), parse_text(raw)
@@ -134,9 +138,7 @@ def _checked_count(name: str, value: object, problems: list[str]) -> int:
     return value if isinstance(value, int) and not problem else 1
 
 
-def _entry(
-    env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]
-) -> tuple[dict[str, Any], str]:
+def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[_Values, str]:
     """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
     if entry is not None:
         budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
@@ -194,7 +196,7 @@ def resolve(
     timesteps = steps_of_entry if total_timesteps is None else total_timesteps
     timesteps = _checked_count("total_timesteps", timesteps, problems)
     envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
-    values: dict[str, Any] = {**kind().to_plain(), **base, **given}
+    values: _Values = {**kind().to_plain(), **base, **given}
     for name, default in kind().to_plain().items():
         if isinstance(default, int) and not isinstance(default, bool):
             values[name] = _whole(values[name])

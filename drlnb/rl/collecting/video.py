@@ -170,7 +170,7 @@ def record_episode(
 def _play(policy: Policy, env: gymnasium.Env, name: str, seed: int, deterministic: bool, max_steps: int) -> Episode:
     film = _Film(env, name)
     obs, info = env.reset(seed=reset_seed(seed, EVAL, 0))
-    predict: Any = policy.predict
+    predict: Any = policy.predict  # with action_masks where the policy takes them
     masks = _masks(policy, env)
     film.shoot()
     tally, total, length, terminated, truncated = tally_of(env), 0.0, 0, False, False

@@ -96,13 +96,17 @@ def _settings(spec: Facts) -> Facts:
     return {**kept, **spec.get("hyperparameters", {})}
 
 
+#: A writer, run or client of a library that may not be installed: its types are not known here.
+_Opened = Any
+
+
 class _PerTask:
     """A sink that opens something for each task."""
 
     def __init__(self, module: str, name: str) -> None:
         if find_spec(module) is None:
             raise MissingExtra(f'{name} needs {module}; install it with: pip install "drlnb[track]"')
-        self._opened: dict[str, Any] = {}  # a library's writers
+        self._opened: dict[str, _Opened] = {}
 
     def close(self) -> None:
         """End what was opened."""
@@ -110,7 +114,7 @@ class _PerTask:
             self._end(opened)
         self._opened.clear()
 
-    def _end(self, opened: Any) -> None:
+    def _end(self, opened: _Opened) -> None:
         raise NotImplementedError
 
 
@@ -151,7 +155,7 @@ class TensorBoard(_PerTask):
             writer.add_scalar(key, value, step)
         writer.flush()
 
-    def _end(self, opened: Any) -> None:
+    def _end(self, opened: _Opened) -> None:
         opened.close()
 
 
@@ -200,7 +204,7 @@ class WandB(_PerTask):
         """Log the scalars at their step."""
         self._opened[task].log(dict(metrics), step=step)
 
-    def _end(self, opened: Any) -> None:
+    def _end(self, opened: _Opened) -> None:
         opened.finish()
 
 
@@ -224,7 +228,7 @@ class MLflow(_PerTask):
     def __init__(self, experiment: str = "drlnb", uri: str | None = None) -> None:
         super().__init__("mlflow", "MLflow")
         self._experiment, self._uri = experiment, uri
-        self._client: Any = None
+        self._client: _Opened = None
 
     def open(self, facts: RunFacts) -> None:
         """Begin a run per task, with its settings as parameters."""
@@ -252,7 +256,7 @@ class MLflow(_PerTask):
         rows = [Metric(key, value, now_ms, step) for key, value in metrics.items()]
         self._client.log_batch(self._opened[task], metrics=rows)
 
-    def _end(self, opened: Any) -> None:
+    def _end(self, opened: _Opened) -> None:
         self._client.set_terminated(opened)
 
 

@@ -234,7 +234,7 @@ def _find(file: Path, entries: Facts, env: str) -> str:
     raise ConfigError(f"{file} has no entry for {env}{hint}")
 
 
-def _lines(document: Any, key: str) -> dict[str, int]:
+def _lines(document: Any, key: str) -> dict[str, int]:  # yaml's tree
     """Return the line of each setting of an entry; what a merge key (``<<``) brings in stands where it was written."""
     node = next((node for name, node in document.value if name.value == key), None)
     pairs = node.value if node is not None and node.id == "mapping" else []

@@ -1,4 +1,4 @@
-"""Are the settings that we ship under the zoo's name the zoo's?"""
+"""The settings that we ship under the zoo's name are the zoo's."""
 
 from pathlib import Path
 
