@@ -1,23 +1,139 @@
-"""How do callbacks hear of a run that nobody waits for?  In a thread of their own, by the rows of its journal."""
+"""Call callbacks for one task of a run, by the rows of its journal."""
 
+import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, as_callback
-from drlnb.fleet.callbacks.sessions import RunSession
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_callback
 from drlnb.fleet.faces.say import say
+from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
-from drlnb.records.errors import ConfigError
+from drlnb.fleet.training import Training
+from drlnb.records.base import Record
+from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.round import CheckpointWritten, EvaluationFinished, MetricsRecorded, WriteCheckpoint
+from drlnb.views.folds.entries import Handlers, split_stream
 
-__all__ = ["listen", "start_listening"]
+__all__ = ["RunSession", "listen", "start_listening"]
+
+#: Pause between two looks at the journal's rows, in seconds: callbacks come once per round.
+_LOOK_S = 0.05
+#: Longest wait for the checkpoint of a run whose callback raised, in seconds.
+_STOP_S = 60.0
 
 
-def listen(run: Any, callback: Any, *, task: str | None = None) -> threading.Thread:
+class RunSession:
+    """A run on a fleet, of one task.
+
+    Parameters
+    ----------
+    run
+        The run.
+    task
+        Name of the task.
+    callback
+        Its callbacks, initialised.
+    """
+
+    def __init__(self, run: Training, task: str, callback: BaseCallback) -> None:
+        self.run, self.task, self.callback = run, task, callback
+        self._folder = run.out / "checkpoints" / task
+        self._n_timesteps = self._round = self._evaluated = 0
+        #: Version -> the command that wrote its newest checkpoint.
+        self._commands: dict[int, WriteCheckpoint] = {}
+        self._reported: set[tuple[int, str]] = set()
+        self._stopping = False
+
+    def checkpoint(self) -> None:
+        """Ask for a checkpoint at the next boundary."""
+        self.run.checkpoint(self.task)
+
+    def save(self, version: int, path: str | Path) -> bool:
+        """Save the parameters of a version, if a checkpoint of them is on disk."""
+        with contextlib.suppress(CheckpointError):
+            save_model(path, *load_model(self._folder / str(version - 1), trust=True))
+            return True
+        return False
+
+    def follow(self) -> None:
+        """Call the callbacks until the run has ended; stop it if one returns False, or raises."""
+        tap = self.run.watch.feed.tap()
+        try:
+            self.callback.on_training_start()
+            while True:
+                ended = self.run.ended
+                _, entries = tap.drain()
+                for entry in entries:
+                    self._handle(*entry)
+                if ended and not entries:
+                    break
+                if not ended:
+                    self.run.watch.settle(_LOOK_S)
+            self.callback.on_training_end()
+        except BaseException:  # the callback's own error, or Ctrl-C: no callback is left, so nothing shall go on
+            self.run.stop(self.task)
+            if len(self.run.specs) == 1:  # other tasks go on
+                self.run.watch.settle(_STOP_S)
+            raise
+        finally:
+            tap.close()
+
+    def _handle(self, stream: str, record: Record) -> None:
+        named = split_stream(stream)
+        handler = _HANDLERS.get(type(record))
+        if named is None or named[0] != self.task or handler is None:
+            return
+        if handler(self, record) is False and not self._stopping:
+            self._stopping = True
+            self.run.stop(self.task)
+
+    def _metrics(self, record: MetricsRecorded) -> bool | None:
+        if record.round <= self._round:
+            return None  # made once more after a failure
+        self._round, self._n_timesteps = record.round, record.n_timesteps
+        return self.callback.end_round(record.metrics)
+
+    def _evaluation(self, record: EvaluationFinished) -> bool | None:
+        if record.failure or record.version <= self._evaluated:
+            return None
+        self._evaluated = record.version
+        return self.callback.on_evaluation(
+            Evaluated(
+                n_timesteps=self._n_timesteps,
+                version=self._evaluated,
+                mean_reward=record.mean_reward,
+                std_reward=record.std_reward,
+                deterministic=record.deterministic,
+                episodes=tuple((float(r), int(n)) for r, n in record.episodes),
+            )
+        )
+
+    def _commanded(self, record: WriteCheckpoint) -> None:
+        self._commands[record.version] = record
+
+    def _written(self, record: CheckpointWritten) -> bool | None:
+        command = self._commands.pop(record.version, None)
+        if record.failure or command is None or (record.version, command.reason) in self._reported:
+            return None
+        self._reported.add((record.version, command.reason))
+        written = Written(n_timesteps=command.n_timesteps, version=record.version, reason=command.reason)
+        return self.callback.on_checkpoint(written)
+
+
+_HANDLERS: Handlers = {
+    MetricsRecorded: RunSession._metrics,
+    EvaluationFinished: RunSession._evaluation,
+    WriteCheckpoint: RunSession._commanded,
+    CheckpointWritten: RunSession._written,
+}
+
+
+def listen(run: Training, callback: object, *, task: str | None = None) -> threading.Thread:
     """Call a callback for one task of a run, from its first round on, until the run has ended.
 
     The callback is called in a thread of its own.  False from it stops its task; if it raises, its task is stopped, and
-    what it raised is said in a line.  Its ``model`` knows the task; ``run.load(task)`` has the newest parameters.
+    what it raised is written in a line.  Its ``model`` knows the task; ``run.load(task)`` has the newest parameters.
 
     Parameters
     ----------
@@ -44,20 +160,20 @@ def listen(run: Any, callback: Any, *, task: str | None = None) -> threading.Thr
         task = names[0]
     if task is None or task not in names:
         raise ConfigError(f"task must be one of {', '.join(names)}, got {task!r}")
-    heard = as_callback(callback)
+    called = as_callback(callback)
     spec = run.specs[task]
     model = Model(spec)
-    heard.init_callback(model)
-    if wanted := heard.settings(spec.n_envs):
+    called.init_callback(model)
+    if wanted := called.settings(spec.n_envs):
         raise ConfigError(
             f"a run that has begun cannot be given {', '.join(sorted(wanted))}: hand the callback to a model's learn "
             "or submit"
         )
-    return start_listening(run, task, model, heard)
+    return start_listening(run, task, model, called)
 
 
 def start_listening(
-    run: Any, task: str, model: Any, callback: BaseCallback, at_end: Callable[[], None] | None = None
+    run: Training, task: str, model: Model, callback: BaseCallback, at_end: Callable[[], None] | None = None
 ) -> threading.Thread:
     """Start the thread; `at_end` is called when it ends, however that is.
 

@@ -14,7 +14,7 @@ from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
 from drlnb.fleet.rows.task_status import TaskStatus
-from drlnb.fleet.watch import Watch, status_of
+from drlnb.fleet.watch import Watch, known, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.errors import JournalError, TrainingFailed
 from drlnb.records.journal import Journal
@@ -137,7 +137,7 @@ class Run:
             If it has no checkpoint yet.
         """
         name = next(iter(self.specs)) if task is None and len(self.specs) == 1 else str(task)
-        return load_model(self.watch.known(name), self.watch.folder.checkpoints / name)
+        return load_model(known(self.specs, name), self.watch.folder.checkpoints / name)
 
     def journal(self, since: float = 0.0) -> Journal:
         """Return the run's journal as it is now; of a recording, the part that has been played.

@@ -2,7 +2,7 @@
 
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.tasks.live_settings import sendable
-from drlnb.fleet.watch import status_of
+from drlnb.fleet.watch import known, status_of
 from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
 
@@ -15,7 +15,7 @@ _RESTARTABLE = ("failed", "stopped")
 def control(watch: Follower, action: str, task: str | None) -> None:
     """Stop, kill, pause, resume or checkpoint one task or all; a run that has ended is left as it is."""
     if task is not None:
-        watch.known(task)
+        known(watch.specs, task)
     if not watch.ended:
         watch.link.control(watch.run_id, action, task=task, reason="asked for")
 
@@ -33,7 +33,7 @@ def check(watch: Follower, key: str, value: object, task: str | None) -> None:
 def _checked(watch: Follower, key: str, value: object, task: str | None) -> object:
     """Return a value as plain data, if a task that still trains is meant by it."""
     if task is not None:
-        watch.known(task)
+        known(watch.specs, task)
         if owner(key) == "pool":
             raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
     meant = {name: row for name, row in watch.tasks.items() if task in (None, name)}
@@ -74,7 +74,7 @@ def _restartable(watch: Follower, task: str | None) -> list[str]:
         if not names:
             raise ConfigError(f"no task of run {watch.run_id} has failed or was stopped")
         return names
-    watch.known(task)
+    known(watch.specs, task)
     if states[task] not in _RESTARTABLE:
         raise ConfigError(f"task {task} is {states[task]}: only one that failed or was stopped can be started again")
     return [task]

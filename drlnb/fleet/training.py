@@ -11,6 +11,7 @@ from drlnb.fleet.cluster.user_lease import Leases
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import same_work
 from drlnb.fleet.run import Run
+from drlnb.fleet.watch import known
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.spec import TaskSpec
@@ -139,7 +140,7 @@ class Training(Run):
             If nothing tracks the run, or there is no such task.
         """
         if task is not None:
-            self.watch.known(task)
+            known(self.specs, task)
         self.watch.tracking.record(key, value, task=task, mean=mean)
 
 

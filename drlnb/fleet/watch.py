@@ -17,7 +17,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
 
-__all__ = ["Watch", "status_of"]
+__all__ = ["Watch", "known", "status_of"]
 
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
@@ -88,18 +88,6 @@ class Watch(ABC):
             return f"run {self.run_id} ended at {at:%H:%M} ({status})"
         return f"run {self.run_id} is {status} already"
 
-    def known(self, task: str) -> TaskSpec:
-        """Return the spec of a task.
-
-        Raises
-        ------
-        ConfigError
-            If the run has no such task.
-        """
-        if task not in self.specs:
-            raise ConfigError(f"this run has no task {task!r}; it has {', '.join(self.specs)}")
-        return self.specs[task]
-
     def settle(self, timeout_s: float | None) -> bool:
         """Wait until every task has ended, however; return whether that is so."""
         return self._ended.wait(timeout_s)
@@ -125,6 +113,19 @@ class Watch(ABC):
         for loop, future in waiters:
             with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
                 loop.call_soon_threadsafe(_set, future)
+
+
+def known(specs: Mapping[str, TaskSpec], task: str) -> TaskSpec:
+    """Return the spec of a task.
+
+    Raises
+    ------
+    ConfigError
+        If the run has no such task.
+    """
+    if task not in specs:
+        raise ConfigError(f"this run has no task {task!r}; it has {', '.join(specs)}")
+    return specs[task]
 
 
 def status_of(tasks: Mapping[str, TaskStatus]) -> str:

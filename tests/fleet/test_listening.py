@@ -4,8 +4,8 @@ import pytest
 
 import drlnb
 from drlnb.fleet import follower as module
+from drlnb.fleet import listening
 from drlnb.fleet import run as run_module
-from drlnb.fleet.callbacks import sessions
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.listening import listen
 from drlnb.fleet.training import Training
@@ -18,7 +18,7 @@ from tests.fleet.conftest import ended, finished, header, opened
 def training(link, specs, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
     monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
-    monkeypatch.setattr(sessions, "_LOOK_S", 0.001)
+    monkeypatch.setattr(listening, "_LOOK_S", 0.001)
     run = RunDir(tmp_path / "run")
     run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
     made = Training(Follower(link, "r1", specs, run))

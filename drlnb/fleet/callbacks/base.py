@@ -1,16 +1,17 @@
-"""What may a person hear and decide while a model learns?  Callbacks under Stable-Baselines3's names.
+"""Call user code while a model learns: callbacks under Stable-Baselines3's names.
 
-They run in the process that called ``learn``, in its thread, and are told of what has happened by the run's journal.
-Steps happen in other processes, so ``_on_step`` is called once per round, not once per step; and a wish (to stop, to
-save) takes effect at a later boundary between rounds, with ``local=True`` at the next one.
+They run in the process that called ``learn``, in its thread, fed by the run's journal.  Steps happen in other
+processes, so ``_on_step`` is called once per round, not once per step; and a request (to stop, to save) takes effect
+at a later boundary between rounds, with ``local=True`` at the next one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 from drlnb.fleet.faces.say import say
+from drlnb.fleet.policies.policy import Model
 from drlnb.records.errors import ConfigError
 
 __all__ = [
@@ -19,10 +20,15 @@ __all__ = [
     "ConvertCallback",
     "Evaluated",
     "EventCallback",
+    "Metrics",
     "Session",
     "Written",
     "as_callback",
+    "report",
 ]
+
+#: A round's scalars by their names, see :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +61,10 @@ class Written:
 
 
 class Session(Protocol):
-    """What a callback may ask of the training that it hears of."""
+    """What a callback may ask of the training that calls it."""
 
     def checkpoint(self) -> None:
-        """Write a checkpoint soon; :meth:`BaseCallback.on_checkpoint` tells when it is there."""
+        """Write a checkpoint soon; :meth:`BaseCallback.on_checkpoint` is called when it is there."""
 
     def save(self, version: int, path: str | Path) -> bool:
         """Save the model with the parameters of a version; return whether they are (still) at hand."""
@@ -77,62 +83,70 @@ class BaseCallback:
         0: silent; 1 and more: callbacks of this package say in a line what they do.
     """
 
+    #: The model that learns; known when training begins.
+    model: Model
+    #: Whether callbacks of this one have its parent, instead of itself, as theirs.
+    TRANSPARENT: ClassVar[bool] = False
+
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
-        #: The model that learns.
-        self.model: Any = None
-        #: The training's face for callbacks.
+        #: The training, as far as callbacks may ask it for something.
         self.session: Session | None = None
-        #: Callback that this one belongs to.
+        #: Callback that this one belongs to, and those that belong to it.
         self.parent: BaseCallback | None = None
-        #: Rounds heard of.
+        self.children: tuple[BaseCallback, ...] = ()
+        #: Rounds so far.
         self.n_calls = 0
         #: Environment steps so far.
         self.num_timesteps = 0
         #: The latest round's metrics, by their names.
-        self.metrics: Mapping[str, Any] = {}
+        self.metrics: Metrics = {}
         #: For callbacks of Stable-Baselines3: ``self`` (the model) and ``metrics``.
-        self.locals: dict[str, Any] = {}
-        self.globals: dict[str, Any] = {}
+        self.locals: dict[str, object] = {}
+        self.globals: dict[str, object] = {}
 
     # ------------------------------------------------------------------ what the training calls
-    def init_callback(self, model: Any, session: Session | None = None) -> None:
-        """Hear which model learns, before anything else."""
+    def init_callback(self, model: Model, session: Session | None = None) -> None:
+        """Learn which model is trained, before anything else."""
         self.model, self.session = model, session
-        self.n_calls, self.num_timesteps = 0, int(getattr(model, "num_timesteps", 0))
+        self.n_calls, self.num_timesteps = 0, model.num_timesteps
         self.locals = {"self": model}
+        for child in self.children:
+            child.parent = self.parent if self.TRANSPARENT else self
+            child.init_callback(model, session)
         self._init_callback()
 
-    def heard_round(self, metrics: Mapping[str, Any]) -> bool:
+    def end_round(self, metrics: Metrics) -> bool:
         """Count a round and pass it on; return whether to go on."""
         self.update(metrics)
         return self.on_round_end(metrics) is not False
 
-    def update(self, metrics: Mapping[str, Any]) -> None:
-        """Take over a round's counters and metrics."""
+    def update(self, metrics: Metrics) -> None:
+        """Take over a round's counters and metrics, with all that belong to this one."""
         self.n_calls += 1
         self.num_timesteps = int(metrics["time/total_timesteps"])
-        self.metrics = metrics
-        self.locals["metrics"] = metrics
+        self.metrics = self.locals["metrics"] = metrics
+        for child in self.children:
+            child.update(metrics)
 
-    def settings(self, n_envs: int) -> dict[str, Any]:
+    def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for this callback: keys of the round machine's configuration."""
         del n_envs
         return {}
 
     # ------------------------------------------------------------------ what happens
     def on_training_start(self) -> None:
-        """Hear that training begins."""
+        """Do what is due when training begins."""
         self._on_training_start()
         self._on_rollout_start()
 
-    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
-        """Hear of a finished round.
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Do what is due after a round.
 
         Parameters
         ----------
         metrics
-            See :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+            Its scalars.
 
         Returns
         -------
@@ -146,17 +160,17 @@ class BaseCallback:
         return go_on
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
-        """Hear of an evaluation; False stops the training."""
+        """Do what is due after an evaluation; False stops the training."""
         del evaluation
         return None
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
-        """Hear of a checkpoint on disk; False stops the training."""
+        """Do what is due when a checkpoint is on disk; False stops the training."""
         del checkpoint
         return None
 
     def on_training_end(self) -> None:
-        """Hear that training is over, however it ended; not called if a callback raised."""
+        """Do what is due when training is over, however it ended; not called if a callback raised."""
         self._on_training_end()
 
     # ------------------------------------------------------------------ Stable-Baselines3's
@@ -168,28 +182,30 @@ class BaseCallback:
         """Prepare; the model is known."""
 
     def _on_training_start(self) -> None:
-        """Hear that training begins."""
+        """Do what is due when training begins."""
 
     def _on_rollout_start(self) -> None:
-        """Hear that a round begins."""
+        """Do what is due when a round begins."""
 
     def _on_step(self) -> bool:
-        """Hear of a round (not of a step); False stops the training."""
+        """Do what is due after a round (not a step); False stops the training."""
         return True
 
     def _on_rollout_end(self) -> None:
-        """Hear that a round has ended."""
+        """Do what is due when a round has ended."""
 
     def _on_training_end(self) -> None:
-        """Hear that training is over."""
+        """Do what is due when training is over."""
 
-    def _say(self, text: str) -> None:
-        if self.verbose >= 1:
-            say(text)
+
+def report(callback: BaseCallback, text: str) -> None:
+    """Write a line about what a callback does, if it is verbose."""
+    if callback.verbose >= 1:
+        say(text)
 
 
 class CallbackList(BaseCallback):
-    """Several callbacks as one, in their order; each hears of everything, and one False is enough to stop.
+    """Several callbacks as one, in their order; each is called for everything, and one False is enough to stop.
 
     Parameters
     ----------
@@ -197,18 +213,14 @@ class CallbackList(BaseCallback):
         Callbacks, functions of ``(locals, globals)``, or lists of them.
     """
 
-    def __init__(self, callbacks: Sequence[Any]) -> None:
+    TRANSPARENT = True
+
+    def __init__(self, callbacks: Sequence[object]) -> None:
         super().__init__()
         self.callbacks = [as_callback(callback) for callback in callbacks]
+        self.children = tuple(self.callbacks)
 
-    def init_callback(self, model: Any, session: Session | None = None) -> None:
-        """Hear which model learns."""
-        super().init_callback(model, session)
-        for callback in self.callbacks:
-            callback.parent = self.parent
-            callback.init_callback(model, session)
-
-    def settings(self, n_envs: int) -> dict[str, Any]:
+    def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for all of them.
 
         Raises
@@ -216,49 +228,43 @@ class CallbackList(BaseCallback):
         ConfigError
             If two of them ask for different evaluations.
         """
-        joined: dict[str, Any] = {}
-        for callback in self.callbacks:
-            found = callback.settings(n_envs)
-            different = sorted(key for key in found.keys() & joined.keys() if found[key] != joined[key])
+        joined: dict[str, object] = {}
+        for callback in self.children:
+            asked = callback.settings(n_envs)
+            different = sorted(key for key in asked.keys() & joined.keys() if asked[key] != joined[key])
             if different:
                 raise ConfigError(f"one training has one kind of evaluation, two callbacks differ in {different[0]}")
-            joined |= found
+            joined |= asked
         return joined
 
-    def update(self, metrics: Mapping[str, Any]) -> None:
-        """Take over a round's counters and metrics."""
-        super().update(metrics)
-        for callback in self.callbacks:
-            callback.update(metrics)
-
     def on_training_start(self) -> None:
-        """Hear that training begins."""
-        for callback in self.callbacks:
+        """Call each one."""
+        for callback in self.children:
             callback.on_training_start()
 
-    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
-        """Hear of a finished round."""
-        return _all(callback.on_round_end(metrics) for callback in list(self.callbacks))
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Call each one."""
+        return _all(callback.on_round_end(metrics) for callback in self.children)
 
     def on_step(self) -> bool:
         """Call each one's ``_on_step``."""
-        return _all(callback.on_step() for callback in self.callbacks)
+        return _all(callback.on_step() for callback in self.children)
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
-        """Hear of an evaluation."""
-        return _all(callback.on_evaluation(evaluation) for callback in self.callbacks)
+        """Call each one."""
+        return _all(callback.on_evaluation(evaluation) for callback in self.children)
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
-        """Hear of a checkpoint on disk."""
-        return _all(callback.on_checkpoint(checkpoint) for callback in self.callbacks)
+        """Call each one."""
+        return _all(callback.on_checkpoint(checkpoint) for callback in self.children)
 
     def on_training_end(self) -> None:
-        """Hear that training is over."""
-        for callback in self.callbacks:
+        """Call each one."""
+        for callback in self.children:
             callback.on_training_end()
 
 
-def _all(answers: Any) -> bool:
+def _all(answers: Iterable[bool | None]) -> bool:
     """Return whether none of the answers is False; every one is asked for."""
     return not [answer for answer in answers if answer is False]
 
@@ -266,7 +272,7 @@ def _all(answers: Any) -> bool:
 class ConvertCallback(BaseCallback):
     """A function of ``(locals, globals)`` as a callback, called once per round; False stops the training."""
 
-    def __init__(self, callback: Callable[[dict[str, Any], dict[str, Any]], Any], verbose: int = 0) -> None:
+    def __init__(self, callback: Callable[..., object], verbose: int = 0) -> None:
         super().__init__(verbose)
         self.callback = callback
 
@@ -274,7 +280,7 @@ class ConvertCallback(BaseCallback):
         return self.callback(self.locals, self.globals) is not False
 
 
-def as_callback(callback: Any) -> BaseCallback:
+def as_callback(callback: object) -> BaseCallback:
     """Return what ``learn(callback=...)`` was given as one callback: None, one, a function, or a list of them.
 
     Raises
@@ -299,22 +305,10 @@ def as_callback(callback: Any) -> BaseCallback:
 class EventCallback(BaseCallback):
     """A callback that calls another one now and then."""
 
-    def __init__(self, callback: Any = None, verbose: int = 0) -> None:
+    def __init__(self, callback: object = None, verbose: int = 0) -> None:
         super().__init__(verbose)
         self.callback = None if callback is None else as_callback(callback)
-
-    def init_callback(self, model: Any, session: Session | None = None) -> None:
-        """Hear which model learns."""
-        if self.callback is not None:
-            self.callback.parent = self
-            self.callback.init_callback(model, session)
-        super().init_callback(model, session)
-
-    def update(self, metrics: Mapping[str, Any]) -> None:
-        """Take over a round's counters and metrics."""
-        super().update(metrics)
-        if self.callback is not None:
-            self.callback.update(metrics)
+        self.children = () if self.callback is None else (self.callback,)
 
     def _on_event(self) -> bool:
         return self.callback is None or self.callback.on_step()

@@ -1,19 +1,18 @@
-"""How far is a training?  A line for a person now and then, or one line that is kept up to date."""
+"""Show how far a training is: a line now and then, or one line that is kept up to date."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from typing import TextIO
 
-from drlnb.fleet.callbacks.base import BaseCallback
+from drlnb.fleet.callbacks.base import BaseCallback, Metrics
 from drlnb.fleet.faces import faces
 from drlnb.fleet.faces.say import say
-from drlnb.records.errors import ConfigError
+from drlnb.fleet.plain import checked_count
 
 __all__ = ["ProgressLine"]
 
 
 class ProgressLine(BaseCallback):
-    """Say how far training is.
+    """Show how far training is.
 
     Parameters
     ----------
@@ -25,12 +24,10 @@ class ProgressLine(BaseCallback):
 
     def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
         super().__init__()
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ConfigError(f"log_interval must be a whole number >= 1, got {every!r}")
-        self._every, self._in_place = every, in_place
+        self._every, self._in_place = checked_count("log_interval", every), in_place
         self._width = 0
 
-    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
+    def on_round_end(self, metrics: Metrics) -> bool | None:
         """Show the round's counters."""
         if self.n_calls % self._every == 0:
             self._show(words(metrics, self.model.spec.total_timesteps))
@@ -51,11 +48,11 @@ class ProgressLine(BaseCallback):
         self._width = len(text)
 
     @staticmethod
-    def _stream() -> Any:
+    def _stream() -> TextIO:
         return sys.stdout if faces.notebook() else sys.stderr
 
 
-def words(metrics: Mapping[str, Any], total_timesteps: int) -> str:
+def words(metrics: Metrics, total_timesteps: int) -> str:
     """Return a round's counters in words.
 
     Examples

@@ -1,14 +1,13 @@
-"""Which callbacks are ready made?  Saving, evaluating, stopping by what evaluations say: Stable-Baselines3's names."""
+"""Save, evaluate, and stop by what evaluations show: ready-made callbacks under Stable-Baselines3's names."""
 
-import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Session, Written, as_callback
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
+from drlnb.fleet.plain import checked_count
 from drlnb.records.errors import ConfigError
 
 __all__ = [
@@ -31,9 +30,9 @@ class EveryNTimesteps(EventCallback):
         The one to call.
     """
 
-    def __init__(self, n_steps: int, callback: Any) -> None:
+    def __init__(self, n_steps: int, callback: object) -> None:
         super().__init__(callback)
-        self.n_steps = _whole("n_steps", n_steps)
+        self.n_steps = checked_count("n_steps", n_steps)
         self.last_time_trigger = 0
 
     def _init_callback(self) -> None:
@@ -81,7 +80,7 @@ class CheckpointCallback(BaseCallback):
         del save_vecnormalize
         if save_replay_buffer:
             raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
-        self.save_freq = _whole("save_freq", save_freq)
+        self.save_freq = checked_count("save_freq", save_freq)
         self.save_path, self.name_prefix = Path(save_path), name_prefix
         self._asked_at = 0
         self._asked = False
@@ -101,7 +100,7 @@ class CheckpointCallback(BaseCallback):
         if checkpoint.reason == "checkpoint" and self._asked and self.session is not None:
             path = self.save_path / f"{self.name_prefix}_{checkpoint.n_timesteps}_steps.zip"
             if self.session.save(checkpoint.version, path):
-                self._say(f"saved {path}")
+                report(self, f"saved {path}")
         return None
 
 
@@ -142,9 +141,9 @@ class EvalCallback(EventCallback):
 
     def __init__(
         self,
-        eval_env: Any = None,
-        callback_on_new_best: Any = None,
-        callback_after_eval: Any = None,
+        eval_env: object = None,
+        callback_on_new_best: object = None,
+        callback_after_eval: object = None,
         n_eval_episodes: int = 5,
         eval_freq: int = 10000,
         log_path: str | Path | None = None,
@@ -159,9 +158,11 @@ class EvalCallback(EventCallback):
         if render:
             raise ConfigError("render must be False: drlnb.rl.record_episode(model, env) records an episode")
         self.callback_on_new_best = None if callback_on_new_best is None else as_callback(callback_on_new_best)
+        if self.callback_on_new_best is not None:
+            self.children = (self.callback_on_new_best, *self.children)
         self.eval_env = eval_env
-        self.n_eval_episodes = _whole("n_eval_episodes", n_eval_episodes)
-        self.eval_freq = _whole("eval_freq", eval_freq)
+        self.n_eval_episodes = checked_count("n_eval_episodes", n_eval_episodes)
+        self.eval_freq = checked_count("eval_freq", eval_freq)
         self.deterministic = bool(deterministic)
         self.log_path = None if log_path is None else _npz(Path(log_path))
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
@@ -169,23 +170,12 @@ class EvalCallback(EventCallback):
         self.evaluations: list[Evaluated] = []
         self._best_version = 0
 
-    def init_callback(self, model: Any, session: Session | None = None) -> None:
-        """Hear which model learns.
+    def _init_callback(self) -> None:
+        name, trained = _name(self.eval_env), self.model.spec.env
+        if name is not None and name != trained:
+            raise ConfigError(f"evaluation plays in the environment that is trained on, {trained}, not {name}")
 
-        Raises
-        ------
-        ConfigError
-            If `eval_env` is another environment.
-        """
-        if self.callback_on_new_best is not None:
-            self.callback_on_new_best.parent = self
-            self.callback_on_new_best.init_callback(model, session)
-        super().init_callback(model, session)
-        name = _name(self.eval_env)
-        if name is not None and name != model.spec.env:
-            raise ConfigError(f"evaluation plays in the environment that is trained on, {model.spec.env}, not {name}")
-
-    def settings(self, n_envs: int) -> dict[str, Any]:
+    def settings(self, n_envs: int) -> dict[str, object]:
         """Return how often, how many episodes, how, and whether the best is kept."""
         return {
             "eval_freq": self.eval_freq * n_envs,
@@ -194,21 +184,16 @@ class EvalCallback(EventCallback):
             "eval_keep_best": self.best_model_save_path is not None,
         }
 
-    def update(self, metrics: Mapping[str, Any]) -> None:
-        """Take over a round's counters and metrics."""
-        super().update(metrics)
-        if self.callback_on_new_best is not None:
-            self.callback_on_new_best.update(metrics)
-
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
-        """Keep the result, note a new best, and ask the other callbacks."""
+        """Keep the result, save a new best, and call the other callbacks."""
         if evaluation.deterministic != self.deterministic:
             return None  # the last one of a run is deterministic, whatever this one asked for
         self.evaluations.append(evaluation)
         self.last_mean_reward = evaluation.mean_reward
         mean, std, n = evaluation.mean_reward, evaluation.std_reward, len(evaluation.episodes)
-        self._say(f"evaluation at {evaluation.n_timesteps:,} steps: {mean:.2f} +/- {std:.2f} ({n} episodes)")
-        self._log()
+        report(self, f"evaluation at {evaluation.n_timesteps:,} steps: {mean:.2f} +/- {std:.2f} ({n} episodes)")
+        if self.log_path is not None:
+            _write_evaluations(self.log_path, self.evaluations)
         go_on = True
         if mean > self.best_mean_reward:
             self.best_mean_reward, self._best_version = mean, evaluation.version
@@ -228,19 +213,19 @@ class EvalCallback(EventCallback):
             return
         path = self.best_model_save_path / "best_model.zip"
         if self.session.save(version, path):
-            self._say(f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
+            report(self, f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
             self._best_version = 0
 
-    def _log(self) -> None:
-        if self.log_path is None:
-            return
-        longest = max(len(evaluation.episodes) for evaluation in self.evaluations)
-        table = np.full((len(self.evaluations), longest, 2), np.nan)  # the last one of a run has more episodes
-        for row, evaluation in zip(table, self.evaluations, strict=True):
-            row[: len(evaluation.episodes)] = evaluation.episodes
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        steps = [evaluation.n_timesteps for evaluation in self.evaluations]
-        np.savez(self.log_path, timesteps=steps, results=table[..., 0], ep_lengths=table[..., 1])
+
+def _write_evaluations(path: Path, evaluations: Sequence[Evaluated]) -> None:
+    """Write Stable-Baselines3's ``evaluations.npz``."""
+    longest = max(len(evaluation.episodes) for evaluation in evaluations)
+    table = np.full((len(evaluations), longest, 2), np.nan)  # the last one of a run has more episodes
+    for row, evaluation in zip(table, evaluations, strict=True):
+        row[: len(evaluation.episodes)] = evaluation.episodes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps = [evaluation.n_timesteps for evaluation in evaluations]
+    np.savez(path, timesteps=steps, results=table[..., 0], ep_lengths=table[..., 1])
 
 
 class StopTrainingOnRewardThreshold(BaseCallback):
@@ -269,7 +254,7 @@ class StopTrainingOnRewardThreshold(BaseCallback):
         best = self.parent.best_mean_reward
         if best < self.reward_threshold:
             return True
-        self._say(f"stopping: mean return {best:.2f} has reached {self.reward_threshold:.2f}")
+        report(self, f"stopping: mean return {best:.2f} has reached {self.reward_threshold:.2f}")
         return False
 
 
@@ -292,8 +277,8 @@ class StopTrainingOnNoModelImprovement(BaseCallback):
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
         super().__init__(verbose)
-        self.max_no_improvement_evals = _whole("max_no_improvement_evals", max_no_improvement_evals, least=0)
-        self.min_evals = _whole("min_evals", min_evals, least=0)
+        self.max_no_improvement_evals = checked_count("max_no_improvement_evals", max_no_improvement_evals, least=0)
+        self.min_evals = checked_count("min_evals", min_evals, least=0)
         self.last_best_mean_reward = -math.inf
         self.no_improvement_evals = 0
         self._n_evals = 0
@@ -310,7 +295,7 @@ class StopTrainingOnNoModelImprovement(BaseCallback):
         self.no_improvement_evals = 0 if best > before else self.no_improvement_evals + 1
         if self.no_improvement_evals <= self.max_no_improvement_evals:
             return True
-        self._say(f"stopping: no new best mean return in the last {self.no_improvement_evals} evaluations")
+        report(self, f"stopping: no new best mean return in the last {self.no_improvement_evals} evaluations")
         return False
 
 
@@ -320,23 +305,15 @@ def _needs_evaluations(callback: BaseCallback, where: str) -> None:
         raise ConfigError(f"{name} belongs into an EvalCallback: EvalCallback({where}={name}(...))")
 
 
-def _whole(name: str, value: Any, *, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return value
-
-
 def _npz(path: Path) -> Path:
     """Return Stable-Baselines3's file for a folder, or the file itself."""
     return path if path.suffix == ".npz" else path / "evaluations.npz"
 
 
-def _name(env: Any) -> str | None:
+def _name(env: object) -> str | None:
     """Return the id of what was given as an environment, None if there is none."""
     if env is None or isinstance(env, str):
         return env
-    inner = env
-    with contextlib.suppress(AttributeError, IndexError):
-        inner = env.envs[0]  # a vector environment of Stable-Baselines3's
-    spec = getattr(inner, "spec", None)
+    copies = getattr(env, "envs", None)  # of a vector environment of Stable-Baselines3's
+    spec = getattr(copies[0] if copies else env, "spec", None)
     return str(spec.id) if spec is not None else type(env).__name__

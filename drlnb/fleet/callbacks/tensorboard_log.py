@@ -1,15 +1,13 @@
-"""What does `tensorboard_log` of a model mean?  Event files as Stable-Baselines3 lays them out, one folder per budget.
+"""Write the event files of `tensorboard_log` as Stable-Baselines3 lays them out, one folder per budget.
 
 ``FOLDER/NAME_1``, ``FOLDER/NAME_2`` and so on; a budget that goes on (``reset_num_timesteps=False``) goes on in the
-newest.  The library writes, in a thread of its own, fed by the rows that callbacks hear.
+newest.  The library writes, in a thread of its own, fed by the rows that callbacks get.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
 from drlnb.fleet.faces.say import say
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard
@@ -60,7 +58,7 @@ class TensorBoardLog(BaseCallback):
         facts = RunFacts(run_id=self._folder.name, out=self._folder, tasks={spec.name: spec.to_plain()})
         self._feed = Feed([self._sink], facts)
 
-    def on_round_end(self, metrics: Mapping[str, Any]) -> bool | None:
+    def on_round_end(self, metrics: Metrics) -> bool | None:
         """Write a round's scalars at its steps."""
         if self._feed is not None:
             self._feed.put(self.model.spec.name, self.num_timesteps, metrics)
@@ -70,13 +68,13 @@ class TensorBoardLog(BaseCallback):
         """Write an evaluation's mean return and length, under Stable-Baselines3's names."""
         name = "eval/mean_reward" if evaluation.deterministic else "eval/mean_reward_stochastic"
         lengths = [n for _, n in evaluation.episodes]
-        told = {name: evaluation.mean_reward, "eval/mean_ep_length": sum(lengths) / max(len(lengths), 1)}
+        scalars = {name: evaluation.mean_reward, "eval/mean_ep_length": sum(lengths) / max(len(lengths), 1)}
         if self._feed is not None:
-            self._feed.put(self.model.spec.name, evaluation.n_timesteps, told, name)
+            self._feed.put(self.model.spec.name, evaluation.n_timesteps, scalars, name)
         return None
 
     def close(self) -> None:
-        """End the files, also after an error; what went wrong is said in a line."""
+        """End the files, also after an error; what went wrong is written in a line."""
         feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()

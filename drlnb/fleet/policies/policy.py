@@ -1,11 +1,12 @@
 """Use a trained policy: predict, save."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
@@ -30,20 +31,17 @@ class Model:
     """
 
     def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
-        self._spec = spec
-        self._trained = trained
+        #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
+        self.spec = spec
+        #: What was learnt; None: not trained yet.
+        self.trained = trained
         self._actor: Actor | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"
 
     @property
-    def spec(self) -> TaskSpec:
-        """The task: environment, algorithm, settings, spaces."""
-        return self._spec
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Plain:
         """The algorithm's settings, complete, under Stable-Baselines3's names."""
         return self.spec.hyperparameters
 
@@ -60,42 +58,42 @@ class Model:
     @property
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
-        return self._trained.n_timesteps if self._trained is not None else 0
+        return self.trained.n_timesteps if self.trained is not None else 0
 
     @property
     def version(self) -> int:
         """Version of the parameters: 1 before the first round."""
-        return self._trained.n_rounds + 1 if self._trained is not None else 1
+        return self.trained.n_rounds + 1 if self.trained is not None else 1
 
     @property
-    def parameters(self) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    def parameters(self) -> "npt.NDArray[np.uint8]":
         """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
         return self._state().state.published
 
     def _state(self) -> Trained:
         """Return the state; an untrained model's is made from its seed, which loads torch."""
-        if self._trained is None:
+        if self.trained is None:
             from drlnb.rl.algorithms.protocol import make_learner
 
             with one_thread():
                 learner = make_learner(self.spec)
             facts, buffer = learner.state()
             state = State(published=learner.published(), facts=facts, buffer=np.array(buffer))
-            self._take(Trained(state=state, n_rounds=0, n_timesteps=0))
-        assert self._trained is not None
-        return self._trained
+            self.adopt(Trained(state=state, n_rounds=0, n_timesteps=0))
+        assert self.trained is not None
+        return self.trained
 
-    def _take(self, trained: Trained) -> None:
+    def adopt(self, trained: Trained) -> None:
         """Go on with another state."""
-        self._trained, self._actor = trained, None
+        self.trained, self._actor = trained, None
 
     def predict(
         self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
+        observation: object,
+        state: object = None,
+        episode_start: object = None,
         deterministic: bool = False,
-        action_masks: Any = None,
+        action_masks: object = None,
     ) -> tuple[Any, None]:
         """Return the action for one observation or a batch of them, as Stable-Baselines3 does.
 
@@ -149,14 +147,6 @@ class Model:
         """
         return save_model(path, self.spec, self._state())
 
-    @staticmethod
-    def of(spec: TaskSpec, trained: Trained) -> "Model":
-        """Return a model of a state, of the class that fits its algorithm."""
-        kind = KINDS.get(spec.algo, Model)
-        made = kind.__new__(kind)
-        Model.__init__(made, spec, trained)
-        return made
-
 
 #: Algorithm -> class of its models; :mod:`drlnb.fleet.algorithms` puts its own in, which can learn on.
 KINDS: dict[str, type[Model]] = {}
@@ -177,4 +167,7 @@ def load_model(spec: TaskSpec, folder: Path) -> Model:
     CheckpointError
         If there is none, or it holds no parameters of this task.
     """
-    return Model.of(spec, newest(spec, folder))
+    kind = KINDS.get(spec.algo, Model)
+    model = kind.__new__(kind)
+    Model.__init__(model, spec, newest(spec, folder))
+    return model

@@ -70,7 +70,7 @@ def begun(callback, session=None):
 
 def rounds(callback, *steps):
     """Tell a callback of rounds that end at these steps; return its answers."""
-    return [callback.heard_round({"time/total_timesteps": n}) for n in steps]
+    return [callback.end_round({"time/total_timesteps": n}) for n in steps]
 
 
 def evaluated(mean, n_timesteps=100, version=2, deterministic=True):

@@ -1,0 +1,92 @@
+"""Train in this process, and call callbacks round by round."""
+
+from pathlib import Path
+
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written
+from drlnb.fleet.plain import Plain
+from drlnb.fleet.policies.files import save_model
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.local.loop import LocalLoop
+
+__all__ = ["LocalSession"]
+
+
+class LocalSession:
+    """A training in this process.
+
+    Parameters
+    ----------
+    spec
+        The task.
+    trained
+        Where to go on from; None: from the beginning.
+    callback
+        Its callbacks, initialised.
+    settings
+        What they ask for, see :meth:`drlnb.fleet.callbacks.base.BaseCallback.settings`.
+    """
+
+    def __init__(self, spec: TaskSpec, trained: Trained | None, callback: BaseCallback, settings: Plain) -> None:
+        self.spec, self.callback, self._settings = spec, callback, settings
+        self._loop = LocalLoop(spec, trained)
+        self._every = int(settings.get("eval_freq", 0))
+        self._asked = False
+
+    def checkpoint(self) -> None:
+        """Call the callbacks for a checkpoint at the end of this round: the state is at hand then."""
+        self._asked = True
+
+    def save(self, version: int, path: str | Path) -> bool:
+        """Save the present parameters if they are of that version."""
+        if version != self._loop.n_rounds + 1:
+            return False
+        save_model(path, self.spec, self._loop.trained())
+        return True
+
+    def follow(self) -> Trained:
+        """Train to the end, or until a callback returns False; return the state."""
+        try:
+            self.callback.on_training_start()
+            while self._loop.n_timesteps < self.spec.total_timesteps and self._round():
+                pass
+            self.callback.on_training_end()
+            return self.trained()
+        finally:
+            self._loop.close()
+
+    def trained(self, *, envs: bool = True) -> Trained:
+        """Return the state at the last boundary between rounds; `envs`: with the environments."""
+        return self._loop.trained(envs=envs)
+
+    @property
+    def n_timesteps(self) -> int:
+        """Environment steps of the budget so far."""
+        return self._loop.n_timesteps
+
+    def _round(self) -> bool:
+        loop, before = self._loop, self._loop.n_timesteps
+        metrics = loop.round()
+        if loop.episodes_lost:
+            metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
+        go_on = self.callback.end_round(metrics)
+        if self._every and loop.n_timesteps // self._every > before // self._every:
+            go_on = self.callback.on_evaluation(self._evaluated()) is not False and go_on
+        if self._asked:
+            self._asked = False
+            written = Written(n_timesteps=loop.n_timesteps, version=loop.n_rounds + 1, reason="checkpoint")
+            go_on = self.callback.on_checkpoint(written) is not False and go_on
+        return go_on
+
+    def _evaluated(self) -> Evaluated:
+        n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]
+        played = evaluate_parameters(self.spec, self._loop.parameters, n_episodes=n, deterministic=deterministic)
+        return Evaluated(
+            n_timesteps=self._loop.n_timesteps,
+            version=self._loop.n_rounds + 1,
+            mean_reward=played.mean,
+            std_reward=played.std,
+            deterministic=deterministic,
+            episodes=tuple(zip(played.returns, played.lengths, strict=True)),
+        )
