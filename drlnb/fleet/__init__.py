@@ -1,1 +1,1 @@
-"""THE DOOR: fleets, tasks and trainings, as a person's script or notebook sees them."""
+"""Train tasks on a fleet: what a user's script or notebook works with."""

@@ -70,6 +70,10 @@ class Fleet:
 
     Attributes
     ----------
+    address
+        Of the scheduler.
+    slots, notices
+        What the pool had when this fleet opened it, and what a user should know of it.
     pool
         Its devices, slots and facts.
     leases
@@ -87,6 +91,9 @@ class Fleet:
     """
 
     name: str
+    address: str
+    slots: "tuple[SlotRow, ...]"
+    notices: tuple[str, ...]
     pool: Pool
     leases: Leases
     trainings: list[Training]
@@ -114,6 +121,7 @@ class Fleet:
         made = super().__new__(cls)
         made.name = name or "fleet"
         made.pool = Pool(client, n_workers=n_workers, slots=slots, seats=seats, isolation=isolation)
+        made.address, made.slots, made.notices = made.pool.address, made.pool.slots, made.pool.notices
         made.leases = Leases(made.pool.link.client)
         made.trainings = []
         made.closed = False
@@ -142,21 +150,6 @@ class Fleet:
     def panel(self, **settings: object) -> Any:
         """Return the launcher: a form, and the tasks of the newest run."""
         return faces.face("launcher")(self, **settings)
-
-    @property
-    def address(self) -> str:
-        """Address of the scheduler."""
-        return self.pool.address
-
-    @property
-    def slots(self) -> "tuple[SlotRow, ...]":
-        """The slots that the pool has had since this fleet opened it."""
-        return self.pool.slots
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What a user should know of the pool, such as that it has no CUDA device."""
-        return self.pool.notices
 
     # ------------------------------------------------------------------ runs
     def train(

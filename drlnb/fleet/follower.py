@@ -3,8 +3,8 @@
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from drlnb.fleet.cluster.link import Link
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tracking import Trackings
@@ -15,6 +15,9 @@ from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, decoded, journal_of
+
+if TYPE_CHECKING:
+    from drlnb.fleet.cluster.client_link import Link
 
 __all__ = ["Follower"]
 
@@ -47,7 +50,7 @@ class Follower(Watch):
     """
 
     def __init__(
-        self, link: Link, run_id: str, specs: Sequence[TaskSpec], folder: RunDir, *, guest: bool = False
+        self, link: "Link", run_id: str, specs: Sequence[TaskSpec], folder: RunDir, *, guest: bool = False
     ) -> None:
         super().__init__(run_id, specs, folder)
         self.link = link

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drlnb.fleet.cluster.existing import check, prepare
-from drlnb.fleet.cluster.link import Link
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
@@ -17,11 +17,14 @@ from drlnb.rl.checkpoints.trained import Trained
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.master.checkpoint_effects import write_trained
 
+if TYPE_CHECKING:
+    from drlnb.fleet.cluster.client_link import Link
+
 __all__ = ["known_run", "launch", "same_work"]
 
 
 def launch(
-    link: Link,
+    link: "Link",
     spec: RunSpec,
     out: Path,
     on_existing: str = "error",
@@ -104,7 +107,7 @@ def _refuse_changed(spec: RunSpec, settings: Plain, scheduling: Mapping[str, Pla
         raise ConfigError(problems)
 
 
-def _with_spaces(link: Link, tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
+def _with_spaces(link: "Link", tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
     """Return the tasks with their environments' spaces; each environment that is not known yet is tried once."""
     spaces: dict[str, Plain] = {}
     problems: list[EnvError] = []
@@ -158,7 +161,7 @@ def _asked(spec: TaskSpec) -> Plain:
     return replace(spec, origin="", observation_space=None, action_space=None, can_snapshot=None).to_plain()
 
 
-def known_run(link: Link, run_id: str) -> tuple[RunDir, RunSpec]:
+def known_run(link: "Link", run_id: str) -> tuple[RunDir, RunSpec]:
     """Return the directory of a run that the cluster knows, and what runs.
 
     Raises

@@ -1,12 +1,12 @@
 """Go on with a run that was stopped or interrupted, on a fleet of the kind that it had."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from drlnb.fleet.cluster.cluster import Client
 from drlnb.fleet.cluster.existing import check
 from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.fleet.training import Training
 from drlnb.runtime.files.run_directory import RunDir
@@ -48,7 +48,7 @@ def resume(
     return Fleet(client, **as_before(out, client, asked)).go_on(out)
 
 
-def as_before(out: str | Path, client: Client, asked: Mapping[str, Any]) -> dict[str, Any]:
+def as_before(out: str | Path, client: Client, asked: Plain) -> Row:
     """Return the arguments of the fleet that shall go on with a run: what was not asked for is as the run had it.
 
     Parameters

@@ -4,9 +4,9 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drlnb.fleet import steering
-from drlnb.fleet.cluster.link import Link
 from drlnb.fleet.cluster.user_lease import Leases
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import same_work
@@ -17,6 +17,9 @@ from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.live_settings import PREFIX
 from drlnb.rl.tracking.sinks import Sink
+
+if TYPE_CHECKING:
+    from drlnb.fleet.cluster.client_link import Link
 
 __all__ = ["Training", "change_all", "going_on", "hang_up", "stop_all"]
 
@@ -197,7 +200,7 @@ def change_all(trainings: Iterable[Training], key: str, value: object, task: str
         training.set(key, value, task)
 
 
-def hang_up(trainings: Iterable[Training], leases: Leases, link: Link) -> None:
+def hang_up(trainings: Iterable[Training], leases: Leases, link: "Link") -> None:
     """Give back whatever is leased (what cannot be given back expires), and end the connection."""
     with contextlib.suppress(Exception):
         leases.close()

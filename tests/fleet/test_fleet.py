@@ -214,7 +214,9 @@ def test_a_run_on_another_machines_disk_is_refused_in_words(own, link, tmp_path)
 def test_what_the_pool_says_is_red_in_no_cell(own, link, monkeypatch, capsys, caplog):
     """A fleet without CUDA is logged in a notebook, whose panels show it, and one plain line elsewhere."""
     said = "no CUDA device (none here): training on 2 virtual CPU slots"
-    pool = SimpleNamespace(slots=("s",), nodes=("n",), notices=(said,), n_devices=1, seats=1)
+    pool = SimpleNamespace(
+        slots=("s",), nodes=("n",), notices=(said,), n_devices=1, seats=1, names=(), isolation="shared"
+    )
     monkeypatch.setattr(link, "open_pool", lambda *a, **k: pool)
     with caplog.at_level("INFO", "drlnb"):
         assert Fleet().notices == (said,)

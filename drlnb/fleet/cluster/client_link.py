@@ -1,8 +1,8 @@
 """Reach a cluster through a Dask client; the module loads Dask."""
 
-import contextlib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 from distributed import Client
 
@@ -12,7 +12,10 @@ from drlnb.runtime.client import install
 from drlnb.runtime.client.install import Pool
 from drlnb.runtime.files.run_directory import Lock
 
-__all__ = ["ClientLink", "dask_client"]
+__all__ = ["Link", "dask_client"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def dask_client(where: Mapping[str, object], timeout_s: float) -> Client:
@@ -20,8 +23,8 @@ def dask_client(where: Mapping[str, object], timeout_s: float) -> Client:
     return Client(**where, timeout=timeout_s, set_as_default=False, asynchronous=False, name="drlnb")
 
 
-class ClientLink:
-    """The :class:`drlnb.fleet.cluster.link.Link` of a real cluster.
+class Link:
+    """All that a fleet needs of its cluster, so that a test can put another one in its place.
 
     Parameters
     ----------
@@ -78,8 +81,7 @@ class ClientLink:
 
     def same_devices(self, names: Sequence[str]) -> bool:
         """Return whether the pool's devices are those of some names; raise ConfigError for names that mean none."""
-        with self._connected():
-            return install.same_devices(self.client, names)
+        return self._ask(install.same_devices, names)
 
     def probe_env(self, env: str | Plain) -> Plain:
         """Return the spaces of an environment, as a node of the cluster sees them."""
@@ -95,55 +97,45 @@ class ClientLink:
 
     def control(self, run_id: str, action: str, *, task: str | None = None, reason: str = "") -> None:
         """Stop, kill, pause, resume or checkpoint."""
-        with self._connected():
-            install.control(self.client, run_id, action, task=task, reason=reason)
+        self._ask(install.control, run_id, action, task=task, reason=reason)
 
     def restart(self, run_id: str, task: str) -> int:
         """Start a task again that failed or was stopped; return the number of its new attempt."""
-        with self._connected():
-            return install.restart(self.client, run_id, task)
+        return self._ask(install.restart, run_id, task)
 
     def set(self, run_id: str, key: str, value: object, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""
-        with self._connected():
-            install.control(self.client, run_id, "set", task=task, key=key, value=value)
+        self._ask(install.control, run_id, "set", task=task, key=key, value=value)
 
     def check(self, run_id: str, key: str, value: object, *, task: str | None = None) -> None:
         """Raise what :meth:`set` would, and change nothing."""
-        with self._connected():
-            install.control(self.client, run_id, "check", task=task, key=key, value=value)
+        self._ask(install.control, run_id, "check", task=task, key=key, value=value)
 
     def set_pool(self, key: str, value: object) -> None:
         """Change a setting of the pool."""
-        with self._connected():
-            install.set_pool(self.client, key, value)
+        self._ask(install.set_pool, key, value)
 
     def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[Row], bool]:
         """Return (next number, journal rows, whether some were missed)."""
-        with self._connected():
-            return install.rows(self.client, run_id, since, wait_s)
+        return self._ask(install.rows, run_id, since, wait_s)
 
     def runs(self) -> list[Row]:
         """Return the runs of the cluster."""
-        with self._connected():
-            return install.runs(self.client)
+        return self._ask(install.runs)
 
     def pool_rows(self) -> list[Row]:
         """Return the rows of the pool's own stream that the scheduler still has."""
-        with self._connected():
-            return install.pool_rows(self.client)
+        return self._ask(install.pool_rows)
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[None]:
+    def _ask(self, question: Callable[Concatenate[Client, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Raise one kind of error where the scheduler is gone: Dask's client loses its parts one by one then."""
-        if self.client.status != "running":
-            raise PeerError("scheduler", "no connection")
-        try:
-            yield
-        except AttributeError:
-            if self.client.scheduler is None:
-                raise PeerError("scheduler", "no connection") from None
-            raise
+        if self.client.status == "running":
+            try:
+                return question(self.client, *args, **kwargs)
+            except AttributeError:
+                if self.client.scheduler is not None:
+                    raise
+        raise PeerError("scheduler", "no connection")
 
     def lock(self, run_id: str) -> Lock:
         """Return the lock of a run directory whose run this cluster runs."""

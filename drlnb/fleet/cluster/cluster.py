@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from drlnb.fleet.plain import count_problem
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError
@@ -43,24 +44,20 @@ def check_pool(
     """
     if problem := n_seats_problem(seats) or isolation_problem(isolation, seats):
         raise ConfigError(problem)
-    if n_workers is not None and not _is_count(n_workers):
-        raise ConfigError(f"n_workers must be a whole number >= 1, got {n_workers!r}")
+    if n_workers is not None and (problem := count_problem("n_workers", n_workers)):
+        raise ConfigError(problem)
     if isinstance(slots, str) and slots == "auto":
         return None, ()
     if isinstance(slots, list | tuple):
         if problem := devices_problem(slots):
             raise ConfigError(problem)
         return None, tuple(slots)
-    if not isinstance(slots, int) or not _is_count(slots):
+    if not isinstance(slots, int) or count_problem("slots", slots):
         hint = f" (one device: [{slots!r}])" if isinstance(slots, str) and is_device_name(slots) else ""
         raise ConfigError(
             f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
         )
     return slots, ()
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def current_client() -> Client:

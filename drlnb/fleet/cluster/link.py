@@ -1,19 +1,16 @@
-"""Connect to a cluster; :class:`Link` is all that a fleet needs of it, so a test can put another one in its place."""
+"""Connect to a cluster by a client, an address or a scheduler file; Dask is loaded when that is asked for."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from drlnb.fleet.cluster.cluster import Client
-from drlnb.fleet.plain import Plain, Row
 from drlnb.records.errors import ConfigError, InputError, PeerError
-from drlnb.runtime.files.run_directory import Lock
 
 if TYPE_CHECKING:
-    from drlnb.fleet.cluster.client_link import ClientLink
+    from drlnb.fleet.cluster.client_link import Link
 
-__all__ = ["Link", "SchedulerUnreachable", "connect"]
+__all__ = ["SchedulerUnreachable", "connect"]
 
 #: Seconds for a first answer of a scheduler; the promise is a message within 15 s.
 _CONNECT_S = 10.0
@@ -23,50 +20,7 @@ class SchedulerUnreachable(InputError, PeerError):
     """No scheduler answers at the address that was given."""
 
 
-class Link(Protocol):
-    """All that a run needs of its cluster."""
-
-    #: Address of the scheduler.
-    address: str
-
-    def probe_env(self, env: str | Plain) -> Plain:
-        """Return the spaces of an environment, as a node of the cluster sees them."""
-
-    def create_run(self, run: Plain) -> None:
-        """Register a run."""
-
-    def submit_anchors(self, run_id: str, tasks: Sequence[str]) -> None:
-        """Start the masters of a run's tasks."""
-
-    def control(self, run_id: str, action: str, *, task: str | None = None, reason: str = "") -> None:
-        """Stop, kill, pause, resume or checkpoint."""
-
-    def restart(self, run_id: str, task: str) -> int:
-        """Start a task again that failed or was stopped; return the number of its new attempt."""
-
-    def set(self, run_id: str, key: str, value: object, *, task: str | None = None) -> None:
-        """Change a setting of a run's tasks."""
-
-    def check(self, run_id: str, key: str, value: object, *, task: str | None = None) -> None:
-        """Raise what :meth:`set` would, and change nothing."""
-
-    def set_pool(self, key: str, value: object) -> None:
-        """Change a setting of the pool."""
-
-    def rows(self, run_id: str, since: int, wait_s: float) -> tuple[int, list[Row], bool]:
-        """Return (next number, journal rows, whether some were missed), waiting at most so long for a first one."""
-
-    def runs(self) -> list[Row]:
-        """Return the runs of the cluster."""
-
-    def lock(self, run_id: str) -> Lock:
-        """Return the lock of a run directory whose run this cluster runs."""
-
-    def close(self) -> None:
-        """Hang up; the cluster goes on."""
-
-
-def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "ClientLink":
+def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "Link":
     """Link to a cluster.
 
     Parameters
@@ -97,14 +51,14 @@ def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "
     else:
         raise ConfigError(f"client must be a Client, a Cluster, an address or a scheduler file, got {client!r}")
 
-    from drlnb.fleet.cluster.client_link import ClientLink, dask_client
+    from drlnb.fleet.cluster.client_link import Link, dask_client
 
     if wanted is None:
-        return ClientLink(client, owned=False, pid=pid)
+        return Link(client, owned=False, pid=pid)
     where = str(client if isinstance(client, str | Path) else wanted["address"])
     try:
         with _Quiet():
-            return ClientLink(dask_client(wanted, timeout_s), owned=True, pid=pid)
+            return Link(dask_client(wanted, timeout_s), owned=True, pid=pid)
     except (OSError, TimeoutError) as error:
         raise SchedulerUnreachable(
             where, f"no scheduler answers there within {timeout_s:g} s ({_first(error)})"

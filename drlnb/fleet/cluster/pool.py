@@ -10,7 +10,6 @@ from drlnb.fleet.tasks.live_settings import plain
 from drlnb.records.errors import ConfigError
 
 if TYPE_CHECKING:
-    from drlnb.runtime.client.install import NodeRow, SlotRow
     from drlnb.runtime.client.local_cluster import LocalHandle
 
 __all__ = ["Pool"]
@@ -23,6 +22,19 @@ class Pool:
     ----------
     client, n_workers, slots, seats, isolation
         As of :class:`drlnb.fleet.fleet.Fleet`.
+
+    Attributes
+    ----------
+    link
+        The way to the cluster, whose scheduler is at ``address``.
+    notices
+        What a user should know of the pool, such as that it has no CUDA device.
+    nodes, slots
+        The node agents that were up, and the slots that the pool had, when it was opened.
+    n_devices
+        How many devices carry the slots: as many as these, if each has one seat.
+    seats, names, isolation
+        What was chosen: slots of each device, devices by name, and whether the tasks of a slot share a process.
     """
 
     def __init__(
@@ -51,7 +63,7 @@ class Pool:
                 self.link = connect(client)
             else:
                 self.link = connect(self.handle.address, pid=self.handle.pid)
-            self._opened = self.link.open_pool(
+            opened = self.link.open_pool(
                 n_slots, seats=seats, names=names, isolation=isolation, own_workers=self.n_workers
             )
         except BaseException:
@@ -59,50 +71,22 @@ class Pool:
                 link.close()  # its client, if it is ours, would go on
             self._sweep()
             raise
-
-    @property
-    def address(self) -> str:
-        """Address of the scheduler."""
-        return self.link.address
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What a user should know of the pool, such as that it has no CUDA device."""
-        return tuple(self._opened.notices)
-
-    @property
-    def slots(self) -> "tuple[SlotRow, ...]":
-        """The slots that the pool has had since this fleet opened it."""
-        return self._opened.slots
-
-    @property
-    def nodes(self) -> "tuple[NodeRow, ...]":
-        """The node agents that were up when this fleet opened the pool."""
-        return self._opened.nodes
-
-    @property
-    def n_devices(self) -> int:
-        """How many devices carry the slots: as many as these, if each has one seat."""
-        return self._opened.n_devices
-
-    @property
-    def isolation(self) -> str:
-        """Whether the tasks of a slot share a process (``shared``) or have one each (``process``)."""
-        return self._opened.isolation
+        self.address, self.notices = self.link.address, opened.notices
+        self.nodes, self.slots, self.n_devices = opened.nodes, opened.slots, opened.n_devices
+        self.seats, self.names, self.isolation = opened.seats, opened.names, opened.isolation
 
     @property
     def shape(self) -> dict[str, object]:
         """What a run remembers of its pool: ``n_slots`` devices, ``n_workers``, and what was chosen of the rest."""
-        opened = self._opened
-        more: dict[str, object] = {} if opened.seats == 1 else {"seats": opened.seats}
-        more |= {"slots": list(opened.names)} if opened.names else {}
-        more |= {} if opened.isolation == "shared" else {"isolation": opened.isolation}
-        return {"n_slots": opened.n_devices, "n_workers": len(opened.nodes), **more}
+        more: dict[str, object] = {} if self.seats == 1 else {"seats": self.seats}
+        more |= {"slots": list(self.names)} if self.names else {}
+        more |= {} if self.isolation == "shared" else {"isolation": self.isolation}
+        return {"n_slots": self.n_devices, "n_workers": len(self.nodes), **more}
 
     def serves(self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str, isolation: str) -> bool:
         """Whether this pool is what was asked for; raise ConfigError for names that mean no device."""
         same = slots in ("auto", self.n_devices) if isinstance(slots, int | str) else self.link.same_devices(slots)
-        others = seats in (1, self._opened.seats) and isolation in ("shared", self.isolation)
+        others = seats in (1, self.seats) and isolation in ("shared", self.isolation)
         return same and others and n_workers in (None, self.n_workers)
 
     def set(self, key: str, value: object) -> None:

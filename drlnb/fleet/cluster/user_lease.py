@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drlnb.fleet.cluster.cluster import Client
 from drlnb.fleet.faces.say import say
+from drlnb.fleet.plain import Row, count_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import OWN
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "Leases"]
 
 T = TypeVar("T")
-
-#: What a slot answered, as :meth:`LoopLease.run` returns it.
-Answer = dict[str, Any]
 
 #: Longest wait for a lease to be given back or given up, in seconds: above the pool's patience with a silent function.
 _END_S = 30.0
@@ -229,13 +227,13 @@ class Lease:
 
     def _started(
         self, held: "LoopLease", fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Coroutine[object, object, list[Answer]]:
+    ) -> Coroutine[object, object, list[Row]]:
         from drlnb.runtime.ipc.pickling import pack_call
 
         held.check()
         return held.run(self.name, pack_call(fn, args, kwargs))
 
-    def _results(self, held: "LoopLease", answers: list[Answer]) -> Any:
+    def _results(self, held: "LoopLease", answers: list[Row]) -> Any:
         for answer in answers:
             sys.stdout.write(answer["said"])
         results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
@@ -319,9 +317,8 @@ def _check(name: object, n_slots: object, priority: object, wait_s: object, time
     problems = []
     if not isinstance(name, str) or not name.strip() or "/" in name:
         problems.append(f"name must be a text without '/', got {name!r}")
-    if not isinstance(n_slots, int) or not _whole(n_slots) or n_slots < 1:
-        problems.append(f"n_slots must be a whole number >= 1, got {n_slots!r}")
-    if not _whole(priority):
+    problems += filter(None, [count_problem("n_slots", n_slots)])
+    if not isinstance(priority, int) or isinstance(priority, bool):
         problems.append(f"priority must be a whole number, got {priority!r}")
     for key, value in (("wait_s", wait_s), ("timeout_s", timeout_s)):
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
@@ -329,7 +326,3 @@ def _check(name: object, n_slots: object, priority: object, wait_s: object, time
             problems.append(f"{key} must be None or a finite number > 0 s, got {value!r}")
     if problems:
         raise ConfigError(problems)
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ import sys
 from importlib.metadata import entry_points
 from typing import Any
 
+from drlnb.fleet.plain import Row
 from drlnb.records.errors import InputError
 
 __all__ = ["GROUP", "MissingFace", "face", "kernel", "mimebundle", "notebook"]
@@ -51,7 +52,7 @@ def notebook() -> bool:
     return kernel() is not None
 
 
-def mimebundle(name: str, thing: object) -> dict[str, Any]:
+def mimebundle(name: str, thing: object) -> Row:
     """Return what a notebook shows for `thing`: its face, or in a terminal (and when the face fails) its ``repr``.
 
     Never raises: a cell that ends with a run shall not end with a traceback.
@@ -60,7 +61,7 @@ def mimebundle(name: str, thing: object) -> dict[str, Any]:
     if kernel() is None:
         return {"text/plain": text}
     try:
-        shown: dict[str, Any] = face(name)(thing)._repr_mimebundle_()
+        shown: Row = face(name)(thing)._repr_mimebundle_()
         return shown
-    except Exception as error:  # noqa: BLE001 - told in the output instead: a picture is not worth a failed cell
+    except Exception as error:  # noqa: BLE001 - shown in the output instead: a picture is not worth a failed cell
         return {"text/plain": f"{text}\nno panel: {type(error).__name__}: {error}"}

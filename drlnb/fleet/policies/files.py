@@ -1,4 +1,4 @@
-"""How does a model become one file that somebody else can load?  The files of a checkpoint, in a zip or a folder.
+"""Save a model as one file that somebody else can load: the files of a checkpoint, in a zip or a folder.
 
 Reading runs no code: plain data and safetensors only (:mod:`drlnb.rl.checkpoints.files`).  A factory of environments
 is kept as text and rebuilt only to go on training.
@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from drlnb.fleet.plain import Plain
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.files import pack, unpack
@@ -124,7 +124,7 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trai
     return unpack(found.facts, found.blobs, str(target))
 
 
-def _refuse_code(spec: Mapping[str, Any], path: Path) -> None:
+def _refuse_code(spec: Plain, path: Path) -> None:
     """Refuse a task that holds pickled functions."""
     settings = spec.get("hyperparameters", {})
     parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}

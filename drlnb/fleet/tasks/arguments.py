@@ -1,16 +1,16 @@
-"""What did a person give a constructor?  Stable-Baselines3's arguments become a task, or one clear error."""
+"""Turn the arguments of Stable-Baselines3's constructors into a task, or one clear error."""
 
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from drlnb.fleet.faces.say import note
+from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.environments import environment, spaces_of
-from drlnb.fleet.tasks.task import DEFAULT_COLLECTORS, file_safe
+from drlnb.fleet.tasks.task import complete_spec, file_safe
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
@@ -23,7 +23,7 @@ __all__ = ["altered", "bound", "described", "moved", "signature"]
 _KEYWORD, _EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 #: Arguments of Stable-Baselines3 that are no settings, with its defaults: any other value is refused with the reason.
-_FIXED: Mapping[str, Any] = {
+_FIXED: Plain = {
     "use_sde": False,
     "sde_sample_freq": -1,
     "rollout_buffer_class": None,
@@ -37,7 +37,7 @@ _FIXED: Mapping[str, Any] = {
     "_init_setup_model": True,
 }
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
-_OURS: Mapping[str, Any] = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
+_OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
 #: Other names that were noted already: once per process is enough.
 _NOTED: set[str] = set()
 
@@ -62,9 +62,7 @@ def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
     return inspect.Signature([*parameters, inspect.Parameter("more", inspect.Parameter.VAR_KEYWORD)])
 
 
-def bound(
-    name: str, algo: str, known: inspect.Signature, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
+def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ...] | None, kwargs: Plain) -> Row:
     """Return given arguments by name.
 
     Parameters
@@ -79,7 +77,7 @@ def bound(
     Raises
     ------
     TypeError
-        If a name is unknown (the nearest one is told), missing, or given twice: as of any function.
+        If a name is unknown (the nearest one is named), missing, or given twice: as of any function.
     ConfigError
         If an argument of Stable-Baselines3's has no meaning here and is not its default; all are listed.
     """
@@ -90,10 +88,10 @@ def bound(
         hint = f"; did you mean {near[0]}?" if near else ""
         raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{hint}")
     try:
-        found = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
+        arguments = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
-    given = {**found.arguments}
+    given = {**arguments.arguments}
     given |= given.pop("more", {})
     for key in sorted(given.keys() & others - _NOTED):
         _NOTED.add(key)
@@ -108,7 +106,7 @@ def bound(
     return given
 
 
-def described(algo: str, given: dict[str, Any]) -> TaskSpec:
+def described(algo: str, given: Row) -> TaskSpec:
     """Return the task of a constructor's arguments, complete and checked, its environment tried in this process.
 
     Raises
@@ -126,29 +124,14 @@ def described(algo: str, given: dict[str, Any]) -> TaskSpec:
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    try:
-        spec = TaskSpec(
-            name=file_safe(name),
-            env=name,
-            env_factory=factory,
-            env_kwargs=kwargs,
-            env_wrappers=wrappers,
-            algo=algo,
-            total_timesteps=resolved.total_timesteps,
-            seed=seed,
-            n_envs=resolved.n_envs,
-            n_collectors=min(DEFAULT_COLLECTORS, resolved.n_envs) if n_collectors is None else n_collectors,
-            hyperparameters=resolved.hyperparameters,
-            origin=resolved.origin,
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    made = TaskSpec.from_plain({**spec.to_plain(), **spaces_of(spec)})
+    others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed}
+    spec = complete_spec(name, factory, algo, resolved, n_collectors=n_collectors, **others)
+    made = replace(spec, **spaces_of(spec))
     check_fit(made)
     return made
 
 
-def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:
+def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
     """Return a saved task with some settings changed.
 
     Raises
@@ -174,7 +157,7 @@ def altered(spec: TaskSpec, given: dict[str, Any], where: str) -> TaskSpec:
     return changed
 
 
-def moved(spec: TaskSpec, env: Any) -> TaskSpec:
+def moved(spec: TaskSpec, env: object) -> TaskSpec:
     """Return the task in another environment with the same spaces.
 
     Raises
@@ -184,8 +167,8 @@ def moved(spec: TaskSpec, env: Any) -> TaskSpec:
     """
     name, factory, kwargs = environment(env, None)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
-    for what, found in spaces_of(other).items():
-        wanted = getattr(spec, what)
-        if dict(found) != dict(wanted or {}):
-            raise ValueError(f"{name} has the {what.replace('_', ' ')} {found}, the model was trained on {wanted}")
+    for field, space in spaces_of(other).items():
+        wanted = getattr(spec, field)
+        if dict(space) != dict(wanted or {}):
+            raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
     return other

@@ -1,9 +1,8 @@
-"""Which environment did a person mean?  An id, a class, a function, or one that gymnasium has made already."""
+"""Read what was given as an environment: an id, a class, a function, or one that gymnasium has made already."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
+from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import source_of
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
@@ -14,7 +13,7 @@ __all__ = ["environment", "spaces_of"]
 _NOT_OURS = {"render_mode"}
 
 
-def environment(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[str, str | None, dict[str, Any]]:
+def environment(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
     """Return an environment's id or name, its factory as text (None for an id), and its constructor's arguments.
 
     Parameters
@@ -30,17 +29,14 @@ def environment(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[str, st
     EnvError
         If it is something else, or cannot travel to other processes.
     """
-    if isinstance(env, str) or (callable(env) and not _is_made(env)):
+    made = not isinstance(env, type) and hasattr(env, "step") and hasattr(env, "reset")
+    if isinstance(env, str) or (callable(env) and not made):
         name, factory = source_of(env)
         return name, factory, dict(env_kwargs or {})
     return _made_before(env, env_kwargs)
 
 
-def _is_made(env: Any) -> bool:
-    return not isinstance(env, type) and hasattr(env, "step") and hasattr(env, "reset")
-
-
-def _made_before(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[str, str | None, dict[str, Any]]:
+def _made_before(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
     import gymnasium
 
     if hasattr(env, "num_envs"):
@@ -60,7 +56,7 @@ def _made_before(env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[str, s
     return source_of(spec.id)[0], None, kwargs
 
 
-def spaces_of(spec: TaskSpec) -> dict[str, Any]:
+def spaces_of(spec: TaskSpec) -> Row:
     """Try a task's environment in this process; return its spaces as plain data.
 
     Raises

@@ -1,17 +1,17 @@
-"""What do the fields of a launch form mean, and what is wrong with them?  Text in, tasks or sentences out."""
+"""Read the fields of a launch form: text in, tasks or sentences of what is wrong out."""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
+from drlnb.fleet.plain import Plain
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.records.spec import ALGORITHMS, TaskSpec
+from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["LaunchForm", "known_envs", "parse_seeds"]
 
-#: Most tasks of one form: a page of rows that a person can still read.
+#: Most tasks of one form: a page of rows that can still be read.
 _MOST_TASKS = 32
 #: Largest budget: beyond, it is a slip of the finger (at 10,000 steps/s it takes three years).
 _MOST_STEPS = 10**12
@@ -42,11 +42,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     (0, 1, 2, 7)
     """
     seeds: list[int] = []
-    for part in filter(None, (one.strip() for one in text.split(","))):
-        found = _RANGE.fullmatch(part)
-        if found is None:
+    for part in filter(None, map(str.strip, text.split(","))):
+        bounds = _RANGE.fullmatch(part)
+        if bounds is None:
             raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {_short(part)}")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(bounds[1]), int(bounds[2] or bounds[1])
         if last < first or last > _MOST_SEED:
             raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {_short(part)}")
         if last - first >= _MOST_TASKS or len(seeds) + last - first >= _MOST_TASKS:
@@ -58,7 +58,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def _short(text: str) -> str:
-    """Quote what was typed, but not all of what a cat on the keyboard typed."""
+    """Quote what was typed, shortened."""
     word = text.strip()
     return repr(word if len(word) <= 40 else f"{word[:40]}...")
 
@@ -105,15 +105,15 @@ class LaunchForm:
             "total_timesteps": lambda: _parse_count(self.total_timesteps, "steps", _MOST_STEPS),
             "slots": lambda: _check_slots(self.slots, n_slots),
         }
-        found = {}
+        problems = {}
         for field, check in checks.items():
             try:
                 check()
             except (ConfigError, EnvError, MissingExtra) as error:
-                found[field] = str(error)
-        return found
+                problems[field] = str(error)
+        return problems
 
-    def unfit(self, spaces: Mapping[str, Any]) -> str:
+    def unfit(self, spaces: Plain) -> str:
         """Return why the algorithm cannot be trained on an environment with these spaces; empty if it can.
 
         Parameters
@@ -125,7 +125,7 @@ class LaunchForm:
 
         spec = Task(self.env.strip(), self.algo, total_timesteps=1).spec
         try:
-            make_actor(TaskSpec.from_plain(spec.to_plain() | dict(spaces)))
+            make_actor(replace(spec, **spaces))
         except (ConfigError, EnvError, MissingExtra) as error:
             return str(error)
         return ""
@@ -166,8 +166,7 @@ def _check_env(text: str) -> None:
         raise ConfigError("choose an environment, as CartPole-v1")
     if env in gymnasium.registry or re.fullmatch(r"[A-Za-z_][\w.]*:\S+", env):
         return  # modules are imported when the environment is tried, not while somebody types
-    made: Any = make_env(env)
-    made.close()
+    make_env(env).close()
 
 
 def _check_algo(text: str) -> None:

@@ -1,20 +1,21 @@
-"""What does a person ask for: one environment, one algorithm, a budget of steps?"""
+"""Describe a task: one environment, one algorithm, a budget of steps."""
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from drlnb.fleet.plain import Plain, count_problem
 from drlnb.planning.leasing.machine import priority_problem
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.resolve import resolve
+from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
 from drlnb.rl.zoo.entries import read_entry, resolve_entry
 
-__all__ = ["DEFAULT_COLLECTORS", "Task", "file_safe", "source_of", "task_specs"]
+__all__ = ["Task", "complete_spec", "file_safe", "source_of", "task_specs"]
 
 #: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
 _ID = re.compile(r"([\w.]+:)?[^:\s]+")
@@ -77,7 +78,7 @@ class Task:
 
     def __init__(
         self,
-        env: str | Callable[..., Any],
+        env: str | Callable[..., object],
         algo: str = "ppo",
         *,
         total_timesteps: int | None = None,
@@ -86,24 +87,19 @@ class Task:
         n_collectors: int | None = None,
         priority: int = 0,
         group: str | None = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        env_wrappers: Any = None,
+        env_kwargs: Plain | None = None,
+        env_wrappers: object = None,
         deterministic: bool = True,
         name: str | None = None,
-        **hyperparameters: Any,
+        **hyperparameters: object,
     ) -> None:
         good = (isinstance(env, str) and env) or callable(env)
         problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
         if good and isinstance(env, str) and not _ID.fullmatch(env):
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
-        for key, value, least in (
-            ("total_timesteps", total_timesteps, 1),
-            ("seed", seed, 0),
-            ("n_envs", n_envs, 1),
-            ("n_collectors", n_collectors, 1),
-        ):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                problems.append(f"{key} must be a whole number >= {least}, got {value!r}")
+        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
+        given = {key: value for key, value in counts.items() if value is not None}
+        problems += filter(None, [*(count_problem(key, n) for key, n in given.items()), count_problem("seed", seed, 0)])
         if name is not None and not _NAME.fullmatch(name):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
         if problem := priority_problem(priority):
@@ -114,26 +110,20 @@ class Task:
         wrappers = read_wrappers(env_wrappers)
         env, factory = source_of(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
-        try:
-            self._spec = TaskSpec(
-                name=name or file_safe(env),
-                env=env,
-                env_factory=factory,
-                env_kwargs=dict(env_kwargs or {}),
-                env_wrappers=wrappers,
-                deterministic=deterministic,
-                algo=algo,
-                total_timesteps=resolved.total_timesteps,
-                seed=seed,
-                n_envs=resolved.n_envs,
-                n_collectors=n_collectors or min(DEFAULT_COLLECTORS, resolved.n_envs),
-                priority=priority,
-                group=group,
-                hyperparameters=resolved.hyperparameters,
-                origin=resolved.origin,
-            )
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        self._spec = complete_spec(
+            env,
+            factory,
+            algo,
+            resolved,
+            name=name,
+            n_collectors=n_collectors,
+            env_kwargs=dict(env_kwargs or {}),
+            env_wrappers=wrappers,
+            deterministic=deterministic,
+            seed=seed,
+            priority=priority,
+            group=group,
+        )
 
     @classmethod
     def from_zoo(
@@ -182,11 +172,11 @@ class Task:
         entry = read_entry(path, env, algo)
         own = {key: others.pop(key) for key in _ARGUMENTS if key in others}
         counts = {"total_timesteps": total_timesteps, "n_envs": n_envs}
-        found = resolve_entry(entry, overrides=others, **counts)
+        resolved = resolve_entry(entry, overrides=others, **counts)
         own["env_wrappers"] = [*entry.wrappers, *read_wrappers(own.get("env_wrappers"))]
-        budget, n = found.total_timesteps, found.n_envs
-        task = cls(env, entry.algo, total_timesteps=budget, n_envs=n, **own, **found.hyperparameters)
-        task._spec = replace(task._spec, origin=found.origin)
+        budget, n = resolved.total_timesteps, resolved.n_envs
+        task = cls(env, entry.algo, total_timesteps=budget, n_envs=n, **own, **resolved.hyperparameters)
+        task._spec = replace(task._spec, origin=resolved.origin)
         return task
 
     def __repr__(self) -> str:
@@ -199,7 +189,55 @@ class Task:
         return self._spec
 
 
-def source_of(env: str | Callable[..., Any]) -> tuple[str, str | None]:
+def complete_spec(
+    env: str,
+    factory: str | None,
+    algo: str,
+    resolved: Resolved,
+    *,
+    name: str | None = None,
+    n_collectors: int | None = None,
+    **others: Any,
+) -> TaskSpec:
+    """Return the spec of a task, as JSON gives it back: so it is the same wherever it travels.
+
+    Parameters
+    ----------
+    env, factory
+        As of :func:`source_of`.
+    algo, resolved
+        The algorithm, its complete settings and the counts that go with them.
+    name
+        None: made of the environment's.
+    n_collectors
+        None: :data:`DEFAULT_COLLECTORS`, or as many as there are environments.
+    **others
+        Other fields.
+
+    Raises
+    ------
+    ConfigError
+        If a field is wrong.
+    """
+    try:
+        spec = TaskSpec(
+            name=name or file_safe(env),
+            env=env,
+            env_factory=factory,
+            algo=algo,
+            total_timesteps=resolved.total_timesteps,
+            n_envs=resolved.n_envs,
+            n_collectors=min(DEFAULT_COLLECTORS, resolved.n_envs) if n_collectors is None else n_collectors,
+            hyperparameters=resolved.hyperparameters,
+            origin=resolved.origin,
+            **others,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return TaskSpec.from_plain(spec.to_plain())
+
+
+def source_of(env: str | Callable[..., object]) -> tuple[str, str | None]:
     """Return an environment's id or display name, and its factory as text.
 
     Raises
@@ -260,7 +298,7 @@ def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ..
         spec = task.spec
         several = task.name is None and len(seeds[spec.env]) > 1
         name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
-        specs.append(TaskSpec.from_plain(spec.to_plain() | {"name": name}))
+        specs.append(replace(spec, name=name))
     return tuple(specs)
 
 

@@ -1,4 +1,4 @@
-"""What would come of a change before it is made?  The run's own durations and events, played once more.
+"""Compute what would come of a change, by playing the run's own durations and events once more.
 
 Leasing in a closed loop: every later wait depends on every earlier one, so whole tasks run on the virtual clock.
 Warm-up in an open loop: the events of the run are decided again, and starts are held against the recorded gaps.
@@ -8,8 +8,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from drlnb.fleet.plain import Row
 from drlnb.fleet.whatif.previewable import OF_STARTS, changed, refuse_unknown, refuse_value, rules_now, why_unfelt
 from drlnb.planning.settings import setting_problem
 from drlnb.records.errors import ConfigError, InvalidTransition
@@ -40,11 +40,11 @@ class Preview:
     """What a change would come to, beside what was recorded; nothing has been changed."""
 
     key: str
-    value: Any
+    value: object
     #: None: all tasks.
     task: str | None
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return the figures as rows of a table: recorded, now and then."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class LoadPreview(Preview):
             "held_frac": error(self.now.held_frac, self.recorded.held_frac),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return one row per task: its mean round and wait for a slot in seconds, recorded, now and then."""
         return [
             {
@@ -133,7 +133,7 @@ class StartsPreview(Preview):
     #: Task -> its rounds.
     now: Mapping[str, tuple[PlannedRound, ...]]
     then: Mapping[str, tuple[PlannedRound, ...]]
-    #: The same with what a person changed in the run counting from when it was changed.
+    #: The same with what a user changed in the run counting from when it was changed.
     as_was: Mapping[str, tuple[PlannedRound, ...]]
     #: Task -> round -> wait and idle time that were measured.
     recorded: Mapping[str, Mapping[int, tuple[float, float]]]
@@ -166,13 +166,13 @@ class StartsPreview(Preview):
 
         return {name: (error(name, 0, "wait_s"), error(name, 1, "idle_s")) for name in self.now}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return one row per task and round: what was planned and is, and what that comes to, in seconds."""
         found = []
         for name in sorted(self.now):
             for now, then in zip(self.now[name], self.then[name], strict=True):
                 measured = self.recorded[name].get(now.round, (None, None))
-                row: dict[str, Any] = {"task": name, "round": now.round}
+                row: Row = {"task": name, "round": now.round}
                 for what in ("action", "start_after_s", "lead_s", "reason"):
                     row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
                 for place, what in enumerate(("wait_s", "idle_s")):
@@ -214,7 +214,7 @@ def _choice(planned: PlannedRound) -> str:
 
 
 def preview(
-    journal: Journal, key: str, value: Any, task: str | None = None, *, tasks: Collection[str], run: str = ""
+    journal: Journal, key: str, value: object, task: str | None = None, *, tasks: Collection[str], run: str = ""
 ) -> Preview:
     """Try a change out on the durations of a run.
 
@@ -274,7 +274,9 @@ def preview(
     return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
 
 
-def _preview_starts(journal: Journal, key: str, value: Any, task: str | None, meant: Collection[str]) -> StartsPreview:
+def _preview_starts(
+    journal: Journal, key: str, value: object, task: str | None, meant: Collection[str]
+) -> StartsPreview:
     now, then, as_was, recorded = {}, {}, {}, {}
     try:
         for name, stream in newest_attempts(journal, meant).items():

@@ -52,7 +52,7 @@ def refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
         raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
 
 
-def refuse_value(key: str, value: Any) -> None:
+def refuse_value(key: str, value: object) -> None:
     """Refuse values that a key cannot have.
 
     Raises
