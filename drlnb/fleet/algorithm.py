@@ -130,7 +130,7 @@ class Algorithm(Model):
             As of :meth:`learn`.
         callback
             As of :meth:`learn`, but called in a thread of its own until the run has ended.  One that raises stops the
-            run; what it raised is said in a line.
+            run; what it raised is written in a line.
         out
             Run directory; None: ``runs/<date-time>``.
         on_existing

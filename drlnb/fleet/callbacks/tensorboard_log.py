@@ -28,7 +28,7 @@ def budget_folder(folder: str | Path, name: str, *, anew: bool) -> Path:
         The next free number, else the newest that is there.
     """
     taken = [re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{name}_*")]
-    newest = max((int(found[1]) for found in taken if found), default=0)
+    newest = max((int(match[1]) for match in taken if match), default=0)
     return Path(folder) / f"{name}_{newest + 1 if anew or not newest else newest}"
 
 

@@ -30,13 +30,13 @@ def face(name: str) -> Any:
     MissingFace
         If no entry point has that name, or what it names cannot be imported.
     """
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
+    installed = list(entry_points(group=GROUP, name=name))
+    if not installed:
         raise MissingFace(f"no face {name!r} is installed (entry points of group {GROUP}); install drlnb anew with pip")
     try:
-        return found[0].load()
+        return installed[0].load()
     except (ImportError, AttributeError) as error:
-        raise MissingFace(f"face {name!r} ({found[0].value}, group {GROUP}) cannot be loaded: {error}") from error
+        raise MissingFace(f"face {name!r} ({installed[0].value}, group {GROUP}) cannot be loaded: {error}") from error
 
 
 def kernel() -> Any:

@@ -118,21 +118,21 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trai
         target = target.with_name(target.name + ".zip")
     if not target.exists():
         raise CheckpointError(f"{target}: no such file or folder")
-    found = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
     if not trust:
-        _refuse_code(found.facts.get("spec", {}), target)
-    return unpack(found.facts, found.blobs, str(target))
+        _refuse_code(saved.facts.get("spec", {}), target)
+    return unpack(saved.facts, saved.blobs, str(target))
 
 
 def _refuse_code(spec: Plain, path: Path) -> None:
     """Refuse a task that holds pickled functions."""
     settings = spec.get("hyperparameters", {})
     parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
-    found = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
-    found += ["env"] if spec.get("env_factory") else []
-    if found:
+    pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
+    pickled += ["env"] if spec.get("env_factory") else []
+    if pickled:
         raise CheckpointError(
-            f"{path}: its {' and '.join(found)} came from its author's own code, which would run here: "
+            f"{path}: its {' and '.join(pickled)} came from its author's own code, which would run here: "
             "load it with trust=True if you trust the file"
         )
 
@@ -163,7 +163,7 @@ def newest(spec: TaskSpec, folder: Path) -> Trained:
     CheckpointError
         If there is none, or it belongs to another task.
     """
-    found = checkpoint.latest(folder)
-    if found is None:
+    latest = checkpoint.latest(folder)
+    if latest is None:
         raise CheckpointError(f"task {spec.name} has no checkpoint in {folder} yet")
-    return unpack(found.facts, found.blobs, str(found.path), spec)[1]
+    return unpack(latest.facts, latest.blobs, str(latest.path), spec)[1]

@@ -168,7 +168,7 @@ class StartsPreview(Preview):
 
     def rows(self) -> list[Row]:
         """Return one row per task and round: what was planned and is, and what that comes to, in seconds."""
-        found = []
+        table = []
         for name in sorted(self.now):
             for now, then in zip(self.now[name], self.then[name], strict=True):
                 measured = self.recorded[name].get(now.round, (None, None))
@@ -178,8 +178,8 @@ class StartsPreview(Preview):
                 for place, what in enumerate(("wait_s", "idle_s")):
                     row |= {f"{what} recorded": measured[place]}
                     row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
-                found.append(row)
-        return found
+                table.append(row)
+        return table
 
     def __repr__(self) -> str:
         n = sum(len(rounds) for rounds in self.now.values())
