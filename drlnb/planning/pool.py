@@ -1,20 +1,21 @@
-"""What does the one pool of a fleet answer: leases of slots, placements of tasks, room for collectors on nodes?
+"""Answer for the one pool of a fleet: leases of slots, placements of tasks, room for collectors on nodes.
 
 The pool's machine runs in the broker and in the simulator.  It joins the lease table, the placement planner and the
 count of collectors per node, and routes between them; it decides nothing else.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
+from drlnb.planning.codec import from_plain, to_plain
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT, PlacementView
 from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
 from drlnb.records.base import Event, Record
-from drlnb.records.columns.leasing import RequestRefused, SlotRequested
+from drlnb.records.columns.leasing import RequestRefused, SlotFailed, SlotRequested
 from drlnb.records.columns.placement import (
     NodeAdded,
     NodeLost,
@@ -44,6 +45,23 @@ class _Placed:
     allowed: tuple[str, ...] = ()
 
 
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """State of a pool beside its lease table."""
+
+    t: float = 0.0
+    #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
+    nodes: dict[str, int] = field(default_factory=dict)
+    cpu_slots: int = 0
+    placed: dict[str, _Placed] = field(default_factory=dict)
+    #: Task -> lowest attempt that may still ask.
+    floors: dict[str, int] = field(default_factory=dict)
+    #: Questions that wait for a first node, by task.
+    asked: dict[str, PlacementAsked] = field(default_factory=dict)
+    #: Node -> how often it, or a slot of it, was lost.
+    failures: dict[str, int] = field(default_factory=dict)
+
+
 class PoolMachine:
     """Leases, placements and nodes of one pool.
 
@@ -63,15 +81,7 @@ class PoolMachine:
         self._config: dict[str, Any] = {"settings": asdict(settings), "epoch": epoch}
         self._table = LeaseTable(settings, epoch)
         self._planners_of = planners_of
-        self._t = 0.0
-        #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
-        self._nodes: dict[str, int] = {}
-        self._cpu_slots = 0
-        self._placed: dict[str, _Placed] = {}
-        #: Task -> lowest attempt that may still ask.
-        self._floors: dict[str, int] = {}
-        #: Questions that wait for a first node, by task.
-        self._asked: dict[str, PlacementAsked] = {}
+        self._state = _State()
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], planners: Planners | None = None) -> Self:
@@ -128,7 +138,7 @@ class PoolMachine:
     @property
     def cpu_slots(self) -> int:
         """CPU slots that each node lends to collectors; 0: each its share."""
-        return self._cpu_slots
+        return self._state.cpu_slots
 
     def handle(self, event: Event) -> tuple[Record, ...]:
         """Take in an event and return what follows from it, in its order.
@@ -139,9 +149,9 @@ class PoolMachine:
             If the event is older than the last one, or the state forbids it: a defect of ours.
         """
         # "not >=" also catches nan
-        if not event.t >= self._t:
-            raise InvalidTransition("pool", f"at t={self._t:g} s", event)
-        self._t = event.t
+        if not event.t >= self._state.t:
+            raise InvalidTransition("pool", f"at t={self._state.t:g} s", event)
+        self._state.t = event.t
         if isinstance(event, SettingChanged) and event.key == CPU_SLOTS_KEY:
             return self._set_cpu_slots(event)
         own = _HANDLERS.get(type(event))
@@ -161,9 +171,9 @@ class PoolMachine:
         self._table.check()
         laws = {
             "no attempt that is over is placed": all(
-                placed.attempt >= self._floors[task] for task, placed in self._placed.items()
+                placed.attempt >= self._state.floors[task] for task, placed in self._state.placed.items()
             ),
-            "a question waits only while no node is up": not (self._asked and self._nodes),
+            "a question waits only while no node is up": not (self._state.asked and self._state.nodes),
         }
         broken = [law for law, holds in laws.items() if not holds]
         if broken:
@@ -171,19 +181,7 @@ class PoolMachine:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as plain data, fit for JSON."""
-        return {
-            "table": self._table.snapshot(),
-            "t": self._t,
-            "nodes": dict(self._nodes),
-            "placed": {
-                task: asdict(placed)
-                | {"collector_nodes": list(placed.collector_nodes), "allowed": list(placed.allowed)}
-                for task, placed in self._placed.items()
-            },
-            "floors": dict(self._floors),
-            "asked": [asked.to_row() for asked in self._asked.values()],
-            "cpu_slots": self._cpu_slots,
-        }
+        return {"table": self._table.snapshot(), **to_plain(self._state)}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take on the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
@@ -194,77 +192,72 @@ class PoolMachine:
             If the snapshot is of a pool of another epoch.
         """
         self._table.restore(snapshot["table"])
-        self._t = snapshot["t"]
-        self._nodes = dict(snapshot["nodes"])
-        self._cpu_slots = snapshot["cpu_slots"]
-        self._placed = {
-            task: _Placed(**{
-                **plain,
-                "collector_nodes": tuple(plain["collector_nodes"]),
-                "allowed": tuple(plain["allowed"]),
-            })
-            for task, plain in snapshot["placed"].items()
-        }
-        self._floors = dict(snapshot["floors"])
-        asked = [PlacementAsked.from_row(row) for row in snapshot["asked"]]
-        self._asked = {each.task: each for each in asked}
+        self._state = from_plain(_State, {key: value for key, value in snapshot.items() if key != "table"})
 
     def _placed_request(self, event: SlotRequested) -> SlotRequested:
         """Return a request with the home and the allowed slots that placement gave to its task."""
-        placed = self._placed.get(event.task)
+        placed = self._state.placed.get(event.task)
         if placed is None or not self.settings.residency:
             return event
         return replace(event, home=event.home or placed.home, allowed=event.allowed or placed.allowed)
 
     # -------------------------------------------------------------- rules
     def _on_node_added(self, event: NodeAdded) -> tuple[Record, ...]:
-        self._nodes[event.node] = event.n_collector_slots
-        asked, self._asked = self._asked, {}
+        self._state.nodes[event.node] = event.n_collector_slots
+        asked, self._state.asked = self._state.asked, {}
         return tuple([record for each in asked.values() for record in self._place(each)])
 
     def _set_cpu_slots(self, event: SettingChanged) -> tuple[Record, ...]:
         if problem := cpu_slots_problem(event.value):
             return (RequestRefused(subject=event.key, reason=problem),)
-        self._cpu_slots = 0 if event.value == AUTO else event.value
+        self._state.cpu_slots = 0 if event.value == AUTO else event.value
         return ()
 
     def _on_node_lost(self, event: NodeLost) -> tuple[Record, ...]:
-        self._nodes.pop(event.node, None)
+        self._state.nodes.pop(event.node, None)
+        self._count_failure(event.node)
         # A master that was there comes back as another attempt, with collectors of its own.
-        self._placed = {task: placed for task, placed in self._placed.items() if placed.node != event.node}
-        self._asked = {task: asked for task, asked in self._asked.items() if asked.node != event.node}
+        self._state.placed = {task: placed for task, placed in self._state.placed.items() if placed.node != event.node}
+        self._state.asked = {task: asked for task, asked in self._state.asked.items() if asked.node != event.node}
         return ()
 
+    def _on_slot_failed(self, event: SlotFailed) -> tuple[Record, ...]:
+        self._count_failure(event.slot.partition("/")[0])
+        return ()
+
+    def _count_failure(self, node: str) -> None:
+        self._state.failures[node] = self._state.failures.get(node, 0) + 1
+
     def _on_placement_asked(self, event: PlacementAsked) -> tuple[Record, ...]:
-        floor = self._floors.get(event.task, event.attempt)
+        floor = self._state.floors.get(event.task, event.attempt)
         if event.attempt < floor:
             reason = f"attempt {event.attempt} is over: {floor} or later may ask"
             return (RequestRefused(subject=event.task, reason=reason),)
-        self._floors[event.task] = event.attempt
+        self._state.floors[event.task] = event.attempt
         # The former attempt's master may still compute: take away what it holds now, not when its lease expires.
         former = TaskStopped(t=event.t, task=event.task, attempt=event.attempt - 1, reason="superseded")
         ended = self._table.handle(former) if event.attempt > floor else ()
-        self._asked[event.task] = event
-        return ended + (self._place(self._asked.pop(event.task)) if self._nodes else ())
+        self._state.asked[event.task] = event
+        return ended + (self._place(self._state.asked.pop(event.task)) if self._state.nodes else ())
 
     def _on_task_stopped(self, event: TaskStopped) -> tuple[Record, ...]:
-        self._floors[event.task] = max(self._floors.get(event.task, 0), event.attempt + 1)
-        for known in (self._placed, self._asked):
+        self._state.floors[event.task] = max(self._state.floors.get(event.task, 0), event.attempt + 1)
+        for known in (self._state.placed, self._state.asked):
             if event.task in known and known[event.task].attempt <= event.attempt:
                 del known[event.task]
         return ()
 
     def _on_task_restarted(self, event: TaskRestarted) -> tuple[Record, ...]:
         # Whatever a former attempt still sends is refused from now on.
-        self._floors[event.task] = max(self._floors.get(event.task, 0), event.attempt)
+        self._state.floors[event.task] = max(self._state.floors.get(event.task, 0), event.attempt)
         return ()
 
     def _place(self, asked: PlacementAsked) -> tuple[Record, ...]:
         """Answer a question of a task."""
-        former = self._placed.pop(asked.task, None)
+        former = self._state.placed.pop(asked.task, None)
         homes = dict.fromkeys(self._table.live_slots, 0)
-        free = {node: self._cpu_slots or n for node, n in self._nodes.items()}
-        for placed in self._placed.values():
+        free = {node: self._state.cpu_slots or n for node, n in self._state.nodes.items()}
+        for placed in self._state.placed.values():
             if placed.home in homes:
                 homes[placed.home] += 1
             for node in placed.collector_nodes:
@@ -275,6 +268,7 @@ class PoolMachine:
             free_collectors=free,
             node=asked.node,
             n_collectors=asked.n_collectors,
+            failures={node: self._state.failures.get(node, 0) for node in free},
             before=former.collector_nodes if former is not None and former.attempt == asked.attempt else (),
         )
         try:
@@ -282,7 +276,7 @@ class PoolMachine:
             plan = PLACEMENT.ask(planner, view)
         except (PlannerFailed, ValueError) as error:  # this task fails, the others go on
             return (SendPlacement(task=asked.task, attempt=asked.attempt, collector_nodes=(), refusal=str(error)),)
-        self._placed[asked.task] = _Placed(
+        self._state.placed[asked.task] = _Placed(
             attempt=asked.attempt,
             node=asked.node,
             home=plan.home,
@@ -307,6 +301,7 @@ _HANDLERS: Mapping[type[Event], Callable[[PoolMachine, Any], tuple[Record, ...]]
     NodeAdded: PoolMachine._on_node_added,
     NodeLost: PoolMachine._on_node_lost,
     PlacementAsked: PoolMachine._on_placement_asked,
+    SlotFailed: PoolMachine._on_slot_failed,
     TaskRestarted: PoolMachine._on_task_restarted,
     TaskStopped: PoolMachine._on_task_stopped,
 }

@@ -1,4 +1,4 @@
-"""Do fresh machines, fed the events of a run, decide the same again?"""
+"""Replay a journal: feed its events to fresh machines, which must decide the same again."""
 
 from collections import Counter
 from collections.abc import Mapping

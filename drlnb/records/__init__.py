@@ -1,1 +1,1 @@
-"""The floor that SAYS: one vocabulary of events, decisions and commands, and the journal of them."""
+"""Define the one vocabulary of events, decisions and commands, and the journal of them."""

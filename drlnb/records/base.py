@@ -1,8 +1,10 @@
-"""What is a record, and how does it become a line of JSON and come back?
+"""Define records, and turn them into lines of JSON and back.
 
 An :class:`Event` is what the world said, a :class:`Decision` what a machine settled, a :class:`Command` what a
 driver must do.  All are frozen, slotted, keyword-only dataclasses of plain data: numbers, text, booleans, ``None``,
 tuples, mappings with text keys, and :class:`~drlnb.records.ids.Fence`.  A tensor never enters a record; a key does.
+
+A module of records has no ``__all__``: its classes are the vocabulary, and :func:`record_types` lists them.
 """
 
 from collections.abc import Mapping

@@ -1,20 +1,10 @@
-"""Words that every machine uses: deadlines, settings, clocks."""
+"""Define the records that every machine uses: deadlines, settings, clocks."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.effect import AT_ONCE
-
-__all__ = [
-    "ClockRelated",
-    "DeadlinePassed",
-    "Defect",
-    "JournalFailed",
-    "LoopLagged",
-    "SetDeadline",
-    "SettingChanged",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

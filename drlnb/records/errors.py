@@ -1,6 +1,6 @@
-"""What can go wrong, one class per cause.
+"""Define the errors of drlnb, one class per cause.
 
-:class:`InputError` marks what a person typed wrong (exit code 2); everything else is the world's fault or ours.
+:class:`InputError` marks what the user typed wrong (exit code 2); everything else is the world's fault or ours.
 """
 
 from collections.abc import Iterable

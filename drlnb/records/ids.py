@@ -1,4 +1,4 @@
-"""Names of things: fences, and the ids that tell tasks, slots and requests apart."""
+"""Name things: fences, and the ids that separate tasks, slots and requests."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How are the records of one machine kept, and read back?
+"""Keep the records of one machine as a stream of lines, and read them back.
 
 A *stream* is an append-only file of JSON lines: :class:`StreamOpened` first, then each event followed by the decisions
 and commands that the machine answered with.  Views, reports, benchmarks and replay read nothing else.  A torn last

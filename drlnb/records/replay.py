@@ -1,23 +1,10 @@
-"""Words of off-policy rounds: the ring of a task, its draws, and rounds in which nothing is learnt."""
+"""Define the records of off-policy rounds: the ring of a task, its draws, rounds in which nothing is learnt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
-
-__all__ = [
-    "CarryParameters",
-    "DrawMinibatches",
-    "MinibatchesDrawn",
-    "ParametersCarried",
-    "ReplayLost",
-    "ReplayReady",
-    "RestartTask",
-    "RingRefilling",
-    "StartReplay",
-    "UpdateSkipped",
-]
 
 
 # ------------------------------------------------------------------ events
@@ -78,7 +65,7 @@ class RingRefilling(Decision):
     """The ring was too large for the checkpoint: nothing is learnt until it has been filled again."""
 
     n_bytes: int
-    #: In words for a person.
+    #: In words for the user.
     text: str
 
 

@@ -1,4 +1,4 @@
-"""Words of one task's round: experience in, gradients, commit, publish, metrics, checkpoints, the end."""
+"""Define the records of one task's round: experience, gradients, commit, metrics, checkpoints, the end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,41 +6,6 @@ from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
 from drlnb.records.ids import Fence
-
-__all__ = [
-    "AskPlacement",
-    "CheckpointAsked",
-    "CheckpointGathered",
-    "CheckpointWritten",
-    "CommitParameters",
-    "ComputeGradient",
-    "DropExperience",
-    "EndTask",
-    "EpisodesLost",
-    "Evaluate",
-    "EvaluationFinished",
-    "ExecutorDied",
-    "ExperienceArrived",
-    "FinishRound",
-    "GradientComputed",
-    "InitialiseParameters",
-    "LeaseClosed",
-    "LeaseLost",
-    "LeaseReceived",
-    "MetricsRecorded",
-    "ParametersCommitted",
-    "ParametersReady",
-    "PauseAsked",
-    "PhaseEntered",
-    "PlacementReceived",
-    "RequestSlot",
-    "ResumeAsked",
-    "ReturnLease",
-    "StopAsked",
-    "TaskFailed",
-    "TaskOpened",
-    "WriteCheckpoint",
-]
 
 
 # ------------------------------------------------------------------ events
@@ -62,7 +27,7 @@ class TaskOpened(Event):
     n_bytes: int
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
-    #: Settings of the algorithm that a person changed before this attempt: ``rl.NAME`` -> value.
+    #: Settings of the algorithm that the user changed before this attempt: ``rl.NAME`` -> value.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -261,17 +226,19 @@ class EpisodesLost(Decision):
 
     collector: int
     n_episodes: int
-    #: In words for a person.
+    #: In words for the user.
     text: str
 
 
 # ------------------------------------------------------------------ commands
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSlot(Command):
-    """Ask the pool for a slot and go on asking until it answers."""
+    """Ask the pool for slots and go on asking until it answers."""
 
     request_id: str
     round: int
+    #: Slots that are lent together, or none of them.
+    n_slots: int = 1
     #: The lease will be given away on demand.
     yields: bool = False
 
@@ -304,9 +271,11 @@ class ComputeGradient(Command):
     slot: str
     #: Version that the executor must start from; it loads the training state if it does not hold it.
     version: int
-    n_timesteps: int
+    #: Environment steps of the task after this round: schedules are read there.
+    after_timesteps: int
+    #: Plan that is followed around the training step; None: nothing is swapped.
     swap_plan_key: str | None
-    #: Settings of the algorithm that a person changed, as this round has them: ``rl.NAME`` -> value.
+    #: Settings of the algorithm that the user changed, as this round has them: ``rl.NAME`` -> value.
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
@@ -319,8 +288,8 @@ class FinishRound(Command):
     round: int
     fence: Fence
     slot: str
-    #: Collector id -> share of the round's samples.
-    weights: Mapping[str, float]
+    #: Plan that is followed around each training step; None: nothing is swapped.
+    swap_plan_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +331,16 @@ class WriteCheckpoint(Command):
     n_rounds: int
     n_timesteps: int
     reason: str
+    #: Seconds of training so far, over all attempts.
+    elapsed_s: float = 0.0
+    #: Returns and lengths of the latest episodes, oldest first.
+    episodes: tuple[tuple[float, int], ...] = ()
+    #: Best mean return of the evaluations so far, None before the first.
+    eval_best: float | None = None
+    #: Settings of the algorithm that the user changed: ``rl.NAME`` -> value.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    #: Collectors whose environments can be asked for their states, each with its node.
+    collectors: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +352,8 @@ class Evaluate(Command):
     version: int
     n_episodes: int
     deterministic: bool = True
+    #: Hold the CPU slot until the next wake.
+    keeps_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

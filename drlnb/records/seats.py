@@ -1,24 +1,9 @@
-"""Words of seats: how many executors share one device (ours, leasing 4.10).  Spoken by the machine of the seats."""
+"""Define the records of seats: how many executors share one device (ours, leasing 4.10)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.records.base import Command, Decision, Event
-
-__all__ = [
-    "ComputeMeasured",
-    "MeasureSeats",
-    "ProbeFailed",
-    "ProbePlanned",
-    "RaiseSeats",
-    "SeatsMeasured",
-    "SeatsOpened",
-    "SeatsPlanned",
-    "SeatsSet",
-    "SeatsUp",
-    "SetSeats",
-    "TaskLeft",
-]
 
 
 # ------------------------------------------------------------------ events

@@ -1,4 +1,4 @@
-"""What is one training task, as plain data that travels?"""
+"""Describe one training task as plain data that travels."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class TaskSpec:
     deterministic: bool = True
     #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    #: Where the settings came from, in words for a person.
+    #: Where the settings came from, in words for the user.
     origin: str = ""
     #: Plain description of the observation space: kind, shape, dtype, ...; filled by the probe.
     observation_space: Mapping[str, Any] | None = None

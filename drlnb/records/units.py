@@ -1,4 +1,4 @@
-"""How is a duration said in a record's words?  In milliseconds below a second, without exponents."""
+"""Write durations for people: in milliseconds below a second, without exponents."""
 
 import math
 
@@ -6,7 +6,7 @@ __all__ = ["said_s"]
 
 
 def said_s(seconds: float, digits: int = 3) -> str:
-    """Say a duration for a person: milliseconds below one second.
+    """Write a duration in words: milliseconds below one second.
 
     Parameters
     ----------

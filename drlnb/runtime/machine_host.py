@@ -1,4 +1,4 @@
-"""How does a pure machine live in an event loop?  Broker, masters and tests use this one class.
+"""Host a pure machine in an event loop; broker, masters and tests use this one class.
 
 An event is stamped, *journalled*, handled; its answer is journalled; then each command's effect starts.  The order is
 what makes replay exact: a crash between journal and effect loses an effect, never a decision.

@@ -1,1 +1,1 @@
-"""The floor that PRETENDS: the same machines as in a real run, on a virtual clock."""
+"""Play the machines of a real run on a virtual clock."""

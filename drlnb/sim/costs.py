@@ -1,4 +1,4 @@
-"""How long things take in a simulated run.
+"""Draw how long things take in a simulated run.
 
 Every duration of a task comes from generators keyed by (seed, task), and those of one round are drawn together, round
 by round, whatever the order of events: so every planner that is compared on a seed sees the same workload.
@@ -36,8 +36,10 @@ class Costs:
     compute_s: float = 1.0
     #: Making the new parameters once all batches are in.
     finish_s: float = 0.02
-    #: One message with parameters to one host.
+    #: Latency of one message with parameters to one host.
     publish_s: float = 0.01
+    #: Bytes per second that one sender puts on the network, whatever the number of receivers; 0: any number.
+    bandwidth_bytes_per_s: float = 0.0
     #: Starting a collector (a forked process; a cold one takes 1.4 s).
     start_s: float = 0.04
     #: One small message.
@@ -68,6 +70,10 @@ class Costs:
             problems.append(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
         if problems:
             raise ConfigError(problems)
+
+    def on_wire_s(self, n_bytes: int) -> float:
+        """Return how long a sender is busy with one message, in seconds; its latency comes after that."""
+        return n_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

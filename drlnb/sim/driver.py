@@ -1,4 +1,4 @@
-"""How the virtual clock hosts machines.
+"""Host machines on a virtual clock.
 
 A heap of (time, counter, call): ties are served in the order in which they were set, so a run is a function of its
 seed.  A hosted machine's event is journalled, then handled; then each command goes to the table of effects.  Nothing
@@ -61,6 +61,8 @@ class Hosted:
         Name of its journal.
     effects
         What carries out each kind of command.
+    watch
+        Called with every record as it is journalled.
     validate
         Check the machine's invariants after each event.
     """
@@ -74,9 +76,11 @@ class Hosted:
         config: Mapping[str, Any],
         stream: str,
         effects: Effects,
+        watch: Callable[[Record], None] | None = None,
         validate: bool = False,
     ) -> None:
         self.machine = machine
+        self._watch = watch
         self.records: list[Record] = []
         self._clock = clock
         self._effects = effects
@@ -99,7 +103,7 @@ class Hosted:
     def feed(self, kind: type[Event], **values: Any) -> tuple[Record, ...]:
         """Journal an event at the present time, let the machine answer, start what it commands; return the answer.
 
-        A dead process hears nothing; for one that stands still the event waits.
+        A dead process gets nothing; for one that stands still the event waits.
         """
         if self._closed:
             return ()
@@ -107,9 +111,10 @@ class Hosted:
             self._waiting.append((kind, partial(self.feed, kind, **values)))
             return ()
         event = kind(t=round(self._clock.now, _DIGITS), **values)
-        self.records.append(event)
+        self._journal(event)
         answer = self.machine.handle(event)
-        self.records.extend(answer)
+        for record in answer:
+            self._journal(record)
         if self._validate:
             self.machine.check()
         for record in answer:
@@ -119,8 +124,13 @@ class Hosted:
                 self._effects[type(record)](record)
         return answer
 
+    def _journal(self, record: Record) -> None:
+        self.records.append(record)
+        if self._watch is not None:
+            self._watch(record)
+
     def when_up(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Let the process do something: now, when it goes on, or never."""
+        """Call something in the process: now, when it goes on, or never."""
         if self.frozen:
             self._waiting.append((None, partial(call, *arguments)))
         elif not self._closed:
@@ -140,7 +150,7 @@ class Hosted:
         return any(kind in kinds for kind, _ in self._waiting)
 
     def thaw(self, *first: tuple[type[Event], Mapping[str, Any]]) -> None:
-        """Let the process go on: it hears some events, then what has waited, in its order."""
+        """Resume the process: it gets some events, then what has waited, in its order."""
         self.frozen = False
         waiting, self._waiting = self._waiting, []
         for kind, values in first:

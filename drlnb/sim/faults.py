@@ -1,4 +1,4 @@
-"""Which faults strike a simulated run, and when."""
+"""Draw which faults strike a simulated run, and when."""
 
 import heapq
 import math

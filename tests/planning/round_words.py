@@ -183,7 +183,7 @@ class Master:
         )
 
     def completed(self, host="n0", *, version=None, publish_s=0.5):
-        return self.feed(HostCompleted, host=host, version=version or self.version, publish_s=publish_s)
+        return self.feed(HostCompleted, host=host, version=version or self.version, n_bytes=100, publish_s=publish_s)
 
     def unreachable(self, host, *, version=None):
         return self.feed(HostUnreachable, host=host, version=version or self.version, reason="timed out")

@@ -23,8 +23,8 @@ def test_a_new_task_asks_for_a_slot_to_make_version_1():
         words.PhaseEntered(phase="waiting", round=0),
     )
     assert master.placed("n0", "n1") == (
-        StartCollector(collector=0, node="n0", env_indices=(0,), after_s=0.0),
-        StartCollector(collector=1, node="n1", env_indices=(1,), after_s=0.0),
+        StartCollector.match(collector=0, node="n0", env_indices=(0,), after_s=0.0),
+        StartCollector.match(collector=1, node="n1", env_indices=(1,), after_s=0.0),
     )
     assert master.granted() == (
         words.PhaseEntered(phase="computing", round=0),
@@ -50,15 +50,12 @@ def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
     master.made()
     master.committed()
     assert master.completed("n0") == (
-        BatchPlanned(round=1, planner="equal", collectors=(0,), n_steps=(8,)),
-        WakeCollector(collector=0, node="n0", round=1, version=1, n_steps=8),
+        BatchPlanned(round=1, planner="equal", collectors=(0, 1), n_steps=(8, 8)),
+        WakeCollector.match(collector=0, node="n0", round=1, version=1, n_steps=8),
         words.PhaseEntered(phase="collecting", round=1),
     )
     assert master.completed("n1") == (VersionPublished(version=1, publish_s=0.5, n_hosts=2),)
-    assert master.ready(1, "n1") == (
-        BatchPlanned.match(collectors=(1,)),
-        WakeCollector.match(collector=1, node="n1", version=1),
-    )
+    assert master.ready(1, "n1") == (WakeCollector.match(collector=1, node="n1", version=1),)
 
 
 def test_a_whole_round_with_two_collectors():
@@ -74,18 +71,16 @@ def test_a_whole_round_with_two_collectors():
     out = master.granted(waited_s=1.5)
     assert out == (
         SwapPlanned(round=1, planner="none", plan_key=None),
-        words.ComputeGradient.match(collector=1, round=1, key="r1/c1", fence=fence(2), version=1, n_timesteps=0),
+        words.ComputeGradient.match(collector=1, round=1, key="r1/c1", fence=fence(2), version=1, after_timesteps=16),
     )
     assert master.arrived(0, collect_s=3.0) == (
         WarmupPlanned.match(collector=0),
-        RoundClosed(round=1, n_samples=16, missing=()),
+        RoundClosed(round=1, n_samples=16),
         words.ComputeGradient.match(collector=0, key="r1/c0"),
         words.PhaseEntered(phase="computing", round=1),
     )
     assert master.computed(1) == ()
-    assert master.computed(0) == (
-        words.FinishRound(round=1, fence=fence(2), slot="n0/cpu0", weights={"0": 0.5, "1": 0.5}),
-    )
+    assert master.computed(0) == (words.FinishRound(round=1, fence=fence(2), slot="n0/cpu0"),)
     assert master.made(metrics={"train/loss": 0.125}) == (
         words.CommitParameters(version=2, round=1, fence=fence(2), key="v2"),
     )
@@ -127,8 +122,8 @@ def test_last_asks_only_when_everything_is_there():
     assert [gradient.collector for gradient in of(words.ComputeGradient, master.granted())] == [0, 1]
 
 
-def test_unequal_shares_are_weighted_by_their_samples():
-    """With 3 environments on 2 collectors the weights are 2/3 and 1/3."""
+def test_unequal_shares_are_counted_by_their_samples():
+    """3 environments on 2 collectors make 16 and 8 samples: schedules are read at 24."""
     master = Master(n_envs=3)
     master.at_version_1()
     assert [member.env_indices for member in master.machine.state.crew.members.values()] == [(0, 1), (2,)]
@@ -137,9 +132,10 @@ def test_unequal_shares_are_weighted_by_their_samples():
             words.ExperienceArrived, collector=i, round=1, attempt=1, version=1, n_samples=n, n_bytes=1, key=f"k{i}",
             collect_s=1.0, episodes=(),
         )  # fmt: skip
-    master.granted()
-    master.computed(0)
-    assert only(words.FinishRound, master.computed(1)).weights == {"0": pytest.approx(2 / 3), "1": pytest.approx(1 / 3)}
+    sent = of(words.ComputeGradient, master.granted())
+    assert [batch.after_timesteps for batch in sent] == [24, 24]
+    master.computed(0), master.computed(1), master.made()
+    assert only(words.MetricsRecorded, master.committed()).n_timesteps == 24
 
 
 def test_the_last_round_is_followed_by_checkpoint_evaluation_and_the_end():
@@ -147,12 +143,12 @@ def test_the_last_round_is_followed_by_checkpoint_evaluation_and_the_end():
     master = Master(n_rounds=1)
     master.at_version_1()
     out = master.to_commit()
-    assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint(
+    assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint.match(
         version=2, n_rounds=1, n_timesteps=16, reason="end"
     )
     assert of(SendChunk, out)
     out = master.completed()
-    assert out[-1] == words.Evaluate(collector=0, node="n0", version=2, n_episodes=20)
+    assert out[-1] == words.Evaluate.match(collector=0, node="n0", version=2, n_episodes=20)
     assert master.phase == "evaluating"
     assert not of(WakeCollector, master.gathered())
     assert master.written() == ()
@@ -205,7 +201,7 @@ def test_a_checkpoint_of_the_last_round_is_only_evaluated():
     master.opened(version=3)
     master.placed("n0", "n0")
     assert master.completed() == (VersionPublished.match(version=3),)
-    assert master.ready(1)[-1] == words.Evaluate(collector=1, node="n0", version=3, n_episodes=20)
+    assert master.ready(1)[-1] == words.Evaluate.match(collector=1, node="n0", version=3, n_episodes=20)
     assert master.evaluated()[-1] == words.EndTask(state="done", reason="32 steps made")
     assert not of(words.WriteCheckpoint, master.records)
     assert not of(WakeCollector, master.records)
@@ -344,3 +340,20 @@ def test_defaults():
     }  # fmt: skip
     machine = RoundMachine({"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 1, "total_timesteps": 1})
     assert machine.state.hold.planner == "yield"
+
+
+def test_the_shares_of_a_round_are_planned_once_for_all_nodes():
+    """Two nodes get the version one after the other; the plan is made at the first wake, by what was measured."""
+    master = Master(n_collectors=2, n_rounds=9, planners={"hold": "round", "batching": "proportional"})
+    master.at_version_1("n0", "n1")
+    for collector, collect_s in ((0, 4.0), (1, 12.0)):
+        master.arrived(collector, collect_s=collect_s)
+    master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
+    first, second = master.completed("n0"), master.completed("n1")
+    # .5 and 1.5 s per sample, 16 samples: 12 on the fast node, 4 on the slow one
+    assert only(BatchPlanned, first) == BatchPlanned(
+        round=2, planner="proportional", collectors=(0, 1), n_steps=(12, 4)
+    )
+    assert not of(BatchPlanned, second)
+    woken = [only(WakeCollector, first), only(WakeCollector, second)]
+    assert [(wake.collector, wake.n_steps, wake.n_timesteps) for wake in woken] == [(0, 12, 16), (1, 4, 16)]

@@ -191,7 +191,7 @@ def test_the_wishes_of_a_person_during_the_evaluation_change_nothing():
 def test_a_checkpoint_that_was_asked_for_is_written_at_the_boundary(master):
     """The wake waits for the copies, not for the disk; one wish gives one checkpoint."""
     ask_checkpoint(master)
-    assert only(words.WriteCheckpoint, master.to_commit()) == words.WriteCheckpoint(
+    assert only(words.WriteCheckpoint, master.to_commit()) == words.WriteCheckpoint.match(
         version=2, n_rounds=1, n_timesteps=16, reason="checkpoint"
     )
     assert not of(WakeCollector, master.completed())

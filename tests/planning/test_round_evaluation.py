@@ -35,7 +35,7 @@ def test_it_is_due_at_multiples_and_acting_waits_for_it():
     master.to_commit()
     assert master.completed()[1:] == (
         words.PhaseEntered(phase="evaluating", round=3),
-        words.Evaluate(collector=0, node="n0", version=3, n_episodes=5, deterministic=True),
+        words.Evaluate.match(collector=0, node="n0", version=3, n_episodes=5, deterministic=True),
     )
     assert of(WakeCollector, judged(master, 1.0)) == [WakeCollector.match(version=3)]
     master.to_commit()
@@ -63,7 +63,7 @@ def test_the_best_one_is_kept_before_anybody_acts():
     master = trained(n_rounds=12, eval_keep_best=True)
     to_evaluation(master)
     out = judged(master, 5.0)
-    assert out == (words.WriteCheckpoint(version=3, n_rounds=2, n_timesteps=16, reason="best"),)
+    assert out == (words.WriteCheckpoint.match(version=3, n_rounds=2, n_timesteps=16, reason="best"),)
     assert of(WakeCollector, master.gathered())
     master.written()
     master.to_commit()

@@ -4,10 +4,9 @@ import pytest
 from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.columns.batching import BatchPlanned
-from drlnb.records.columns.distribution import DistributionPlanned, HostDropped, SendChunk
+from drlnb.records.columns.distribution import DistributionPlanned, HostDropped, HostUnreachable, SendChunk
 from drlnb.records.columns.leasing import HoldPlanned
-from drlnb.records.columns.warmup import CollectorRestartPlanned, StartCollector, WakeCollector
+from drlnb.records.columns.warmup import CollectorRestartPlanned, CollectorUnanswered, StartCollector, WakeCollector
 
 
 @pytest.fixture
@@ -218,12 +217,9 @@ def test_a_collector_lost_while_it_acts_is_started_and_woken_again(master):
     """It goes back to the same round with the same version; the other one is left alone."""
     assert master.lost(1) == (
         CollectorRestartPlanned(collector=1, node="n0", after_s=0.5, n_restarts=1),
-        StartCollector(collector=1, node="n0", env_indices=(1,), after_s=0.5),
+        StartCollector.match(collector=1, node="n0", env_indices=(1,), after_s=0.5),
     )
-    assert master.ready(1) == (
-        BatchPlanned.match(collectors=(1,)),
-        WakeCollector.match(collector=1, round=1, version=1),
-    )
+    assert master.ready(1) == (WakeCollector.match(collector=1, round=1, version=1),)
 
 
 def test_a_collector_lost_after_it_has_sent_restarts_at_once_and_rests(master):
@@ -298,7 +294,7 @@ def test_a_lost_node_moves_only_its_collectors():
         words.AskPlacement(n_collectors=2, planner="first"),
     )
     assert master.placed("n0", "n2") == (
-        StartCollector(collector=1, node="n2", env_indices=(1,), after_s=0.0),
+        StartCollector.match(collector=1, node="n2", env_indices=(1,), after_s=0.0),
         words.PhaseEntered(phase="publishing", round=1),
         DistributionPlanned.match(version=1, hosts=("n2",)),
         SendChunk.match(host="n2", version=1),
@@ -402,3 +398,46 @@ def test_the_evaluator_is_moved_by_a_placement():
     master.placed("n2", "n2")
     master.completed("n2")
     assert of(words.Evaluate, master.ready(1, "n2")) == [words.Evaluate.match(collector=1, node="n2")]
+
+
+def test_a_host_that_a_dead_relay_cuts_off_is_sent_to_anew():
+    """The relay is dropped by name; the host below it stays, and gets the version by a route of its own."""
+    master = Master(n_collectors=3, planners={"hold": "round", "distribution": "chain"})
+    master.opened(), master.placed("n0", "n1", "n2"), master.granted(), master.made()
+    sent = only(SendChunk, master.committed())
+    assert (sent.host, sent.children) == ("n0", (("n1", (("n2", ()),)),))
+    assert HostDropped(host="n1", reason="timed out") in master.unreachable("n1")
+    out = master.feed(HostUnreachable, host="n2", version=1, reason="cut off", relay="n1")
+    assert (only(SendChunk, out).host, only(SendChunk, out).children) == ("n2", ())
+    assert not of(HostDropped, out)
+    master.completed("n2")
+    assert master.feed(HostUnreachable, host="n2", version=1, reason="cut off", relay="n1") == (), "it has it by now"
+
+
+# ---------------------------------------------------------------------- questions without an answer
+def unanswered(master, collector=0, *, node="n0", version=None, evaluates=False):
+    return master.feed(
+        CollectorUnanswered, collector=collector, node=node, version=version or master.version, evaluates=evaluates,
+        reason="did not answer: gone", detail="",
+    )  # fmt: skip
+
+
+def test_who_acts_and_does_not_answer_is_lost(master):
+    """The machine judges whether it still waits: once, for this node, and this version."""
+    assert unanswered(master, node="n9") == ()
+    assert unanswered(master, version=7) == ()
+    assert CollectorRestartPlanned(collector=0, node="n0", after_s=0.5, n_restarts=1) in unanswered(master)
+    assert unanswered(master) == (), "it is being started"
+    master.arrived(1)
+    assert unanswered(master, 1) == (), "its experience is here"
+
+
+def test_who_plays_an_evaluation_and_does_not_answer_is_lost():
+    """Whoever plays it is lost, unless somebody else plays it by then."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit(), master.gathered(), master.written()
+    assert only(words.Evaluate, master.completed()).collector == 0
+    assert unanswered(master, 1, evaluates=True) == ()
+    assert of(CollectorRestartPlanned, unanswered(master, 0, evaluates=True))
+    assert unanswered(master, 0, evaluates=True) == ()

@@ -52,12 +52,12 @@ class LearningChild:
             made.append(({**row, "fragment": plain(header), "settings": {}}, bytes(data)))
         return made
 
-    def stage(self, number):
+    def stage(self, number, **more):
         for header, data in self.frames(number):
-            assert self.ask("stage", data, **header)[0]["op"] == "staged"
+            assert self.ask("stage", data, **header, **more)[0]["op"] == "staged"
 
-    def round(self):
-        self.stage(self.version)
-        answer, _ = self.ask("finish", round=self.version)
+    def round(self, **more):
+        self.stage(self.version, **more)
+        answer, _ = self.ask("finish", round=self.version, **more)
         assert answer["op"] == "made"
         self.version += 1

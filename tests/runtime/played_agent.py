@@ -92,7 +92,7 @@ class Agent:
         if op == "drlnb_collector_start":
             return {"start_s": 0.0, "n_starting": 1, "mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
         if op == "drlnb_chunk":
-            return {"whole": True}
+            return {"whole": True, "own_s": 0.0, "all_s": 0.0, "below": []}
         if op == "drlnb_collector_ask" and (answers := self.answers.get(message["collector"])):
             return answers.pop(0)()
         if op == "drlnb_collector_ask":

@@ -145,7 +145,7 @@ class Run:
         """Say that parameters are at the node."""
         self.say(
             stream or f"task-{task}-a1",
-            distribution.HostCompleted(t=self.own(task, t), host="n0", version=version, publish_s=0.0),
+            distribution.HostCompleted(t=self.own(task, t), host="n0", version=version, n_bytes=100, publish_s=0.0),
         )
         return self
 

@@ -1,7 +1,7 @@
 """Plan how parameters reach the hosts (seed 001)."""
 
 from drlnb.planning.distribution.chain import Chain
-from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, Star, commands
+from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, Star, below, commands
 from drlnb.planning.distribution.relay_machine import Chunk, RelayAssembly, Taken
 from drlnb.planning.distribution.trees import Hop, Plan, Send, cut, star
 
@@ -16,6 +16,7 @@ __all__ = [
     "Send",
     "Star",
     "Taken",
+    "below",
     "commands",
     "cut",
     "star",

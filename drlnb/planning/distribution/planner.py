@@ -1,6 +1,6 @@
 """Plan which way a version takes to the hosts; `star` sends it to each of them directly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from drlnb.planning.distribution.trees import Hop, Plan, Send, star
 from drlnb.planning.registry import Answer, PlannerKind
 from drlnb.records.columns.distribution import SendChunk
 
-__all__ = ["DISTRIBUTION", "DistributionView", "Star", "commands"]
+__all__ = ["DISTRIBUTION", "DistributionView", "Star", "below", "commands"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,13 @@ def commands(plan: Plan, hosts: Sequence[str], version: int) -> tuple[SendChunk,
         )
         for send in plan.sends
     ])
+
+
+def below(children: Sequence[Any]) -> Iterator[str]:
+    """Yield the hosts of nested ``(host, children)`` pairs, each before those that it forwards to."""
+    for host, further in children:
+        yield host
+        yield from below(further)
 
 
 def _route(children: tuple[Hop, ...], hosts: Sequence[str]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Plan which slots a task may use and where its collectors live; `first` is the plainest rule (ours)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
@@ -21,6 +21,8 @@ class PlacementView:
     #: Node of the task's master.
     node: str
     n_collectors: int
+    #: Live node -> how often it, or a slot of it, was lost so far.
+    failures: Mapping[str, int] = field(default_factory=dict)
     #: Where this attempt's collectors live so far; empty at its start.
     before: tuple[str, ...] = ()
 

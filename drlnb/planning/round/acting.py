@@ -10,9 +10,9 @@ from drlnb.records.columns import batching, distribution, warmup
 __all__ = ["evaluate", "go_on", "publish", "wake"]
 
 
-def publish(state: RoundState, out: Out) -> None:
-    """Send the present version to the hosts that do not hold it."""
-    hosts = state.crew.behind(state.version)
+def publish(state: RoundState, out: Out, hosts: tuple[str, ...] | None = None) -> None:
+    """Send the present version to the hosts that do not hold it, or to some of them."""
+    hosts = state.crew.behind(state.version) if hosts is None else hosts
     if not hosts:
         return
     view = DistributionView(version=state.version, hosts=hosts, model_bytes=state.n_bytes)
@@ -47,38 +47,54 @@ def wake(state: RoundState, out: Out) -> None:
     woken = state.crew.wake(state.version, state.arrived)
     if not woken:
         return
-    _begin_round(state)
-    members = [state.crew.members[i] for i in woken]
-    view = BatchView(
-        round=state.version,
-        n_steps=state.config["n_steps"],
-        collectors=woken,
-        n_envs=tuple(len(member.env_indices) for member in members),
-        nodes=tuple(member.node or "" for member in members),
-        sample_s=(None,) * len(woken),
-    )
-    n_steps = BATCHING.ask(state.batching, view).n_steps
-    out.append(
-        batching.BatchPlanned(round=state.version, planner=state.batching.name, collectors=woken, n_steps=n_steps)
-    )
+    if state.begun != state.version:
+        _begin_round(state, out)
     out.extend(
-        warmup.WakeCollector(collector=i, node=node, round=state.version, version=state.version, n_steps=steps)
-        for i, node, steps in zip(woken, view.nodes, n_steps, strict=True)
+        warmup.WakeCollector(
+            collector=i,
+            node=state.crew.members[i].node or "",
+            round=state.version,
+            version=state.version,
+            n_steps=state.n_steps[i],
+            n_timesteps=state.progress.n_timesteps,
+            keeps_cpu=state.warmup.keeps_cpu,
+        )
+        for i in woken
     )
     if not state.arrived:
         enter(state, "collecting", out)
 
 
-def _begin_round(state: RoundState) -> None:
-    """Put in force what the user changed: the round's first collectors are woken now."""
-    if state.begun == state.version:
-        return
+def _begin_round(state: RoundState, out: Out) -> None:
+    """Put in force what the user changed, and size every collector's share: the round's first ones are woken now."""
     state.begun = state.version
     state.in_force = dict(sorted(state.settings.items()))
     state.names |= state.next_names
     state.next_names = {}
     if state.next_hold:
         state.hold.planner, state.next_hold = state.next_hold, None
+    members = state.crew.members
+    view = BatchView(
+        round=state.version,
+        n_steps=state.config["n_steps"],
+        collectors=tuple(members),
+        n_envs=tuple(len(member.env_indices) for member in members.values()),
+        nodes=tuple(member.node or "" for member in members.values()),
+        sample_s=tuple(_pace(state.paces.get(i, [])) for i in members),
+    )
+    plan = BATCHING.ask(state.batching, view)
+    state.n_steps = dict(zip(members, plan.n_steps, strict=True))
+    planner = state.batching.name
+    out.append(
+        batching.BatchPlanned(
+            round=state.version, planner=planner, collectors=view.collectors, n_steps=tuple(plan.n_steps)
+        )
+    )
+
+
+def _pace(paces: list[float]) -> float | None:
+    """Return the median of some seconds per sample, the upper one of two; None of none."""
+    return sorted(paces)[len(paces) // 2] if paces else None
 
 
 def evaluate(state: RoundState, out: Out) -> None:
@@ -97,6 +113,7 @@ def evaluate(state: RoundState, out: Out) -> None:
                     version=state.version,
                     n_episodes=state.config["n_eval_episodes" if final else "eval_episodes"],
                     deterministic=final or state.config["eval_deterministic"],
+                    keeps_cpu=state.warmup.keeps_cpu,
                 )
             )
             return

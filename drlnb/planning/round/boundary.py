@@ -10,20 +10,6 @@ from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 
-__all__ = [
-    "boundary",
-    "checkpoint_asked",
-    "checkpoint_gathered",
-    "checkpoint_written",
-    "evaluation_finished",
-    "pause_asked",
-    "plan_evaluation",
-    "resume_asked",
-    "setting_changed",
-    "stop_asked",
-    "task_failed",
-]
-
 #: Setting -> the decision whose planner it names; hold and warm-up have rules of their own.
 _PLANNERS = {
     key: KINDS[setting.decision]
@@ -64,12 +50,18 @@ def _checkpoint_due(state: RoundState, t: float) -> bool:
 def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None:
     state.gathering, state.unsaved = True, False
     state.checkpoint_t = t
+    progress = state.progress
     out.append(
         words.WriteCheckpoint(
             version=state.version,
-            n_rounds=state.progress.n_rounds,
-            n_timesteps=state.progress.n_timesteps,
+            n_rounds=progress.n_rounds,
+            n_timesteps=progress.n_timesteps,
             reason=reason,
+            elapsed_s=t - progress.origin_t,
+            episodes=tuple(progress.episodes),
+            eval_best=state.eval_best,
+            settings=dict(state.settings),
+            collectors=state.crew.at_rest,
         )
     )
 

@@ -10,21 +10,15 @@ from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
 from drlnb.records.columns import batching, distribution, placement, warmup
 
-__all__ = [
-    "collector_lost",
-    "collector_ready",
-    "experience_arrived",
-    "host_completed",
-    "host_unreachable",
-    "node_lost",
-    "placement_received",
-]
+#: Rounds whose seconds per sample are kept of each collector.
+_PACES = 4
 
 
 # ---------------------------------------------------------------------- placement and process life
 def placement_received(state: RoundState, event: words.PlacementReceived, out: Out) -> None:
     """Start the collectors that have a (new) node, and send it the parameters."""
     for i in state.crew.placed(event.collector_nodes):
+        state.paces.pop(i, None)
         if i == state.evaluator:
             state.evaluator = None
         _start_collector(state, i, 0.0, out)
@@ -35,7 +29,13 @@ def placement_received(state: RoundState, event: words.PlacementReceived, out: O
 def _start_collector(state: RoundState, i: int, after_s: float, out: Out) -> None:
     member = state.crew.members[i]
     out.append(
-        warmup.StartCollector(collector=i, node=member.node or "", env_indices=member.env_indices, after_s=after_s)
+        warmup.StartCollector(
+            collector=i,
+            node=member.node or "",
+            env_indices=member.env_indices,
+            after_s=after_s,
+            start_mode=state.warmup.settings.start_mode,
+        )
     )
 
 
@@ -73,6 +73,21 @@ def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> 
     _start_collector(state, event.collector, pause_s, out)
 
 
+def collector_unanswered(state: RoundState, event: warmup.CollectorUnanswered, out: Out) -> None:
+    """Count a collector as lost, if its answer is still waited for."""
+    member = state.crew.members[event.collector]
+    if event.evaluates:
+        waits = state.evaluator == event.collector
+    else:
+        waits = (member.status, member.node, state.version) == ("acting", event.node, event.version)
+    if waits:
+        lost = warmup.CollectorLost(
+            t=event.t, collector=event.collector, node=event.node, reason=event.reason, detail=event.detail
+        )
+        warm(state, lost, out)
+        collector_lost(state, lost, out)
+
+
 def node_lost(state: RoundState, event: placement.NodeLost, out: Out) -> None:
     """Drop a host that is gone."""
     if event.node in state.crew.hosts:
@@ -80,8 +95,12 @@ def node_lost(state: RoundState, event: placement.NodeLost, out: Out) -> None:
 
 
 def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out: Out) -> None:
-    """Drop a host that the present version does not reach."""
-    if event.version == state.version and event.host in state.crew.behind(event.version):
+    """Drop a host that the present version does not reach, or send anew to one that a dead relay has cut off."""
+    if event.version != state.version or event.host not in state.crew.behind(event.version):
+        return
+    if event.relay:
+        publish(state, out, hosts=(event.host,))
+    else:
         _drop_host(state, event.host, event.reason, out)
 
 
@@ -123,22 +142,18 @@ def experience_arrived(state: RoundState, event: words.ExperienceArrived, out: O
     state.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
     state.crew.sent(event.collector)
     state.progress.collected(event.collector, event.queued_s + event.collect_s, event.episodes)
-    if _is_last(state):
+    paces = [*state.paces.get(event.collector, ()), event.collect_s / max(1, event.n_samples)]
+    state.paces[event.collector] = paces[-_PACES:]
+    if state.after_timesteps >= state.config["total_timesteps"]:
         state.warmup.last(event.round)
     warm(state, event, out)
     if len(state.arrived) == len(state.crew.members):
         n_samples = sum(batch.n_samples for batch in state.arrived.values())
-        out.append(batching.RoundClosed(round=event.round, n_samples=n_samples, missing=()))
+        out.append(batching.RoundClosed(round=event.round, n_samples=n_samples))
     if state.config["replay"]:
         draw(state, out)
     else:
         plan_hold(state, out)
-
-
-def _is_last(state: RoundState) -> bool:
-    """Return whether the budget is met with the present round."""
-    n_samples = state.config["n_steps"] * state.config["n_envs"]
-    return bool(state.progress.n_timesteps + n_samples >= state.config["total_timesteps"])
 
 
 def _refusal(state: RoundState, event: words.ExperienceArrived) -> str:

@@ -55,6 +55,11 @@ class Crew:
         """Restarts of collectors so far."""
         return sum(member.n_restarts for member in self.members.values())
 
+    @property
+    def at_rest(self) -> tuple[tuple[int, str], ...]:
+        """Collectors that have a node and do not act, each with its node: their environments stand still."""
+        return tuple((i, m.node) for i, m in self.members.items() if m.node and m.status not in {"absent", "acting"})
+
     def placed(self, nodes: Sequence[str]) -> tuple[int, ...]:
         """Adopt a placement; return the collectors that must be started on their (new) node."""
         to_start = []

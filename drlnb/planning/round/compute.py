@@ -11,21 +11,6 @@ from drlnb.records import round as words
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 
-__all__ = [
-    "ask_for_slot",
-    "executor_died",
-    "gradient_computed",
-    "gradients_restored",
-    "lease_lost",
-    "lease_received",
-    "next_round",
-    "parameters_committed",
-    "parameters_ready",
-    "plan_hold",
-    "refuse_lease",
-    "yield_asked",
-]
-
 
 # ---------------------------------------------------------------------- request
 def plan_hold(state: RoundState, out: Out) -> None:
@@ -71,7 +56,7 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
     yields = state.hold.yields and state.n_bytes > 0
-    out.append(words.RequestSlot(request_id=request_id, round=state.round, yields=yields))
+    out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=1, yields=yields))
     if state.is_complete or not state.n_bytes:
         enter(state, "waiting", out)
 
@@ -109,7 +94,7 @@ def _restore_gradients(state: RoundState, fence: Fence, slot: str, out: Out) -> 
                 fence=fence,
                 slot=slot,
                 version=state.version,
-                n_timesteps=state.progress.n_timesteps,
+                after_timesteps=state.after_timesteps,
                 collectors=tuple(state.hold.done),
                 keys=tuple(state.hold.done.values()),
                 settings=state.in_force,
@@ -132,9 +117,9 @@ def _send_batches(state: RoundState, out: Out) -> None:
     fresh = hold.to_send()
     if not fresh or hold.fence is None or hold.slot is None:
         return
-    plan_key = SWAPPING.ask(state.swapping, SwapView(round=state.round)).key
     if len(hold.sent) == len(fresh):  # the round's first
-        out.append(swapping.SwapPlanned(round=state.round, planner=state.swapping.name, plan_key=plan_key))
+        key = state.swap_plan_key = SWAPPING.ask(state.swapping, SwapView(round=state.round)).key
+        out.append(swapping.SwapPlanned(round=state.round, planner=state.swapping.name, plan_key=key))
     out.extend(
         words.ComputeGradient(
             collector=batch.collector,
@@ -143,8 +128,8 @@ def _send_batches(state: RoundState, out: Out) -> None:
             fence=hold.fence,
             slot=hold.slot,
             version=state.version,
-            n_timesteps=state.progress.n_timesteps,
-            swap_plan_key=plan_key,
+            after_timesteps=state.after_timesteps,
+            swap_plan_key=state.swap_plan_key,
             settings=state.in_force,
             keep=hold.keeps,
         )
@@ -171,9 +156,8 @@ def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
     if len(hold.staged) < state.n_batches or hold.slot is None:
         return
     hold.finishing = True
-    n_samples = sum(batch.n_samples for batch in hold.batches.values())
-    weights = {str(c): b.n_samples / n_samples for c, b in sorted(hold.batches.items())}
-    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, weights=weights))
+    key = state.swap_plan_key
+    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, swap_plan_key=key))
 
 
 # ---------------------------------------------------------------------- faults

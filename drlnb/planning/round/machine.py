@@ -7,7 +7,8 @@ Round 0 makes version 1 (initial parameters) under a lease of its own; round k a
 A boundary is the moment after a commit: pauses, stops and checkpoints act there.  Settings are read once per round, as
 its first collectors are woken: what is changed while a task rests counts as soon as it goes on.
 
-State is one plain dataclass; the table :data:`RULES` names the rule for each event, in a file per phase.
+State is one plain dataclass; the table :data:`RULES` names the rule for each event, in a file per phase; these files
+have no other list of their names.
 """
 
 from collections import deque
@@ -200,6 +201,7 @@ RULES: Mapping[type[Event], Rule] = {
     words.PlacementReceived: collect.placement_received,
     warmup.CollectorReady: collect.collector_ready,
     warmup.CollectorLost: collect.collector_lost,
+    warmup.CollectorUnanswered: collect.collector_unanswered,
     words.ExperienceArrived: collect.experience_arrived,
     distribution.HostCompleted: collect.host_completed,
     distribution.HostUnreachable: collect.host_unreachable,

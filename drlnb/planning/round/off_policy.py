@@ -10,8 +10,6 @@ from drlnb.planning.round.moves import Out, drop, end, leave
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import replay
 
-__all__ = ["draw", "minibatches_drawn", "parameters_carried", "replay_lost", "replay_ready"]
-
 
 def replay_ready(state: RoundState, event: replay.ReplayReady, out: Out) -> None:
     """Draw from the ring, which is up."""

@@ -100,6 +100,12 @@ class RoundState:
     eval_best: float | None = None
     #: Collector that plays an evaluation now.
     evaluator: int | None = None
+    #: Collector -> steps per environment that it makes in the round that has begun.
+    n_steps: dict[int, int] = field(default_factory=dict)
+    #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
+    paces: dict[int, list[float]] = field(default_factory=dict)
+    #: Swap plan of the present round; None: nothing is swapped.
+    swap_plan_key: str | None = None
     #: Off-policy: the round's fragments, by collector.
     fragments: dict[int, Batch] = field(default_factory=dict)
     #: Off-policy: the process that holds the ring is up.
@@ -129,6 +135,12 @@ class RoundState:
     def round(self) -> int:
         """Round of the present or next lease: 0 while there are no parameters yet."""
         return self.progress.version if self.n_bytes else 0
+
+    @property
+    def after_timesteps(self) -> int:
+        """Environment steps after the round that has begun."""
+        members = self.crew.members
+        return self.progress.n_timesteps + sum(len(members[i].env_indices) * n for i, n in self.n_steps.items())
 
     @property
     def arrived(self) -> dict[int, Batch]:

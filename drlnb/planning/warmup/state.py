@@ -148,6 +148,7 @@ def start(state: WarmupState, i: int, after_s: float, t: float, round_: int, out
             after_s=after_s,
             round=round_,
             parked=member.parked,
+            start_mode=state.settings.start_mode,
         )
     )
 

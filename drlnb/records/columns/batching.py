@@ -1,15 +1,13 @@
-"""Words of batching: how many samples each node takes in a round, and when the round closes (seed 002)."""
+"""Define the records of batching: how many samples each collector makes in a round (seed 002)."""
 
 from dataclasses import dataclass
 
 from drlnb.records.base import Decision
 
-__all__ = ["BatchPlanned", "RoundClosed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlanned(Decision):
-    """Steps per environment that each collector takes in this round."""
+    """Steps per environment that each collector of the task takes in this round."""
 
     round: int
     planner: str
@@ -24,5 +22,3 @@ class RoundClosed(Decision):
 
     round: int
     n_samples: int
-    #: Collectors whose share is not in it.
-    missing: tuple[int, ...]

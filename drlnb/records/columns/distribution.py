@@ -1,18 +1,9 @@
-"""Words of distribution: how parameters reach the hosts' stores (seed 001)."""
+"""Define the records of distribution: how parameters reach the hosts' stores (seed 001)."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
-
-__all__ = [
-    "DistributionPlanned",
-    "HostCompleted",
-    "HostDropped",
-    "HostUnreachable",
-    "SendChunk",
-    "VersionPublished",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +37,24 @@ class HostCompleted(Event):
 
     host: str
     version: int
+    #: Bytes of the version.
+    n_bytes: int
     #: Seconds from the first send of this version to the acknowledgement, at the sender.
     publish_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUnreachable(Event):
-    """A send failed or ran out of time; the host's collectors cannot act on this version."""
+    """A send failed or ran out of time; the host's collectors cannot act on this version.
+
+    Each host of a route has an event of its own: the relay that died, and the hosts that are cut off below it.
+    """
 
     host: str
     version: int
     reason: str
+    #: The relay that could not be reached, if this host is cut off below it; empty: it is this host.
+    relay: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Words of leasing: who holds which slot now (seed 000).  Spoken by the pool (lease table) and by each round (hold)."""
+"""Define the records of leasing: who holds which slot now, by the pool and by each round (seed 000)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,37 +6,6 @@ from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
 from drlnb.records.ids import Fence
-
-__all__ = [
-    "AskYield",
-    "EpochRaised",
-    "ExecutorIdled",
-    "ExecutorStarted",
-    "GradientsRestored",
-    "HoldPlanned",
-    "LeaseExpired",
-    "LeaseGranted",
-    "LeaseReleased",
-    "LeaseRenewed",
-    "LeaseReturned",
-    "LoadEstimated",
-    "RequestCancelled",
-    "RequestPolled",
-    "RequestRefused",
-    "RequestUnmet",
-    "RestoreGradients",
-    "RevokeLease",
-    "SendGrant",
-    "SlotAdded",
-    "SlotClosed",
-    "SlotDrained",
-    "SlotFailed",
-    "SlotFreed",
-    "SlotRequested",
-    "SlotsReserved",
-    "TenantLost",
-    "YieldAsked",
-]
 
 
 # ------------------------------------------------------------------ events of the lease table (in the pool's stream)
@@ -221,7 +190,7 @@ class SlotsReserved(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClosed(Decision):
-    """A slot is lent no more, though its executor may live: a person drained it, or executors die on it."""
+    """A slot is lent no more, though its executor may live: the user drained it, or executors die on it."""
 
     slot: str
     reason: str
@@ -334,7 +303,8 @@ class RestoreGradients(Command):
     slot: str
     #: Version that the executor must start from; it loads the training state if it does not hold it.
     version: int
-    n_timesteps: int
+    #: Environment steps of the task after this round: schedules are read there.
+    after_timesteps: int
     #: Collectors, in the order in which their gradients were computed, and the key of each one's.
     collectors: tuple[int, ...]
     keys: tuple[str, ...]

@@ -1,18 +1,8 @@
-"""Words of placement: which slots a task may use, and on which nodes its collectors live (seed 003)."""
+"""Define the records of placement: the slots that a task may use, the nodes of its collectors (seed 003)."""
 
 from dataclasses import dataclass
 
 from drlnb.records.base import Command, Decision, Event
-
-__all__ = [
-    "NodeAdded",
-    "NodeLost",
-    "PlacementAsked",
-    "PlacementPlanned",
-    "SendPlacement",
-    "TaskRestarted",
-    "TaskStopped",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +25,7 @@ class NodeLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementAsked(Event):
-    """The master of a task starts (`attempt` new), or lost a node: where may it compute, where do collectors live?"""
+    """The master of a task starts (`attempt` new), or lost a node, and asks for the task's placement."""
 
     task: str
     attempt: int
@@ -57,7 +47,7 @@ class TaskStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRestarted(Event):
-    """A person has a task that failed or was stopped begin again as `attempt`, from its newest checkpoint."""
+    """The user has a task that failed or was stopped begin again as `attempt`, from its newest checkpoint."""
 
     task: str
     attempt: int

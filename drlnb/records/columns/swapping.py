@@ -1,10 +1,8 @@
-"""Words of swapping: what leaves the device's memory during a training step (seed 004)."""
+"""Define the records of swapping: what leaves the device's memory during a training step (seed 004)."""
 
 from dataclasses import dataclass
 
 from drlnb.records.base import Decision
-
-__all__ = ["SwapPlanned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,8 @@
-"""Words of warm-up: when each collector starts, rests, and is started again (seed 000)."""
+"""Define the records of warm-up: when each collector starts, rests, and is started again (seed 000)."""
 
 from dataclasses import dataclass
 
 from drlnb.records.base import Command, Decision, Event
-
-__all__ = [
-    "CollectorLost",
-    "CollectorReady",
-    "CollectorRestartPlanned",
-    "ParkCollector",
-    "RevokeStart",
-    "StartCollector",
-    "StopCollector",
-    "WakeCollector",
-    "WarmupMeasured",
-    "WarmupPlanned",
-    "WarmupRegimeEnded",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +21,8 @@ class StartCollector(Command):
     round: int = 0
     #: Its process lives: all that it needs is a CPU slot, ahead of its parameters.
     parked: bool = False
+    #: How the process is started: ``zygote`` or ``spawn``.
+    start_mode: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +86,10 @@ class WakeCollector(Command):
     round: int
     version: int
     n_steps: int
+    #: Environment steps of the task before this round.
+    n_timesteps: int = 0
+    #: Hold the CPU slot until the next wake.
+    keeps_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +98,20 @@ class CollectorLost(Event):
 
     collector: int
     node: str
+    reason: str
+    #: Last lines of its traceback, if there is one.
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorUnanswered(Event):
+    """A collector was asked to act, or to play an evaluation, and nothing has come, nor word of its loss."""
+
+    collector: int
+    node: str
+    #: Version that it was asked to act with.
+    version: int
+    evaluates: bool
     reason: str
     #: Last lines of its traceback, if there is one.
     detail: str

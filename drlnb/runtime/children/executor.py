@@ -27,6 +27,7 @@ from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.lifeline import become, watch
 from drlnb.runtime.ipc.shared_results import attached
 from drlnb.runtime.protocol import Plain
+from drlnb.runtime.swapping.store import SwapPlans
 
 if TYPE_CHECKING:
     from drlnb.rl.networks.layout import Layout
@@ -57,6 +58,7 @@ class ExecutorChild:
         self.device = device
         self.gate = FenceGate()
         self.models = Residency(budget_bytes)
+        self.swaps = SwapPlans()
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, channel.send, self._look)
@@ -179,7 +181,8 @@ class ExecutorChild:
 
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[n_state:])
-        model.learner.stage(header["collector"], fragment)
+        with self.swaps.around(header.get("swap_plan_key")):
+            model.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
         answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": _moved(header)}
         if not header.get("keep"):
@@ -227,7 +230,8 @@ class ExecutorChild:
                 self.channel.send({"op": "progress", "task": header["task"], "n_done": done, "n_total": total})
 
         try:
-            metrics = model.learner.finish(on_minibatch)
+            with self.swaps.around(header.get("swap_plan_key")):
+                metrics = model.learner.finish(on_minibatch)
         except NonFinite as error:
             model.version = version
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []

@@ -1,4 +1,4 @@
-"""What of a running task goes into a checkpoint, and how does a master begin from one?"""
+"""Write a running task's state as a checkpoint, and read the newest one back."""
 
 import asyncio
 import pickle
@@ -52,9 +52,8 @@ class CheckpointEffects:
 
     async def _write(self, command: words.WriteCheckpoint) -> None:
         m, started = self.m, time.perf_counter()
-        machine: Any = m.host.machine
         committed = m.committed
-        more = {"eval_best": machine.state.eval_best, "settings": dict(machine.state.settings)}
+        more = {"eval_best": command.eval_best, "settings": dict(command.settings)}
         try:
             trained = Trained(
                 state=State(
@@ -64,9 +63,9 @@ class CheckpointEffects:
                 ),
                 n_rounds=command.n_rounds,
                 n_timesteps=command.n_timesteps,
-                elapsed_s=m.host.now - machine.state.progress.origin_t,
-                episodes=tuple(machine.state.progress.episodes),
-                envs=await self._envs(machine),
+                elapsed_s=command.elapsed_s,
+                episodes=command.episodes,
+                envs=await self._envs(command.collectors),
                 replay=await self._ring(),
             )
         except ConnectionError:
@@ -98,13 +97,9 @@ class CheckpointEffects:
             failure=failure,
         )
 
-    async def _envs(self, machine: Any) -> Mapping[str, Any] | None:
+    async def _envs(self, collectors: Sequence[tuple[int, str]]) -> Mapping[str, Any] | None:
         """Return the joined state of the collectors that are there."""
-        asks = [
-            self._ask_collector(i, member.node, op="state")
-            for i, member in machine.state.crew.members.items()
-            if member.node and member.status in {"ready", "sent", "stopped", "starting"}
-        ]
+        asks = [self._ask_collector(i, node, op="state") for i, node in collectors]
         states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply["op"] == "state"]
         return joined(states) if states else None
 
@@ -156,15 +151,15 @@ def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Mapping[str, Any
     CheckpointError
         If there are checkpoints but none is whole, or the newest belongs to another task.
     """
-    found = checkpoint.latest(folder)
-    if found is None:
+    newest = checkpoint.latest(folder)
+    if newest is None:
         return None
-    old = found.facts.get("spec", {})
+    old = newest.facts.get("spec", {})
     for name in ("env", "n_envs", "observation_space", "action_space"):
         wanted = spec.to_plain()[name]
         if old.get(name) != wanted:
-            raise CheckpointError(f"{found.path}: its {name} is {old.get(name)}, this task's is {wanted}")
-    return unpack(found.facts, found.blobs, str(found.path), spec)[1], found.facts
+            raise CheckpointError(f"{newest.path}: its {name} is {old.get(name)}, this task's is {wanted}")
+    return unpack(newest.facts, newest.blobs, str(newest.path), spec)[1], newest.facts
 
 
 def envs_for(envs: Mapping[str, Any], env_indices: Sequence[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""How does a collector's process begin, end between two rounds, and begin again?"""
+"""Start a collector's process, end it between two rounds, and start it again."""
 
 import asyncio
 import contextlib
@@ -95,7 +95,6 @@ class CollectorEffects:
 
     async def _start_now(self, command: warmup.StartCollector, number: int) -> None:
         m, node = self.m, command.node
-        machine: Any = m.host.machine
         begun = m.losses.begins(command.collector)
         try:
             reply = await m.agent.call(
@@ -105,7 +104,7 @@ class CollectorEffects:
                 timeout_s=None if m.quiet_s is None or command.round else m.quiet_s + _START_S,
                 payload=self._env_states(command),
                 quiet_s=m.quiet_s,
-                mode=machine.state.warmup.settings.start_mode,
+                mode=command.start_mode,
                 attempt=m.attempt,
                 collector=command.collector,
                 spec=m.spec_plain,

@@ -1,22 +1,23 @@
-"""Which losses of collectors are news to a master, and which must it find out by itself?
+"""Sort the losses of collectors that are reported to a master: old ones, new ones, and those that nobody reports.
 
-A node tells the loss of a process to the master that started it.  That may come late, twice, or never: the connection
+A node reports the loss of a process to the master that started it.  That may come late, twice, or never: the connection
 breaks while both nodes live, and the answer of a collector that has finished is lost with it.  So whoever has asked a
-collector in vain waits a while for the loss to be told, and then counts the collector as lost.
+collector in vain waits a while for the report, and then feeds the missing answer to the machine, which judges it.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from drlnb.records.columns import warmup
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
 
 __all__ = ["Losses"]
 
-#: Time that a node has to tell why a collector did not answer, in seconds: it reaps the process first (up to 3 s).
-_TOLD_S = 5.0
+#: Time that a node has to report why a collector did not answer, in seconds: it reaps the process first (up to 3 s).
+_REPORT_S = 5.0
 
 
 class Losses:
@@ -42,39 +43,32 @@ class Losses:
         return self._newest[collector]
 
     def is_news(self, collector: int, number: int) -> bool:
-        """Note the loss of a process; false if it counts as lost already, or another one was started after it."""
+        """Count a process as lost; false if it counts as lost already, or another one was started after it."""
         if number <= self._lost[collector] or number < self._newest[collector]:
             return False
         self._lost[collector] = number
         return True
 
     def asks(self, collector: int) -> tuple[int, int]:
-        """Note that a collector is asked to act; return the question, for :meth:`unanswered`."""
+        """Count that a collector is asked to act; return the question, for :meth:`unanswered`."""
         self._asked[collector] += 1
         return self._asked[collector], self._newest[collector]
 
-    async def unanswered(
-        self,
-        collector: int,
-        node: str,
-        question: tuple[int, int],
-        waits: Callable[[], bool],
-        *,
-        reason: str,
-        detail: str = "",
-    ) -> None:
-        """Count a collector that did not answer as lost, unless its node tells so first.
+    async def unanswered(self, question: tuple[int, int], *, collector: int, **fields: object) -> None:
+        """Report that a collector did not answer, unless its node reports its loss first.
 
         Parameters
         ----------
-        collector, node, question
-            Which, where, and what it was asked, as :meth:`asks` named it.
-        waits
-            Whether the machine waits for an answer of this collector.
-        reason, detail
-            Why there is none.
+        question
+            What it was asked, as :meth:`asks` named it.
+        collector, fields
+            Those of the event.
         """
-        await asyncio.sleep(_TOLD_S)
+        await asyncio.sleep(_REPORT_S)
         asked, number = question
-        if self._asked[collector] == asked and waits():
-            self._master.collector_lost(collector=collector, node=node, reason=reason, detail=detail, number=number)
+        if self._asked[collector] != asked or number <= self._lost[collector]:
+            return
+        feed_for = self._master.host.feed_for
+        answer = feed_for(warmup.CollectorRestartPlanned, warmup.CollectorUnanswered, collector=collector, **fields)
+        if answer:  # the machine waited for it
+            self._lost[collector] = number

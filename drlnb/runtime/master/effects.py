@@ -1,4 +1,4 @@
-"""How is each command of the round machine carried out?  A table from command to coroutine; no rule lives here."""
+"""Carry out each command of the round machine: a table from command to coroutine; no rule lives here."""
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -8,6 +8,7 @@ from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.records.columns import distribution, warmup
+from drlnb.runtime.ipc.routes import route_results
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
 from drlnb.runtime.master.collector_effects import CollectorEffects
 from drlnb.runtime.master.replay_effects import ReplayEffects
@@ -79,30 +80,20 @@ class Effects:
 
     async def _wake(self, command: warmup.WakeCollector) -> None:
         m = self.m
-        machine: Any = m.host.machine
         self._collectors.wakes(command.collector, command.round)
         question = m.losses.asks(command.collector)
         reply = await self._ask_collector(
             command.collector,
             command.node,
             op="wake",
-            keeps_cpu=machine.state.warmup.keeps_cpu,
+            keeps_cpu=command.keeps_cpu,
             round=command.round,
             version=command.version,
             n_steps=command.n_steps,
-            n_timesteps=machine.state.progress.n_timesteps,
+            n_timesteps=command.n_timesteps,
         )
         if reply["op"] != "experience":
-            member = machine.state.crew.members[command.collector]
-            await self._unanswered(
-                command,
-                question,
-                reply,
-                lambda: (
-                    (member.status, member.node, machine.state.progress.version)
-                    == ("acting", command.node, command.version)
-                ),
-            )
+            await self._unanswered(command, question, reply)
             return
         self._collectors.acted(command.collector, keeps_cpu=reply["keeps_cpu"])
         self._n_fragments += 1
@@ -126,19 +117,18 @@ class Effects:
         )
 
     async def _evaluate(self, command: words.Evaluate) -> None:
-        machine: Any = self.m.host.machine
         question = self.m.losses.asks(command.collector)
         reply = await self._ask_collector(
             command.collector,
             command.node,
             op="evaluate",
-            keeps_cpu=machine.state.warmup.keeps_cpu,
+            keeps_cpu=command.keeps_cpu,
             version=command.version,
             n_episodes=command.n_episodes,
             deterministic=command.deterministic,
         )
         if reply["op"] != "evaluated":
-            await self._unanswered(command, question, reply, lambda: machine.state.evaluator == command.collector)
+            await self._unanswered(command, question, reply)
             return
         self.m.host.feed(
             words.EvaluationFinished,
@@ -156,21 +146,28 @@ class Effects:
         command: "warmup.WakeCollector | words.Evaluate",
         question: tuple[int, int],
         reply: Mapping[str, Any],
-        waits: Callable[[], bool],
     ) -> None:
-        """Let the loss of a collector that did not answer be told, or find it out."""
+        """Wait for word of the loss of a collector that did not answer; without it, report the missing answer."""
         if reply["op"] == "error":  # its environment raised
             why = {"reason": reply["message"], "detail": reply["detail"]}
         else:
-            why = {"reason": f"did not answer: {reply.get('reason', reply['op'])}"}
-        await self.m.losses.unanswered(command.collector, command.node, question, waits, **why)
+            why = {"reason": f"did not answer: {reply.get('reason', reply['op'])}", "detail": ""}
+        await self.m.losses.unanswered(
+            question,
+            collector=command.collector,
+            node=command.node,
+            version=command.version,
+            evaluates=isinstance(command, words.Evaluate),
+            **why,
+        )
 
     # ------------------------------------------------------------------ parameters out
     async def _send(self, command: distribution.SendChunk) -> None:
+        """Send a range along its route; every host of the route ends in an event of its own."""
         m = self.m
-        started = time.perf_counter()
+        n_bytes = len(m.committed.published)
         data = memoryview(m.committed.published)[command.start : command.stop]
-        failure = ""
+        started = time.perf_counter()
         try:
             reply = await m.agent.call(
                 m.addresses.get(command.host, ""),
@@ -181,19 +178,20 @@ class Effects:
                 version=command.version,
                 start=command.start,
                 stop=command.stop,
-                total=len(m.committed.published),
+                total=n_bytes,
                 children=command.children,
                 addresses=m.addresses if command.children else {},
                 **self._ids(),
             )
-            failure = str(reply.get("refused") or "")
         except (OSError, ValueError) as error:
-            failure = str(error)
-        if failure:
-            m.host.feed(distribution.HostUnreachable, host=command.host, version=command.version, reason=failure)
-        elif reply["whole"]:
-            publish_s = time.perf_counter() - started
-            m.host.feed(distribution.HostCompleted, host=command.host, version=command.version, publish_s=publish_s)
+            reply = {"refused": str(error)}
+        elapsed_s = time.perf_counter() - started
+        for row in route_results(command.host, command.children, reply, elapsed_s):
+            host = {"host": row["host"], "version": command.version}
+            if row["reason"]:
+                m.host.feed(distribution.HostUnreachable, **host, reason=row["reason"], relay=row["relay"])
+            elif row["whole"]:
+                m.host.feed(distribution.HostCompleted, **host, n_bytes=n_bytes, publish_s=row["after_s"])
 
     # ------------------------------------------------------------------ checkpoints, placement, the end
     async def _place(self, command: words.AskPlacement) -> None:

@@ -54,15 +54,15 @@ class LeaseClient:
         self._progress = progress
         self._held: dict[Fence, HeldLease] = {}
 
-    async def acquire(self, request_id: str, round: int, *, yields: bool = False) -> Plain:
-        """Wait for a slot, for as long as it takes; then keep the lease alive.
+    async def acquire(self, request_id: str, round: int, *, n_slots: int = 1, yields: bool = False) -> Plain:
+        """Wait for slots, for as long as it takes; then keep the lease alive.
 
         Parameters
         ----------
         request_id
             Names the request; unique inside the attempt.
-        round
-            Round that the slot is for.
+        round, n_slots
+            What the slots are for, and how many are lent together.
         yields
             Whether the holder will give way when somebody waits.
 
@@ -88,6 +88,7 @@ class LeaseClient:
                 round=round,
                 node=self._agent.node,
                 known=was_known,
+                n_slots=n_slots,
                 yields=yields,
             )
 

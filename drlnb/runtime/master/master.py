@@ -1,4 +1,4 @@
-"""The master of one task: hosts the round machine in a node agent and keeps what the machine speaks of.
+"""Host the round machine of one task in a node agent, and keep what its records speak of.
 
 Experience, parameters and training state lie here as bytes under keys; the machine sees the keys alone.
 """
@@ -87,7 +87,7 @@ class Master:
         self.planners = dict(attached["planners"])
         self.leasing = LeasingSettings.from_mapping(attached["leasing"])
         self.resume = bool(attached["resume"])
-        #: Settings of the algorithm that a person changed while former attempts ran.
+        #: Settings of the algorithm that the user changed while former attempts ran.
         self.live = dict(attached.get("live", {}))
         self.stream = task_stream(task, self.attempt)
         self.addresses: dict[str, str] = {}
@@ -110,13 +110,15 @@ class Master:
         self.leases = LeaseClient(
             agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
         )
+        #: Longest time that the task's environments may take for a step or a reset, in seconds.
+        self.quiet_s: float | None = None
         self.n_progress = 0
         #: Environment steps that the journal has counted.
         self.n_timesteps = 0
         self.losses = Losses(self)
         #: Whether the machine is up: before, there is nothing that hears.
         self.is_up = False
-        #: A person's wishes that came before, in their order.
+        #: The user's wishes that came before, in their order.
         self._early: list[dict[str, Any]] = []
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._rows: list[dict[str, Any]] = []
@@ -133,13 +135,6 @@ class Master:
         """Whether it ends or has ended: nothing may be started any more, for nobody would end it."""
         return self._ended or self.done.done()
 
-    @property
-    def quiet_s(self) -> float | None:
-        """Longest time that the task's environments may take for a step or a reset, in seconds."""
-        machine: Any = self.host.machine
-        limit_s: float | None = machine.config["env_timeout_s"]
-        return limit_s
-
     # ------------------------------------------------------------------ life
     async def run_to_end(self, wishes: Sequence[Mapping[str, Any]] = ()) -> str:
         """Host the machine until the task is over; return how it ended.
@@ -147,7 +142,7 @@ class Master:
         Parameters
         ----------
         wishes
-            A person's, from before this attempt: arguments of :meth:`control`, in their order.
+            The user's, from before this attempt: arguments of :meth:`control`, in their order.
         """
         for wish in wishes:
             await self.control(**wish)
@@ -191,6 +186,7 @@ class Master:
             **self.settings,
         }
         machine = RoundMachine(config)
+        self.quiet_s = machine.config["env_timeout_s"]
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
         self.host.on_defect = self._defect
@@ -224,9 +220,9 @@ class Master:
             self.host.feed(words.PlacementReceived, **asking.result())
 
     async def _relate_clock(self) -> None:
-        found = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
-        if found is not None:
-            self.host.feed(ClockRelated, clock=found[0], offset_s=found[1], error_s=found[2])
+        related = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
+        if related is not None:
+            self.host.feed(ClockRelated, clock=related[0], offset_s=related[1], error_s=related[2])
 
     async def ask_placement(self) -> dict[str, Any]:
         """Ask the pool where the collectors live, until it answers."""
@@ -300,7 +296,7 @@ class Master:
 
     # ------------------------------------------------------------------ what is heard
     async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> str:
-        """Take a person's wish; return why a setting cannot be changed so, empty if all is well.
+        """Carry out a wish of the user; return why a setting cannot be changed so, empty if all is well.
 
         Before the machine is up a wish waits, but for a stop that would save nothing new.
         """
@@ -318,21 +314,21 @@ class Master:
             refusals = self.host.feed_for(
                 leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task, counts=takes_effect(key)
             )
-            return "; ".join(one.reason for one in refusals)
+            return "; ".join(refusal.reason for refusal in refusals)
         else:
             kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}
             self.host.feed(kinds[action])
         return ""
 
     def collector_lost(self, *, collector: int, node: str, reason: str, detail: str, number: int) -> None:
-        """Hear that a collector's process, by its number, is gone, or that of the replay ring."""
+        """Pass on that a collector's process, by its number, is gone, or that of the replay ring."""
         if collector == RING:
             self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
         elif self.losses.is_news(collector, number):
             self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
 
     def node_lost(self, node: str, reason: str, address: str = "") -> None:
-        """Hear that a node is gone that was at an address."""
+        """Pass on that a node is gone that was at an address."""
         if not self.is_up or (address and self.addresses.get(node, address) != address):
             return  # it has no part in this task yet, or it is back since
         self.addresses.pop(node, None)

@@ -1,4 +1,4 @@
-"""With what does a master begin?  Nothing yet, or what a checkpoint holds."""
+"""Begin a master's attempt with nothing, or with what a checkpoint holds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Committed:
 
 
 def taken_over(master: "Master", restored: tuple[Trained, Mapping[str, Any]] | None) -> dict[str, Any]:
-    """Let a master take over a checkpoint; return the fields of TaskOpened.
+    """Give a checkpoint to a master; return the fields of TaskOpened.
 
     Parameters
     ----------

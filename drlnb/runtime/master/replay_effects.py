@@ -1,4 +1,4 @@
-"""How are the commands about a task's replay ring carried out?  Like a collector's, on the master's own node."""
+"""Carry out the commands about a task's replay ring, like a collector's, on the master's own node."""
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +23,8 @@ class ReplayEffects:
     def __init__(self, master: "Master") -> None:
         self.m = master
         self._key = (master.run, master.task, RING)
+        #: The task has a ring.
+        self._has_ring = False
         #: What takes time.
         self.table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
             replay.StartReplay: self._start,
@@ -32,7 +34,7 @@ class ReplayEffects:
 
     async def _start(self, command: replay.StartReplay) -> None:
         del command
-        m = self.m
+        m, self._has_ring = self.m, True
         ring, buffer = (None, b"") if m.ring_state is None else m.ring_state.pack()
         try:
             reply = await m.processes.start(
@@ -106,8 +108,7 @@ class ReplayEffects:
         ConnectionError
             If its process is gone: there is no whole state to write.
         """
-        machine: Any = self.m.host.machine
-        if not machine.config["replay"]:
+        if not self._has_ring:
             return None
         reply, buffer = await self._ask({"op": "state"})
         if reply["op"] != "state":

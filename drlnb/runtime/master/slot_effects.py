@@ -1,4 +1,4 @@
-"""How does a master compute on a slot?  The lease, the work on its executor, and the commit under it."""
+"""Compute on a slot as a master: the lease, the work on its executor, and the commit under it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -39,7 +39,9 @@ class SlotEffects:
         m = self.m
         for returned in tuple(self._returning):
             await returned.wait()
-        reply = await m.leases.acquire(command.request_id, command.round, yields=command.yields)
+        reply = await m.leases.acquire(
+            command.request_id, command.round, n_slots=command.n_slots, yields=command.yields
+        )
         m.leasing = m.leases.settings
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
         fence = reply["fence"]
@@ -117,14 +119,13 @@ class SlotEffects:
             if held is None:
                 return  # the round is over
             fragment, payload = held
-            config: Mapping[str, Any] = m.host.machine.config  # type: ignore[attr-defined]
             header = {
                 "op": "stage",
                 "round": command.round,
                 "collector": command.collector,
                 "version": command.version,
-                # Schedules are read where the round ends; the command tells where it began.
-                "n_timesteps": command.n_timesteps + config["n_envs"] * config["n_steps"],
+                "n_timesteps": command.after_timesteps,
+                "swap_plan_key": command.swap_plan_key,
                 "fragment": fragment,
                 "n_state": 0,
                 "settings": {key.removeprefix(PREFIX): value for key, value in command.settings.items()},
@@ -166,14 +167,13 @@ class SlotEffects:
         """Give the slot's executor the gradients that were computed under former leases, or let it find its own."""
         async with self._in_order:
             m = self.m
-            config: Mapping[str, Any] = m.host.machine.config  # type: ignore[attr-defined]
             header: dict[str, Any] = {
                 "op": "restore",
                 "round": command.round,
                 "collectors": list(command.collectors),
                 "keys": list(command.keys),
                 "version": command.version,
-                "n_timesteps": command.n_timesteps + config["n_envs"] * config["n_steps"],
+                "n_timesteps": command.after_timesteps,
                 "n_state": 0,
                 "sizes": [],
                 "settings": {key.removeprefix(PREFIX): value for key, value in command.settings.items()},
@@ -194,7 +194,9 @@ class SlotEffects:
 
     async def _finish_round(self, command: words.FinishRound) -> None:
         async with self._in_order:
-            reply = await self._compute(command.slot, command.fence, op="finish", round=command.round)
+            reply = await self._compute(
+                command.slot, command.fence, op="finish", round=command.round, swap_plan_key=command.swap_plan_key
+            )
         if reply:
             self._take_made(reply, command.fence, command.round)
 

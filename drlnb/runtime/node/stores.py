@@ -1,11 +1,13 @@
 """Keep a node's host stores: forward a chunk of parameters that arrives, then write it."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.distribution import Chunk, RelayAssembly
 from drlnb.runtime.ipc.parameter_store import HostStore
+from drlnb.runtime.ipc.routes import route_results
 from drlnb.runtime.node.link import Link
 from drlnb.runtime.protocol import Handler, Payload, Plain
 
@@ -59,7 +61,15 @@ class Stores:
         addresses: Mapping[str, str],
         payload: Payload = b"",
     ) -> Plain:
-        """Forward a range at once, then keep it; a whole version becomes the current one of this host."""
+        """Forward a range at once, then keep it; a whole version becomes the current one of this host.
+
+        Returns
+        -------
+        dict
+            ``refused`` with the reason; or ``whole``, ``own_s`` and ``all_s`` (seconds from the range's arrival until
+            this host had kept it, and until all hosts below had answered) and ``below``, the results of those.
+        """
+        arrived = time.perf_counter()
         if attempt <= self._over.get((run, task), 0):
             return {"refused": f"attempt {attempt} of {run}/{task} is over"}
         kept = self._kept.setdefault((run, task), _Kept())
@@ -81,14 +91,28 @@ class Stores:
         }
         message |= {"total": total, "addresses": addresses}
         forwards = [
-            self._link.call(addresses[host], "drlnb_chunk", payload=view, children=below, **message)
+            asyncio.ensure_future(self._forward(addresses.get(host, ""), host, below, view, message))
             for host, below in taken.forward
         ]
+        await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
         if taken.new:
             self._write(kept, version, start, stop, total, view, whole=taken.whole)
-        replies = await asyncio.gather(*forwards, return_exceptions=True)
-        failed = [str(reply) for reply in replies if isinstance(reply, BaseException) or "refused" in reply]
-        return {"whole": kept.assembly.whole, "failed": failed}
+        whole, own_s = kept.assembly.whole, time.perf_counter() - arrived
+        below = [row for rows in await asyncio.gather(*forwards) for row in rows]
+        return {"whole": whole, "own_s": own_s, "all_s": time.perf_counter() - arrived, "below": below}
+
+    async def _forward(
+        self, address: str, host: str, below: tuple[object, ...], view: memoryview, message: Mapping[str, object]
+    ) -> list[Plain]:
+        """Send a range to the next host of its route; return the results of that host and of those below it."""
+        sent = time.perf_counter()
+        if not address:
+            return list(route_results(host, below, {"refused": "no node of this name is up"}, 0.0))
+        try:
+            reply = await self._link.call(address, "drlnb_chunk", payload=view, children=below, **message)
+        except (OSError, ValueError) as error:
+            reply = {"refused": str(error)}
+        return list(route_results(host, below, reply, time.perf_counter() - sent))
 
     def _write(
         self, kept: _Kept, version: int, start: int, stop: int, total: int, view: memoryview, *, whole: bool

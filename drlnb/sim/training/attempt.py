@@ -1,4 +1,4 @@
-"""What the pretended master of one attempt at a task does: its messages to the pool, its work on executors.
+"""Play the master of one attempt at a task: its messages to the pool, its work on executors.
 
 The master is a process: it may be killed, and then hears and says nothing any more, or stand still for a while.  What
 its collectors and executors do goes on meanwhile; their answers reach a dead one never, a frozen one when it wakes.
@@ -10,6 +10,7 @@ from typing import Any
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
+from drlnb.records.base import Record
 from drlnb.records.columns.distribution import SendChunk
 from drlnb.records.columns.leasing import (
     GradientsRestored,
@@ -67,20 +68,32 @@ class Attempt(NodesSide):
         saved: Callable[[dict[str, Any]], None],
         validate: bool = False,
     ) -> None:
-        self.machine = RoundMachine(config)
+        machine = RoundMachine(config)
         self.attempt = attempt
+        #: A master has been started.
+        self.opened = False
         self.dead = False
-        self.name = str(self.machine.config["task"])
+        self.name = str(config["task"])
+        self.n_collectors = int(config["n_collectors"])
+        #: The lease that the master holds for its own, and its request that has not been answered.
+        self.fence: Fence | None = None
+        self._open_request = ""
+        #: Round whose small messages are sent now.
+        self._round = 0
         #: The command that ended the task.
         self.end: words.EndTask | None = None
         self._clock, self._pool, self._workload, self._node = clock, pool, workload, node
         #: Collector -> (node, number of its process); the number is that of the latest start.
         self._processes: dict[int, tuple[str, int]] = {}
+        #: Collector -> its environments.
+        self._n_envs: dict[int, int] = {}
         self._n_starting = 0
         #: Collector -> round that it was started for last.
         self._begun: dict[int, int] = {}
         #: (host, version) -> ranges of bytes that have arrived.
         self._stored: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        #: Sender -> when its link is free again.
+        self._link_free_t: dict[str, float] = {}
         self._opening, self._saved = opening, saved
         #: The newest request, and how often it was made anew under another id.
         self._wanted: words.RequestSlot
@@ -88,11 +101,12 @@ class Attempt(NodesSide):
         self._store = StoreGate(version=opening["version"])
         self.host = Hosted(
             clock,
-            self.machine,
+            machine,
             kind="round",
-            config=self.machine.config,
+            config=machine.config,
             stream=f"task-{self.name}-a{self.attempt}",
             effects=self._effects(),
+            watch=self._watch,
             validate=validate,
         )
 
@@ -119,8 +133,20 @@ class Attempt(NodesSide):
 
     def open(self) -> None:
         """Start the master."""
+        self.opened = True
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening)
-        self._ask_placement(words.AskPlacement(n_collectors=len(self.machine.state.crew.members)))
+        self._ask_placement(words.AskPlacement(n_collectors=self.n_collectors))
+
+    def _watch(self, record: Record) -> None:
+        """Follow in the journal the lease, the request and the round of the master's process."""
+        if isinstance(record, words.TaskOpened | words.ParametersCommitted):
+            self._round = max(self._round, record.version)
+        elif isinstance(record, words.RequestSlot):
+            self._open_request = record.request_id
+        elif isinstance(record, words.LeaseReceived) and record.request_id == self._open_request:
+            self.fence, self._open_request = record.fence, ""
+        elif isinstance(record, words.ReturnLease | words.LeaseLost) and record.fence == self.fence:
+            self.fence = None
 
     # ------------------------------------------------------------------ deaths and pauses
     def kill(self) -> None:
@@ -135,7 +161,7 @@ class Attempt(NodesSide):
         self._pool.silence(self.name)
 
     def thaw(self) -> None:
-        """Let a stopped process go on.
+        """Resume a stopped process.
 
         It wakes with its executor's answers before its timers, and with no word of the pool: where an answer is there
         its own clock tells that the lease may be another's, else its overdue renewal asks the pool.
@@ -143,7 +169,7 @@ class Attempt(NodesSide):
         if self.dead:
             return
         self._pool.speaks(self.name)
-        fence = self.machine.state.hold.fence
+        fence = self.fence
         lost = ""
         if fence is not None and self._pool.is_overdue(fence) and self.host.has_waiting(_ANSWERS):
             self._pool.let_go(fence)
@@ -215,6 +241,7 @@ class Attempt(NodesSide):
             attempt=self.attempt,
             round=command.round,
             node=self._node,
+            n_slots=command.n_slots,
             yields=command.yields,
         )
         if any(isinstance(record, RequestRefused) for record in answer):
@@ -227,7 +254,7 @@ class Attempt(NodesSide):
             self._ask(self._wanted, again)
 
     def _wants(self, request_id: str) -> bool:
-        return self.machine.state.hold.request_id == request_id and self.end is None
+        return self._open_request == request_id and self.end is None
 
     def _poll_later(self, request_id: str, again: int) -> None:
         self._clock.after(self._pool.settings.poll_s, self.host.when_up, self._poll, request_id, again)

@@ -1,4 +1,4 @@
-"""How is a whole fleet run on the virtual clock: nodes, slots, tasks, deaths, to the end of every task?"""
+"""Run a whole fleet on the virtual clock: nodes, slots, tasks, deaths, to the end of every task."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ class _Faults:
         self.wait()
 
     def _collector(self, fault: Fault) -> bool:
-        members = [(task, i) for task in self._tasks for i in task.machine.state.crew.members]
+        members = [(task, i) for task in self._tasks for i in range(task.now.n_collectors)]
         task, i = members[fault.index % len(members)]
         return task.kill_collector(i, "killed")
 
@@ -138,7 +138,7 @@ class _Faults:
     def _holder(self, fault: Fault) -> bool:
         """Strike the master of a task that holds a lease, or if none does, any that is up."""
         up = [task for task in self._tasks if task.is_up]
-        candidates = [task for task in up if task.machine.state.hold.held] or up
+        candidates = [task for task in up if task.now.fence] or up
         if candidates:
             task = candidates[fault.index % len(candidates)]
             strike = task.kill if fault.kind == "holder" else task.freeze

@@ -1,9 +1,10 @@
-"""What the pretended nodes do for one attempt at a task: its collectors, its parameters on hosts, its checkpoints."""
+"""Play the nodes of one attempt at a task: its collectors, its parameters on hosts, its checkpoints."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from drlnb.planning.round.machine import RoundMachine
+from drlnb.planning.distribution import below
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
 from drlnb.records.columns.warmup import (
@@ -29,7 +30,6 @@ _SAMPLE_BYTES = 40
 class NodesSide:
     """The part of an attempt that lives on nodes: it goes on while the master stands still."""
 
-    machine: RoundMachine
     host: Hosted
     name: str
     attempt: int
@@ -39,27 +39,31 @@ class NodesSide:
     _workload: Durations
     _saved: Callable[[dict[str, Any]], None]
     _processes: dict[int, tuple[str, int]]
+    _n_envs: dict[int, int]
     _n_starting: int
+    _round: int
     _begun: dict[int, int]
     _stored: dict[tuple[str, int], set[tuple[int, int]]]
+    _link_free_t: dict[str, float]
 
     @property
     def _rpc_s(self) -> float:
-        return self._workload.round(self.machine.state.round).rpc_s
+        return self._workload.round(self._round).rpc_s
 
     # ------------------------------------------------------------------ collectors
     def kill_collector(self, collector: int, reason: str) -> bool:
         """Kill a collector's process, if it has been started."""
         node, number = self._processes.get(collector, ("", 0))
-        found = node in self._pool.live_nodes and self.end is None
-        if found:
+        lives = node in self._pool.live_nodes and self.end is None
+        if lives:
             self._processes[collector] = (node, number + 1)
             self.host.feed(CollectorLost, collector=collector, node=node, reason=reason, detail="")
-        return found
+        return lives
 
     def _start(self, command: StartCollector) -> None:
         if command.round and self._begun.get(command.collector) == command.round:
             return  # it was started for this round: another time changes nothing
+        self._n_envs[command.collector] = len(command.env_indices)
         _, number = self._processes.get(command.collector, ("", 0))
         self._processes[command.collector] = (command.node, number + 1)
         self._clock.after(command.after_s, self._start_now, command, number + 1)
@@ -105,7 +109,7 @@ class NodesSide:
     def _acted(self, command: WakeCollector, number: int, collect_s: float) -> None:
         if not self._lives(command.collector, command.node, number):
             return
-        n_samples = command.n_steps * len(self.machine.state.crew.members[command.collector].env_indices)
+        n_samples = command.n_steps * self._n_envs[command.collector]
         self.host.feed_after(
             self._rpc_s,
             words.ExperienceArrived,
@@ -125,33 +129,52 @@ class NodesSide:
 
     # ------------------------------------------------------------------ parameters, checkpoints, evaluation
     def _send(self, command: SendChunk) -> None:
-        publish_s = self._workload.round(command.version - 1).publish_s
-        self._clock.after(publish_s, self._arrive, command, publish_s)
+        """Send a range along its route; every host of the route ends in an event of its own."""
+        self._pass_on("", command, self._clock.now)
 
-    def _arrive(self, command: SendChunk, publish_s: float) -> None:
+    def _pass_on(self, sender: str, command: SendChunk, sent_t: float) -> None:
+        """Put a message on the sender's link, after those that wait there; the master's is named by no text."""
+        now = self._clock.now
+        free_t = max(now, self._link_free_t.get(sender, 0.0))
+        free_t += self._workload.costs.on_wire_s(command.stop - command.start)
+        self._link_free_t[sender] = free_t
+        latency_s = self._workload.round(command.version - 1).publish_s
+        self._clock.after(free_t - now + latency_s, self._arrive, command, sent_t)
+
+    def _arrive(self, command: SendChunk, sent_t: float) -> None:
         if command.host not in self._pool.live_nodes:
-            self.host.feed(HostUnreachable, host=command.host, version=command.version, reason="the node is gone")
+            self._cut_off(command, "the node is gone")
             return
         ranges = self._stored.setdefault((command.host, command.version), set())
         ranges.add((command.start, command.stop))
         if sum(stop - start for start, stop in ranges) == MODEL_BYTES:
-            self.host.feed(HostCompleted, host=command.host, version=command.version, publish_s=publish_s)
-        for host, children in command.children:
-            self._send(
-                SendChunk(version=command.version, start=command.start, stop=command.stop, host=host, children=children)
+            self.host.feed(
+                HostCompleted,
+                host=command.host,
+                version=command.version,
+                n_bytes=MODEL_BYTES,
+                publish_s=round(self._clock.now - sent_t, 6),
             )
+        for host, children in command.children:
+            self._pass_on(command.host, replace(command, host=host, children=children), sent_t)
+
+    def _cut_off(self, command: SendChunk, reason: str) -> None:
+        """Report a host that was not reached, and those that are cut off below it."""
+        self.host.feed(HostUnreachable, host=command.host, version=command.version, reason=reason)
+        text = f"cut off: {command.host} was not reached ({reason})"
+        for host in below(command.children):
+            self.host.feed(HostUnreachable, host=host, version=command.version, reason=text, relay=command.host)
 
     def _write_checkpoint(self, command: words.WriteCheckpoint) -> None:
         costs = self._workload.costs
-        progress = self.machine.state.progress
         checkpoint = {
             "version": command.version,
             "n_rounds": command.n_rounds,
             "n_timesteps": command.n_timesteps,
-            "elapsed_s": round(self._clock.now - progress.origin_t, 6),
-            "episodes": tuple(progress.episodes),
+            "elapsed_s": round(command.elapsed_s, 6),
+            "episodes": command.episodes,
             "n_bytes": MODEL_BYTES,
-            "eval_best": self.machine.state.eval_best,
+            "eval_best": command.eval_best,
         }
         self.host.feed_after(costs.gather_s, words.CheckpointGathered, version=command.version)
         self._clock.after(costs.gather_s + costs.write_s, self.host.when_up, self._written, checkpoint)

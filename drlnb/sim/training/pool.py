@@ -1,4 +1,4 @@
-"""What the pretended pool side of a fleet does: nodes, slots with their executors, answers to masters."""
+"""Play the pool side of a fleet: nodes, slots with their executors, answers to masters."""
 
 import math
 from collections import deque
@@ -244,14 +244,14 @@ class Pool:
 
     # ------------------------------------------------------------------ holders
     def hold(self, fence: Fence, task: str, slot: str) -> None:
-        """Note a holder, which renews its lease from now on."""
+        """Register a holder, which renews its lease from now on."""
         if fence not in self._held:  # else its grant is told once more
             self._held[fence] = (task, slot)
             self._good_t[fence] = self._clock.now
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     def let_go(self, fence: Fence) -> None:
-        """Note that a holder renews no more."""
+        """Forget a holder: it renews no more."""
         self._held.pop(fence, None)
         self._good_t.pop(fence, None)
 

@@ -1,4 +1,4 @@
-"""What utilisation and round times to expect of T tasks on K slots: whole trainings on the virtual clock.
+"""Report utilisation and round times of T tasks on K slots: whole trainings on the virtual clock.
 
 The tasks are those of a real run with durations drawn from :mod:`drlnb.sim.costs`; nothing is learned.
 """
@@ -142,7 +142,8 @@ def _result(pool: Pool, tasks: Sequence[Any], *, n_slots: int, shape: Mapping[st
     load = _load(pool.host.stream)
     return Result(
         streams={
-            one.header.stream: one for one in (pool.host.stream, *[one for task in tasks for one in task.streams])
+            stream.header.stream: stream
+            for stream in (pool.host.stream, *[stream for task in tasks for stream in task.streams])
         },
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
         utilisation_frac=load.computed_s / (n_slots * load.span_s),
@@ -172,7 +173,7 @@ def _load(stream: Stream) -> _Load:
 
 def _round_s(task: Task) -> float:
     """Mean time of a round in seconds; nan for a task that finished none."""
-    times = [record.metrics["round/time_s"] for one in task.streams for record in one.of(MetricsRecorded)]
+    times = [record.metrics["round/time_s"] for stream in task.streams for record in stream.of(MetricsRecorded)]
     return sum(times) / len(times) if times else float("nan")
 
 
@@ -300,7 +301,7 @@ def _report(result: Result) -> dict[str, Any]:
 
 
 def _table(result: Result, arguments: argparse.Namespace) -> str:
-    """Return the short table for a person."""
+    """Return the short table for the user."""
     load = result.expected
     lines = [
         f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "

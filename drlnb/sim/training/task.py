@@ -1,9 +1,8 @@
-"""One task on the virtual clock, through all of its attempts: a master that dies is followed by another one."""
+"""Play one task through all of its attempts: a master that dies is followed by another one."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import SendGrant
 from drlnb.records.columns.placement import SendPlacement
@@ -58,11 +57,6 @@ class Task:
         return self.attempts[-1]
 
     @property
-    def machine(self) -> RoundMachine:
-        """Machine of the newest attempt."""
-        return self.now.machine
-
-    @property
     def host(self) -> Hosted:
         """Host of the newest attempt's machine."""
         return self.now.host
@@ -80,7 +74,7 @@ class Task:
     @property
     def is_up(self) -> bool:
         """Whether a master has been started, lives and is not frozen, and the task has not ended."""
-        return self.machine.state.phase != "new" and self.end is None and not self.now.dead and not self.host.frozen
+        return self.now.opened and self.end is None and not self.now.dead and not self.host.frozen
 
     def open(self) -> None:
         """Start the master."""

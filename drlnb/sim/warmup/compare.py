@@ -221,7 +221,7 @@ class _Task:
         self.host.feed(PlacementReceived, collector_nodes=(_NODE,) * n)
         for i in range(n):
             self.host.feed(CollectorReady, collector=i, node=_NODE, start_s=0.0, n_starting=n, start_mode="first")
-        self.host.feed(HostCompleted, host=_NODE, version=1, publish_s=0.0)
+        self.host.feed(HostCompleted, host=_NODE, version=1, n_bytes=1, publish_s=0.0)
         self._act()
 
     # ------------------------------------------------------------------ a round
@@ -265,7 +265,7 @@ class _Task:
         self._idle_s = sum(
             self.clock.now - t for t, up in zip(self.free_t, self.up, strict=True) if up and t is not None
         )
-        self.host.feed(HostCompleted, host=_NODE, version=self.round + 1, publish_s=0.0)
+        self.host.feed(HostCompleted, host=_NODE, version=self.round + 1, n_bytes=1, publish_s=0.0)
         for i, parked in enumerate(self.parked):
             self.queued_s[i] = 0.0
             if parked and self.started[i] <= self.round:  # its wake asks for a CPU slot

@@ -169,7 +169,7 @@ class TaskFold:
     def _failed(self, attempt: Attempt, event: of_round.TaskFailed, t: float) -> None:
         attempt.reason, attempt.detail = event.reason, event.detail
 
-    def _lost(self, attempt: Attempt, event: warmup.CollectorLost, t: float) -> None:
+    def _lost(self, attempt: Attempt, event: warmup.CollectorLost | warmup.CollectorUnanswered, t: float) -> None:
         attempt.detail = event.detail or attempt.detail
 
     def _restart(
@@ -222,6 +222,7 @@ _HANDLERS: Handlers = {
     of_round.EndTask: TaskFold._end,
     of_round.TaskFailed: TaskFold._failed,
     warmup.CollectorLost: TaskFold._lost,
+    warmup.CollectorUnanswered: TaskFold._lost,
     warmup.CollectorRestartPlanned: TaskFold._restart,
     of_round.ExecutorDied: TaskFold._restart,
     of_round.MetricsRecorded: TaskFold._metrics,

@@ -33,7 +33,7 @@ def test_gaps_are_between_holders_not_within_one():
 def test_control_is_split_at_the_journals_events():
     """A round by hand: acting 2 of 3 s, 1 s for the lease of which 0.4 queued, 4 s computing of 5, 0.5 s publishing."""
     events = [
-        HostCompleted(t=1.0, host="0", version=1, publish_s=0.0),
+        HostCompleted(t=1.0, host="0", version=1, n_bytes=100, publish_s=0.0),
         words.ExperienceArrived(
             t=4.0,
             collector=0,
@@ -49,7 +49,7 @@ def test_control_is_split_at_the_journals_events():
         words.LeaseReceived(t=5.0, request_id="r", fence=FENCE, slots=("s",), waited_s=0.4),
         words.GradientComputed(t=6.0, collector=0, round=1, fence=FENCE, elapsed_s=0.5),
         words.ParametersReady(t=10.0, round=1, fence=FENCE, elapsed_s=3.5, n_bytes=1, key="k", metrics={}),
-        HostCompleted(t=10.5, host="0", version=2, publish_s=0.5),
+        HostCompleted(t=10.5, host="0", version=2, n_bytes=100, publish_s=0.5),
     ]
     header = StreamOpened(stream="s", machine="round", config={}, origin="measured", version="0")
     stream = Stream(header=header, records=tuple(events), torn=False, source="here")

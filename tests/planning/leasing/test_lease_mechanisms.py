@@ -110,19 +110,6 @@ def test_o3_every_resource_checks_the_fence_itself(make_table):
     assert only(words.DropExperience, master.arrived(0, attempt=7)).reason == "attempt 7, now 1"
 
 
-def test_o6_shares_are_summed_in_the_order_of_workers():
-    """Whatever arrives first, the round is finished with its workers in one order."""
-    master = Master(n_collectors=3, hold="yield")
-    master.at_version_1()
-    for i in (2, 0, 1):
-        master.arrived(i)
-        if not master.machine.state.hold.held:
-            master.granted()
-    for i in (2, 0, 1):
-        out = master.computed(i)
-    assert list(only(words.FinishRound, out).weights) == ["0", "1", "2"]
-
-
 def test_o7_experience_is_freed_when_its_round_is_committed(run):
     """Never before: a dying executor takes nothing along that could not be computed again."""
     for stream in tasks(run):

@@ -41,7 +41,7 @@ def test_s7_a_collector_that_has_sent_is_stopped_before_it_is_started():
     )
     task.arrived(1)
     assert task.publish(at=8.0) == tuple(
-        StartCollector(collector=i, node="n0", env_indices=(i,), after_s=0.0, round=2) for i in (0, 1)
+        StartCollector.match(collector=i, node="n0", env_indices=(i,), after_s=0.0, round=2) for i in (0, 1)
     )
 
 
@@ -51,7 +51,7 @@ def test_s8_a_start_is_commanded_before_the_parameters_are_ready():
     planned, stop, start = task.arrived(0, at=task.t + 2.0)
     assert planned == WarmupPlanned.match(action="start", planner="mean", start_after_s=5.0, lead_s=1.0)
     assert stop == StopCollector(collector=0, node="n0", round=9)
-    assert start == StartCollector(collector=0, node="n0", env_indices=(0,), after_s=5.0, round=10)
+    assert start == StartCollector.match(collector=0, node="n0", env_indices=(0,), after_s=5.0, round=10)
 
 
 def test_nothing_is_planned_before_eight_rounds():
@@ -395,7 +395,7 @@ def test_a_slow_host_does_not_hold_up_the_others():
     task.round += 1
     task.arrived(0, at=task.t + 2.0)
     late = task.completed("n1", task.t + 1.0, version=10)
-    assert late == (StartCollector(collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
+    assert late == (StartCollector.match(collector=1, node="n1", env_indices=(1,), after_s=0.0, round=10),)
     task.ready(1, task.t + 1.0)
     task.arrived(1, at=task.t + 1.0)
     n_rows = len(task.machine.state.history.rows)

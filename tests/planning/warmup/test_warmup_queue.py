@@ -58,7 +58,7 @@ def test_who_waits_for_cpu_slots_asks_for_them_ahead():
     out = task.send(task.t + 2.0, queued_s=1.0, **CROWDED)
     assert kinds(of(WarmupPlanned, out) + of(StartCollector, out)) == ["WarmupPlanned"] * 2 + ["StartCollector"] * 2
     assert of(WarmupPlanned, out)[0] == WarmupPlanned.match(action="start", start_after_s=5.0, lead_s=1.0)
-    assert of(StartCollector, out)[0] == StartCollector(
+    assert of(StartCollector, out)[0] == StartCollector.match(
         collector=0, node="n0", env_indices=(0,), after_s=5.0, round=11, parked=True
     )
 

@@ -104,7 +104,7 @@ class Starts:
         )
 
     def completed(self, host="n0", at=None, *, version=None):
-        return self.feed(HostCompleted, at=at, host=host, version=version or self.round + 1, publish_s=0.0)
+        return self.feed(HostCompleted, at=at, host=host, version=version or self.round + 1, n_bytes=100, publish_s=0.0)
 
     def unreachable(self, host, at=None):
         return self.feed(HostUnreachable, at=at, host=host, version=self.round + 1, reason="gone")

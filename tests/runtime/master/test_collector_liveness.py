@@ -15,7 +15,7 @@ from tests.runtime.played_agent import Agent, played_link, rows, until
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Nobody here is far away."""
-    monkeypatch.setattr(collector_liveness, "_TOLD_S", 0.01)
+    monkeypatch.setattr(collector_liveness, "_REPORT_S", 0.01)
     monkeypatch.setattr(collectors, "_AGAIN_S", (0.0, 0.0, 0.0))
 
 
@@ -50,7 +50,7 @@ def test_a_collector_that_does_not_answer_is_started_again(tmp_path, monkeypatch
         await until(lambda: wakes(agent, 1) == 2)
 
     asyncio.run(agent.run(monkeypatch, scene))
-    (lost,) = rows(agent, "CollectorLost")
+    (lost,) = rows(agent, "CollectorUnanswered")
     assert (lost["collector"], lost["node"], lost["reason"], lost["detail"]) == (1, "n1", reason, detail)
     assert (starts(agent, 0), starts(agent, 1)) == ([1], [1, 2])
 
@@ -74,39 +74,41 @@ def test_a_loss_counts_once_whoever_tells_it_first(tmp_path, monkeypatch):
     assert starts(agent, 1) == [1, 2]
 
 
-def test_an_evaluation_that_is_not_answered_is_lost(monkeypatch):
-    """Whoever plays it is lost, unless somebody else plays it by then."""
+def losses(answer):
+    """Return what knows of losses, and the events that it has fed; the machine answers each with some records."""
+    fed = []
 
-    async def go(collector_then):
-        told = []
-        master = SimpleNamespace(collector_lost=lambda **loss: told.append(loss["number"]))
-        machine = SimpleNamespace(evaluator=0)
-        known = Losses(master)
+    def feed_for(wanted, kind, /, **fields):
+        fed.append(fields)
+        return answer
+
+    return Losses(SimpleNamespace(host=SimpleNamespace(feed_for=feed_for))), fed
+
+
+def test_a_process_that_the_machine_counts_as_lost_is_no_news_afterwards():
+    """Where the machine waited for no answer, the report of its node still counts."""
+
+    async def go(answer):
+        known, fed = losses(answer)
         known.begins(0)
-        question = known.asks(0)
-        waiting = asyncio.ensure_future(
-            known.unanswered(0, "n", question, lambda: machine.evaluator == 0, reason="gone")
-        )
-        await asyncio.sleep(0)
-        machine.evaluator = collector_then
-        await waiting
-        return told
+        await known.unanswered(known.asks(0), collector=0, node="n", version=3, evaluates=True, reason="gone")
+        assert fed == [{"collector": 0, "node": "n", "version": 3, "evaluates": True, "reason": "gone"}]
+        return known.is_news(0, 1)
 
-    assert asyncio.run(go(0)) == [1]
-    assert asyncio.run(go(1)) == []
+    assert asyncio.run(go(["restart"])) is False
+    assert asyncio.run(go([])) is True
 
 
 def test_a_question_that_was_asked_again_is_forgotten():
     """The collector was lost, started and woken again meanwhile: the former wake's silence means nothing."""
 
     async def go():
-        told = []
-        known = Losses(SimpleNamespace(collector_lost=lambda **loss: told.append(loss)))
+        known, fed = losses(["restart"])
         known.begins(0)
         question = known.asks(0)
         known.asks(0)
-        await known.unanswered(0, "n", question, lambda: True, reason="gone")
-        return told
+        await known.unanswered(question, collector=0, node="n", version=1, evaluates=False, reason="gone")
+        return fed
 
     assert asyncio.run(go()) == []
 

@@ -25,12 +25,12 @@ def by_hand(gaps, *, start_s=1.0, n=2, mode="spawn", planner="cold", extra=(), *
     config = {"task": "a", "env_shares": [[i] for i in range(n)], "settings": settings, "can_respawn": True}
     events = [words.PlacementReceived(t=0.0, collector_nodes=("n0",) * n)]
     events += [ready(0.0, i, 0.0, mode="first", round=0) for i in range(n)]
-    events.append(HostCompleted(t=0.0, host="n0", version=1, publish_s=0.0))
+    events.append(HostCompleted(t=0.0, host="n0", version=1, n_bytes=100, publish_s=0.0))
     t = 0.0
     for k, gap in enumerate(gaps, start=1):
         events += [sent(t + 2.0, i, k) for i in range(n)]
         t += 2.0 + gap
-        events.append(HostCompleted(t=t, host="n0", version=k + 1, publish_s=0.0))
+        events.append(HostCompleted(t=t, host="n0", version=k + 1, n_bytes=100, publish_s=0.0))
         if mode != "none":
             t += start_s
             events += [ready(t, i, start_s, mode=mode, round=k + 1) for i in range(n)]

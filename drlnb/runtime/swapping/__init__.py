@@ -1,0 +1,1 @@
+"""Carry out swap plans around training steps (seed 004)."""

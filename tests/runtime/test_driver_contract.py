@@ -1,0 +1,53 @@
+"""Both drivers end the same commands in the same events: the simulator's, and that of real processes on three nodes."""
+
+import sys
+
+import cloudpickle
+import pytest
+
+from drlnb.records import round as words
+from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.journal import Journal
+from drlnb.sim.costs import Costs
+from drlnb.sim.training import attempt
+from drlnb.sim.training.fleet import run_tasks
+from tests.runtime import contract
+from tests.runtime.contract import GONE, Scripted, answers
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Return the journal of the script in the simulator."""
+    monkeypatch.setattr(attempt, "RoundMachine", Scripted)
+    shape = {"n_slots": 1, "n_rounds": 1, "n_collectors": 3, "n_nodes": 3, "hold": "round"}
+    _, (task,) = run_tasks([0], seed=0, costs=Costs(), **shape)
+    assert task.end is not None, "the script came to its end"
+    (stream,) = task.streams
+    return stream
+
+
+def test_the_script_in_the_simulator(simulated):
+    """Each of three hosts completes each version that is sent to it, and the relay that is gone is named."""
+    heard = answers(simulated, ("n0", "n1", "n2"))
+    assert [row[1:] for row in heard if row[0] == "HostUnreachable"] == [(GONE, ""), ("host 2", GONE)]
+    assert [row[1:] for row in heard if row[0] == "HostCompleted"] == [
+        ("host 0", "1"), ("host 0", "2"), ("host 0", "3"), ("host 1", "1"), ("host 1", "2"), ("host 2", "1"),
+        ("host 2", "2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.cluster
+def test_both_drivers_answer_alike(make_bench, simulated):
+    """Starts, wakes, a star, a chain over three nodes, a dead relay, compute, commit, checkpoint, evaluation."""
+    cloudpickle.register_pickle_by_value(sys.modules[contract.__name__])
+    bench = make_bench(n_workers=3)
+    bench.client.run(contract.install)
+    run = bench.start([bench.spec("a", n_envs=3, n_collectors=3, n_steps=32, batch_size=32, n_epochs=1, steps=96)])
+    assert run.end()["a"]["state"] == "done"
+    stream = Journal.read(run.out).streams["task-a-a1"]
+    nodes = next(event.collector_nodes for event in stream.of(words.PlacementReceived))
+    assert len(set(nodes)) == 3
+    assert answers(stream, nodes) == answers(simulated, ("n0", "n1", "n2"))
+    completed = stream.of(HostCompleted)
+    assert all(event.n_bytes > 0 and event.publish_s > 0.0 for event in completed)
+    assert {event.version for event in stream.of(words.ExperienceArrived)} == {1, 2}, "the parameters are everywhere"
