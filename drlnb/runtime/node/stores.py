@@ -102,7 +102,7 @@ class Stores:
         return {"whole": whole, "own_s": own_s, "all_s": time.perf_counter() - arrived, "below": below}
 
     async def _forward(
-        self, address: str, host: str, below: tuple[object, ...], view: memoryview, message: Mapping[str, object]
+        self, address: str, host: str, below: tuple[object, ...], view: memoryview, message: Plain
     ) -> list[Plain]:
         """Send a range to the next host of its route; return the results of that host and of those below it."""
         sent = time.perf_counter()
