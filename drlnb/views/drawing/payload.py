@@ -8,25 +8,42 @@ delta names those of a table only if they are others than before, and says nothi
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Message", "Plain", "Table", "Tables", "Wire", "diff", "encode", "header_json", "pack", "plain"]
+__all__ = [
+    "Array",
+    "Content",
+    "Message",
+    "Plain",
+    "Rows",
+    "Table",
+    "Tables",
+    "Wire",
+    "diff",
+    "encode",
+    "header_json",
+    "pack",
+    "plain",
+]
 
 #: A column of any number type.
 Array = NDArray[Any]
 #: Plain data, as JSON holds it: text, numbers, None, lists and mappings of them.
 Plain = Mapping[str, Any]
+#: Rows of a table twin: text, numbers, None.
+Rows = Sequence[Sequence[Any]]
 #: Columns of one table, all of one length.
 Table = Mapping[str, Array]
 #: Table name -> its columns.
 Tables = Mapping[str, Table]
 
-#: Content of a message, and its buffers.
-Message = tuple[dict[str, Any], list[bytes]]
+#: Content of a message, as JSON holds it, and its buffers.
+Content = dict[str, Any]
+Message = tuple[Content, list[bytes]]
 
 #: Columns of these names are points in time, relative to ``t0``.
 _TIMES = frozenset({"start", "stop", "t"})
@@ -96,7 +113,7 @@ def t0_of(tables: Tables) -> float:
     return least if math.isfinite(least) else 0.0
 
 
-def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
+def pack(tables: Tables) -> tuple[float, list[Content], bytes]:
     """Return t0, the layout of some tables, and their bytes; each column begins at a multiple of four bytes."""
     t0 = t0_of(tables)
     layout = []
@@ -118,36 +135,10 @@ def pack(tables: Tables) -> tuple[float, list[dict[str, Any]], bytes]:
     return t0, layout, b"".join(parts)
 
 
-def encode(header: Plain, tables: Tables) -> tuple[dict[str, Any], list[bytes]]:
+def encode(header: Plain, tables: Tables) -> Message:
     """Return a whole picture as header (with ``t0`` and ``layout``) and buffers."""
     t0, layout, data = pack(tables)
     return plain({**header, "t0": t0, "layout": layout}), [data]
-
-
-def decode(
-    header: Plain, buffers: list[bytes], known: dict[str, list[list[str]]] | None = None
-) -> dict[str, dict[str, Array]]:
-    """Return the tables of :func:`encode`, or what :func:`diff` brings, as JavaScript reads them.
-
-    Parameters
-    ----------
-    header, buffers
-        A message.
-    known
-        Table -> its columns, as messages so far have named them; is brought up to date.
-    """
-    tables: dict[str, dict[str, Array]] = {}
-    named = {} if known is None else known
-    at = 0
-    for one in header["layout"]:
-        columns = tables[one["table"]] = {}
-        named[one["table"]] = one.get("columns") or named[one["table"]]
-        for name, code in named[one["table"]]:
-            kind = np.dtype(_DTYPES[code])
-            values = np.frombuffer(buffers[0], dtype=kind, count=one["n"], offset=at)
-            at += -(-one["n"] * kind.itemsize // 4) * 4
-            columns[name] = values.astype(np.float64) + header["t0"] if code == "t" else values.copy()
-    return tables
 
 
 def _equal(a: Array, b: Array) -> NDArray[np.bool_]:
@@ -191,7 +182,7 @@ def _kept(old: Table, new: Table) -> tuple[int, int]:
     return drop, n
 
 
-def _news(old: Plain, new: Plain) -> dict[str, Any]:
+def _news(old: Plain, new: Plain) -> Content:
     """Return the changed keys of a header as plain data."""
     found = {}
     for key, value in new.items():
@@ -211,7 +202,7 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> tuple[dict[str, Any], list[bytes]] | None:
+def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> Message | None:
     """Return what turns one picture into another, None if nothing changed.
 
     The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per changed
@@ -248,7 +239,7 @@ class Wire:
         self.seq = 0
         self._told: tuple[Plain, Tables] | None = None
 
-    def traits(self, view: Any) -> dict[str, Any]:
+    def traits(self, view: Any) -> Content:
         """Return the values of the synced traits ``_header`` and ``_snapshot``, as of the latest message."""
         header, buffers = encode(view.header, view.columns)
         return {"_header": header_json({**header, "seq": self.seq}), "_snapshot": buffers[0]}

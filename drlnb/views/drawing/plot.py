@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from drlnb.views.drawing import decimate
-from drlnb.views.drawing.payload import Tables, plain
+from drlnb.views.drawing import decimate, words
+from drlnb.views.drawing.payload import Plain, Rows, Tables, plain
 
 __all__ = ["figure"]
 
-Header = Mapping[str, Any]
+#: Objects of plotly, which has no types: a figure, and the module of graph objects.
+Plotly = Any
 
 #: Plotly's names of our hatches.
 _SHAPES = {"": "", "/": "/", "\\": "\\", "x": "x", "-": "-"}
@@ -22,7 +23,7 @@ _MANY = 1000
 _BARS = 2000
 
 
-def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any:
+def figure(header: Plain, tables: Tables, rows: Rows) -> Plotly:
     """Return a plotly figure of a picture.
 
     Parameters
@@ -32,7 +33,7 @@ def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any
     rows
         Rows of the table twin, for a view that is a table.
     """
-    go: Any = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
+    go: Plotly = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
 
     fig = go.Figure()
     _BY_MODULE[header["module"]](fig, go, header, tables, rows)
@@ -48,7 +49,7 @@ def figure(header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> Any
     return fig
 
 
-def _marks(fig: Any, marks: Sequence[Mapping[str, Any]]) -> None:
+def _marks(fig: Plotly, marks: Sequence[Plain]) -> None:
     """Draw changed settings as upright lines; from when on they count is said under the pointer."""
     shapes, notes = [], []
     for mark in marks:
@@ -64,17 +65,16 @@ def _marks(fig: Any, marks: Sequence[Mapping[str, Any]]) -> None:
     fig.update_layout(shapes=shapes, annotations=notes)
 
 
-def _safe(text: Any) -> str:
+def _safe(text: object) -> str:
     """Escape what plotly would read as its few HTML tags."""
     return html.escape(str(text), quote=False)
 
 
-def _title(axis: Mapping[str, Any]) -> str:
-    return _safe(f"{axis['label']} ({axis['unit']})" if axis["unit"] else axis["label"])
+def _title(axis: Plain) -> str:
+    return _safe(words.titled(axis["label"], axis["unit"]))
 
 
-def _timeline(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
-    del rows
+def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     labels = [_safe(lane["label"]) for lane in header["lanes"]]
     looks = {"waits": (0.5, 0.45), "bars": (0.3, 0.6) if header["thin"] else (0.8, 1.0), "work": (0.8, 1.0)}
     for name, (width, opacity) in looks.items():
@@ -99,7 +99,7 @@ def _timeline(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
 
 
-def _points(fig: Any, go: Any, header: Header, dots: Mapping[str, Any], labels: Sequence[str]) -> None:
+def _points(fig: Plotly, go: Plotly, header: Plain, dots: Plain, labels: Sequence[str]) -> None:
     """Draw points in time, such as planned starts."""
     for i, series in enumerate(header["series"]):
         mine = np.flatnonzero(dots["series"] == i)[-_BARS:] if len(dots.get("start", ())) else ()
@@ -111,8 +111,7 @@ def _points(fig: Any, go: Any, header: Header, dots: Mapping[str, Any], labels: 
             ))  # fmt: skip
 
 
-def _chart(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
-    del rows
+def _chart(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     points = tables["points"]
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
@@ -134,14 +133,13 @@ def _chart(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Seq
     fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"title": _title(header["y"])})
 
 
-def _table(fig: Any, go: Any, header: Header, tables: Tables, rows: Sequence[Sequence[Any]]) -> None:
-    del tables
-    titles = [_safe(f"{c['label']} ({c['unit']})" if c["unit"] else c["label"]) for c in header["table"]]
+def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+    titles = [_title(column) for column in header["table"]]
     columns = [[_safe(v) if isinstance(v, str) else v for v in column] for column in zip(*rows, strict=True)]
     fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
 
 
-_BY_MODULE: Mapping[str, Callable[[Any, Any, Header, Tables, Sequence[Sequence[Any]]], None]] = {
+_BY_MODULE: Mapping[str, Callable[[Plotly, Plotly, Plain, Tables, Rows], None]] = {
     "timeline": _timeline,
     "chart": _chart,
     "table": _table,

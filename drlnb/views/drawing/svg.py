@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Tables
+from drlnb.views.drawing.payload import Plain, Rows, Tables
 
 __all__ = ["draw", "ticks"]
-
-Header = Mapping[str, Any]
 
 _INK, _DIM, _LINE, _SOFT = "#1f2328", "#59636e", "#d1d9e0", "#f3f5f7"
 _TOP, _AXIS, _RIGHT = 18, 34, 12
@@ -27,7 +25,7 @@ _COLUMNS = 180
 _ROWS = 12
 
 
-def draw(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int = 760) -> str:
+def draw(header: Plain, tables: Tables, rows: Rows, width: int = 760) -> str:
     """Return a picture as SVG text.
 
     Parameters
@@ -99,8 +97,7 @@ def _tick_text(value: float, step: float, kind: str) -> str:
 
 
 # -- timeline ---------------------------------------------------------------------------------------------------------
-def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
-    del rows
+def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
     lanes = header["lanes"]
     weights = [0.55 if lane["kind"] == "wait" else 1.0 for lane in lanes]
     unit = min(30.0, 250.0 / max(1.0, sum(weights)))
@@ -132,10 +129,10 @@ def _timeline(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], wid
 
 
 def _marks(
-    header: Header, x: Callable[[float], float], span: tuple[float, float], bottom: float, width: int, *, y: float = 8
+    header: Plain, x: Callable[[float], float], span: tuple[float, float], bottom: float, width: int, *, y: float = 8
 ) -> list[str]:
     """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
-    groups: list[tuple[float, list[Mapping[str, Any]]]] = []
+    groups: list[tuple[float, list[Plain]]] = []
     shown = [mark for mark in header.get("marks", ()) if span[0] <= mark["t"] <= span[1]]
     for mark in sorted(shown, key=lambda one: (one["t"], one["label"])):
         at = x(mark["t"])
@@ -152,7 +149,7 @@ def _marks(
     return body
 
 
-def _axis(header: Header, span: tuple[float, float], x: Callable[[float], float], bottom: float) -> list[str]:
+def _axis(header: Plain, span: tuple[float, float], x: Callable[[float], float], bottom: float) -> list[str]:
     axis = header["x"]
     step, at = ticks(*span, (x(span[1]) - x(span[0])) / 90, clock=axis["kind"] == "clock")
     body = []
@@ -161,13 +158,11 @@ def _axis(header: Header, span: tuple[float, float], x: Callable[[float], float]
             _line([(x(value), _TOP), (x(value), bottom)], _LINE),
             _text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"),
         ]
-    label = f"{axis['label']} ({axis['unit']})" if axis["unit"] else axis["label"]
+    label = words.titled(axis["label"], axis["unit"])
     return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]  # fmt: skip
 
 
-def _blocks(
-    header: Header, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]
-) -> list[str]:
+def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
     thin = header["thin"]
     shares = {
         "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
@@ -198,7 +193,7 @@ def _blocks(
     ]
 
 
-def _legend(header: Header, width: int, y: float) -> list[str]:
+def _legend(header: Plain, width: int, y: float) -> list[str]:
     body = []
     x = 8.0
     for series in header["series"]:
@@ -215,8 +210,7 @@ def _legend(header: Header, width: int, y: float) -> list[str]:
 
 
 # -- chart ------------------------------------------------------------------------------------------------------------
-def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
-    del rows
+def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
     points = tables["points"]
     height, left, bottom = 280, 62.0, 226.0
     if not len(points["x"]):
@@ -232,8 +226,7 @@ def _chart(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width:
         return bottom - (value - least) / (most - least) * (bottom - _TOP)
 
     step, at = ticks(least, most, 5)
-    label, unit = header["y"]["label"], header["y"]["unit"]
-    body = [_text(left, 8, f"{label} ({unit})" if unit else label, _DIM)]
+    body = [_text(left, 8, words.titled(header["y"]["label"], header["y"]["unit"]), _DIM)]
     for value in at:
         body += [
             _line([(left, y(value)), (width - _RIGHT, y(value))], _LINE),
@@ -255,7 +248,7 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _curve(
-    line: Mapping[str, Any], points: Mapping[str, Any], colour: str,
+    line: Plain, points: Plain, colour: str,
     x: Callable[[float], float], y: Callable[[float], float],
 ) -> list[str]:  # fmt: skip
     body = []
@@ -275,9 +268,8 @@ def _curve(
 
 
 # -- table ------------------------------------------------------------------------------------------------------------
-def _table(header: Header, tables: Tables, rows: Sequence[Sequence[Any]], width: int) -> tuple[list[str], int]:
-    del tables
-    titles = [f"{c['label']} ({c['unit']})" if c["unit"] else c["label"] for c in header["table"]]
+def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
+    titles = [words.titled(c["label"], c["unit"]) for c in header["table"]]
     if not rows:
         return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
     # Width by what the column holds; titles never lie on each other.
@@ -303,7 +295,7 @@ def _short(text: str, room: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-_BY_MODULE: Mapping[str, Callable[[Header, Tables, Sequence[Sequence[Any]], int], tuple[list[str], int]]] = {
+_BY_MODULE: Mapping[str, Callable[[Plain, Tables, Rows, int], tuple[list[str], int]]] = {
     "timeline": _timeline,
     "chart": _chart,
     "table": _table,

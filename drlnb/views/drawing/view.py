@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from drlnb.views.drawing import payload, words
-from drlnb.views.drawing.payload import Plain, Tables
+from drlnb.views.drawing.payload import Content, Message, Plain, Rows, Tables
 
 __all__ = ["Column", "Number", "Numbers", "View", "meanings", "numbered", "table"]
 
@@ -41,7 +41,7 @@ class Column:
     #: What a drawn value is multiplied with.
     factor: float = 1.0
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Content:
         """Return the fields as plain data, for the payload's header."""
         return asdict(self)
 
@@ -139,7 +139,7 @@ class View:
         return f"<View {self.name}, {self.origin}: {self.sentence}>"
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Content:
         """All but the columns, as plain data."""
         return {
             **self.facts,
@@ -156,7 +156,7 @@ class View:
             "values": [value for _, value, _, _ in self.numbers.values()],  # apart, since nothing else of them moves
         }
 
-    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+    def payload(self) -> Message:
         """Return the header (plain data, with ``t0`` and ``layout``) and the buffers that JavaScript draws from."""
         return payload.encode(self.header, self.columns)
 
@@ -255,9 +255,8 @@ class View:
             f"{table_html(self.table, self.rows(_HTML_ROWS))}{notes}</div>"
         )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Content:
         """Return every form that a notebook may show; the figure as plotly's own MIME type."""
-        del include, exclude
         return {
             "text/plain": self.text(),
             "text/html": self.html(),
@@ -266,18 +265,18 @@ class View:
 
 
 @cache
-def _plain_table(table: tuple[Column, ...]) -> list[dict[str, Any]]:
+def _plain_table(table: tuple[Column, ...]) -> list[Content]:
     """Return a table's columns as plain data: they are the same for every picture of a kind."""
     return [column.to_plain() for column in table]
 
 
 @cache
-def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[dict[str, Any]]:
+def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[Content]:
     """Return what the numbers beside a picture are called and mean, as plain data."""
     return [dict(zip(("key", "label", "unit", "definition"), one, strict=True)) for one in numbers]
 
 
-def table_html(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
+def table_html(columns: Sequence[Column], rows: Rows) -> str:
     """Return rows as an HTML table; every text is escaped."""
     if not columns:
         return ""

@@ -15,6 +15,7 @@ from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from tests.views.journals import runs, two_tasks
+from tests.views.wire import decode
 
 
 def apply(tables, layout, tails):
@@ -47,15 +48,15 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
             content, buffers = message
             assert content["seq"] == wire.seq
             if content["kind"] == "snapshot":
-                header, tables = content["header"], payload.decode(content["header"], buffers, known)
+                header, tables = content["header"], decode(content["header"], buffers, known)
             else:
                 header = {**header, **content["header"]}
-                tables = apply(tables, content["layout"], payload.decode(content, buffers, known))
+                tables = apply(tables, content["layout"], decode(content, buffers, known))
         whole, buffers = view_of(fold).payload()
         assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {
             k: v for k, v in header.items() if k not in {"t0", "layout"}
         }
-        for name, columns in payload.decode(whole, buffers).items():
+        for name, columns in decode(whole, buffers).items():
             for column, values in columns.items():
                 assert np.allclose(values, tables[name][column], equal_nan=True, atol=1e-5), (name, column)
 
@@ -155,7 +156,7 @@ def test_columns_begin_at_multiples_of_four():
     tables = {"x": {"a": np.array([1, 2, 3], dtype=np.uint8), "b": np.array([0.5, math.nan, 2.0])}}
     header, buffers = payload.encode({}, tables)
     assert len(buffers[0]) == 4 + 12
-    assert payload.decode(header, buffers)["x"]["b"][2] == 2.0
+    assert decode(header, buffers)["x"]["b"][2] == 2.0
 
 
 def test_a_column_may_not_be_called_n():

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from drlnb.records.columns import leasing as words_of_leasing
 from drlnb.records.common import SettingChanged
 from drlnb.records.effect import NEXT_ROUND
-from drlnb.views.drawing import payload
 from drlnb.views.leasing import gantt
 from tests.views.journals import Run, runs, two_tasks
+from tests.views.wire import decode
 
 
 def test_numbers_by_hand():
@@ -143,7 +143,7 @@ def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
     run = Run(start=1e6).slot(t=100.0).task("a")
     run.lease("a", 100.0, 100.0, 100.001).lease("a", 100.002, 100.002, 100.003, n=1)
     header, buffers = gantt.gantt(run.journal(), window_s=1.0).payload()
-    bars = payload.decode(header, buffers)["bars"]
+    bars = decode(header, buffers)["bars"]
     assert bars["start"][1] - bars["stop"][0] == pytest.approx(0.001, rel=0.02)
 
 
@@ -153,7 +153,7 @@ def test_every_form_carries_equal_numbers(run):
     """Payload, figure, table and SVG draw the same bars and say the same origin."""
     view = gantt.gantt(run.journal())
     header, buffers = view.payload()
-    bars = payload.decode(header, buffers)["bars"]
+    bars = decode(header, buffers)["bars"]
     figure = json.loads(view.figure().to_json())
     traces = [trace for trace in figure["data"] if trace["meta"] == "bars"]
     plotted = sorted((base, width) for trace in traces for base, width in zip(trace["base"], trace["x"], strict=True))

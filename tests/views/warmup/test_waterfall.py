@@ -9,10 +9,10 @@ from drlnb.records.columns import warmup as words_of_warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
-from drlnb.views.drawing import payload
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.warmup import waterfall
 from tests.views.journals import Run
+from tests.views.wire import decode
 
 STREAM = "task-a-a1"
 
@@ -389,7 +389,7 @@ def test_every_form_says_where_it_comes_from(simulated, view):
     """Payload, figure, SVG, table and text say simulated, and the payload survives its trip."""
     one = view(simulated)
     header, buffers = one.payload()
-    drawn = payload.decode(header, buffers)
+    drawn = decode(header, buffers)
     assert {table: set(columns) for table, columns in drawn.items()} == {t: set(c) for t, c in one.columns.items()}
     assert json.loads(one.figure().to_json())["layout"]["meta"]["origin"] == "simulated"
     for form in (one.svg(), one.csv(), one.json(), one.html(), one.text(), header["origin"]):
