@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
@@ -17,6 +16,7 @@ from drlnb.report.page import Section, controls, facts_table, journal_part, page
 from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
 from drlnb.views.drawing import words
+from drlnb.views.drawing.payload import Content, Plain
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
@@ -95,13 +95,13 @@ def build(
     return Report(path=target, n_bytes=n_bytes, n_external_urls=verify(text).n_external_urls)
 
 
-def _read(source: Journal | Path | str) -> tuple[Journal, dict[str, Any]]:
+def _read(source: Journal | Path | str) -> tuple[Journal, Content]:
     if isinstance(source, Journal):
         return source, {}
     directory = Path(source)
     if not directory.is_dir():
         raise JournalError(f"{directory}: no such directory")
-    run: dict[str, Any] = {}
+    run: Content = {}
     with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
         run = dict(json.loads((directory / "run.json").read_text(encoding="utf-8")))
     return Journal.read(directory), run
@@ -146,8 +146,8 @@ def _slot_label(label: str, names: Names) -> str:
     return f"{names.alias.get(node, f'node{node}')} {device}"
 
 
-def _folded(journal: Journal, run: Mapping[str, Any]) -> Fold:
-    specs: list[dict[str, Any]] = list(run.get("tasks") or [])
+def _folded(journal: Journal, run: Plain) -> Fold:
+    specs: list[Content] = list(run.get("tasks") or [])
     groups = {str(spec["name"]): str(spec["group"]) for spec in specs if spec.get("group")}
     fold = Fold(tasks=[str(spec["name"]) for spec in specs], groups=groups)
     fold.feed(entries_of(journal))
@@ -165,13 +165,13 @@ def _torn(journal: Journal) -> dict[str, str]:
 
 def _sections(
     fold: Fold,
-    run: Mapping[str, Any],
+    run: Plain,
     told: Mapping[str, str],
     names: Names,
     max_bars: int,
     n_columns: int | None,
 ) -> list[Section]:
-    specs: list[dict[str, Any]] = list(run.get("tasks") or [])
+    specs: list[Content] = list(run.get("tasks") or [])
     views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
     return [
         Section(
@@ -214,7 +214,7 @@ def _summary(fold: Fold, views: Mapping[str, View], told: Mapping[str, str]) -> 
     return facts_table(facts)
 
 
-def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -> str:
+def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
     tasks = [
         {
             "task": spec.get("name", ""),
@@ -243,7 +243,7 @@ def _configuration(run: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]) -
     return f"{pairs_table(tasks)}{facts_table(told)}{more}"
 
 
-def _subtitle(run: Mapping[str, Any]) -> str:
+def _subtitle(run: Plain) -> str:
     created = str(run.get("created", ""))
     version = (run.get("versions") or {}).get("drlnb", "")
     return ", ".join(

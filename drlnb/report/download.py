@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.journal import Journal, line_of
+from drlnb.views.drawing.payload import Plain
 from drlnb.views.folds.entries import entries_of, split_stream
 
 __all__ = ["Download", "Names", "archive", "scrub"]
@@ -106,7 +107,7 @@ class Names:
         return scrub(text)
 
 
-def _machines(value: Mapping[str, Any]) -> Iterator[str]:
+def _machines(value: Plain) -> Iterator[str]:
     """Yield the names of machines in a row: its nodes and hosts, and what stands before a slot's device."""
     for key, item in value.items():
         if isinstance(item, str):

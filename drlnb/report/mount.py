@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from drlnb.views.drawing import assets, payload
 from drlnb.views.drawing.view import View
@@ -60,7 +59,7 @@ addEventListener("afterprint", () => {
 """
 
 
-def script_json(value: Any) -> str:
+def script_json(value: object) -> str:
     """Return JSON that may stand inside a script element, whatever text is in it."""
     text = json.dumps(payload.plain(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

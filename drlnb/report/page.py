@@ -1,12 +1,12 @@
 """Make the page around the pictures: HTML, style, and a policy that keeps everything from outside out."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from drlnb.report import mount
 from drlnb.report.download import Download
+from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View, table_html
 
 __all__ = ["CSP", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
@@ -72,7 +72,7 @@ class Section:
     notes: Sequence[str] = ()
 
 
-def pairs_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def pairs_table(rows: Sequence[Plain]) -> str:
     """Return mappings as an HTML table with their keys as head; every text is escaped."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     head = "".join(f'<th scope="col">{html.escape(key)}</th>' for key in keys)
@@ -82,7 +82,7 @@ def pairs_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def facts_table(facts: Mapping[str, Any]) -> str:
+def facts_table(facts: Plain) -> str:
     """Return names and values as an HTML table; every text is escaped."""
     body = "".join(
         f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(str(value))}</td></tr>'
@@ -91,7 +91,7 @@ def facts_table(facts: Mapping[str, Any]) -> str:
     return f'<div class="wide"><table>{body}</table></div>'
 
 
-def controls(values: Mapping[str, Any]) -> str:
+def controls(values: Plain) -> str:
     """Return what was chosen when the run was started as controls that are off; every text is escaped."""
     why = "as the run was started; a report changes nothing"
     parts = [

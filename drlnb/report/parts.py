@@ -1,9 +1,9 @@
 """List the pictures of a report in their order, with their headings."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from drlnb.views import fleet, learning, rounds
+from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
@@ -26,7 +26,7 @@ NAMES = (
 
 
 def pictures(
-    fold: Fold, specs: Sequence[Mapping[str, Any]], *, max_bars: int, n_columns: int | None = None
+    fold: Fold, specs: Sequence[Plain], *, max_bars: int, n_columns: int | None = None
 ) -> dict[str, tuple[str, View]]:
     """Return the pictures of a run: section -> heading and view.
 

@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.axes import listing
-from drlnb.views.drawing.payload import Array, Plain
+from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
@@ -199,7 +198,7 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> dict[str, Any]:
+def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> Content:
     latest = task.latest if task is not None else None
     config = latest.config if latest is not None else {}
     total = _total({**spec, **spec.get("hyperparameters", {}), **config})
@@ -231,7 +230,7 @@ def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -
     }
 
 
-def _rounds(task: TaskFold) -> dict[str, Any]:
+def _rounds(task: TaskFold) -> Content:
     """Return what a task's finished rounds say; it changes once per round."""
     latest = task.latest
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())

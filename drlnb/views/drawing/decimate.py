@@ -1,12 +1,12 @@
 """Thin out more marks than there are pixels: lines keep extremes per column, bars their total width."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drlnb.views.drawing.payload import Array, Table
 
 __all__ = ["Merged", "column_s", "merge_bars", "merge_table", "min_max"]
 
@@ -145,7 +145,7 @@ def column_s(span_s: float, n_columns: int) -> float:
     return float(2.0 ** math.ceil(math.log2(span_s / n_columns)))
 
 
-def merge_table(columns: Mapping[str, NDArray[Any]], column_s: float) -> dict[str, NDArray[Any]]:
+def merge_table(columns: Table, column_s: float) -> dict[str, Array]:
     """Merge the narrow bars of a whole drawn table, lane by lane.
 
     Parameters
@@ -161,7 +161,7 @@ def merge_table(columns: Mapping[str, NDArray[Any]], column_s: float) -> dict[st
         mine = np.flatnonzero(columns["lane"] == lane)
         mine = mine[np.argsort(columns["start"][mine], kind="stable")]
         parts.append((merge_bars(columns["start"][mine], columns["stop"][mine], series[mine], column_s), lane))
-    merged: dict[str, NDArray[Any]] = {
+    merged: dict[str, Array] = {
         name: np.concatenate([getattr(part, name) for part, _ in parts]) if parts else np.zeros(0)
         for name in ("start", "stop", "series")
     }

@@ -5,13 +5,13 @@ counts from the next round on stands between the two rounds.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from drlnb.records.common import SettingChanged
 from drlnb.records.effect import NEXT_ROUND
 from drlnb.views.drawing import theme
+from drlnb.views.drawing.payload import Array, Content
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["in_rounds", "in_steps", "in_time"]
@@ -23,12 +23,12 @@ _MARKS = 40
 _Change = tuple[float, SettingChanged, str | None]
 
 
-def in_time(fold: Fold, low: float = 0.0) -> list[dict[str, Any]]:
+def in_time(fold: Fold, low: float = 0.0) -> list[Content]:
     """Return the marks of a picture over seconds since the run's first event, from a second on, oldest first."""
     return _plain(fold, [(t, one) for one in _changes(fold) if (t := one[0]) >= low])
 
 
-def in_rounds(fold: Fold, task: str) -> list[dict[str, Any]]:
+def in_rounds(fold: Fold, task: str) -> list[Content]:
     """Return the marks of a picture over a task's rounds: its own changes and the pool's."""
     ends, numbers, _ = _rounds(fold, task)
     found = []
@@ -42,7 +42,7 @@ def in_rounds(fold: Fold, task: str) -> list[dict[str, Any]]:
     return _plain(fold, found)
 
 
-def in_steps(fold: Fold) -> list[dict[str, Any]]:
+def in_steps(fold: Fold) -> list[Content]:
     """Return the marks of a picture over environment steps: each task's own changes, at its own steps.
 
     The pool's changes have no place there: at one moment each task has made other steps.
@@ -71,7 +71,7 @@ def _changes(fold: Fold) -> list[_Change]:
     return sorted(found, key=lambda one: (one[0], one[1].key))[-_MARKS:]
 
 
-def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
+def _rounds(fold: Fold, task: str) -> tuple[Array, Array, Array]:
     """Return end, number and environment steps of a task's finished rounds, in order of time."""
     known = fold.tasks.get(task)
     parts = [
@@ -85,7 +85,7 @@ def _rounds(fold: Fold, task: str) -> tuple[Any, Any, Any]:
     return ends[order], numbers[order], steps[order]
 
 
-def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[dict[str, Any]]:
+def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[Content]:
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     marks = []
     for at, (_, event, task) in found:

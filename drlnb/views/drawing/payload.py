@@ -9,7 +9,7 @@ delta names those of a table only if they are others than before, and says nothi
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Array",
     "Content",
+    "Drawn",
     "Message",
     "Plain",
     "Rows",
@@ -41,8 +42,9 @@ Table = Mapping[str, Array]
 #: Table name -> its columns.
 Tables = Mapping[str, Table]
 
-#: Content of a message, as JSON holds it, and its buffers.
+#: Content of a message, as JSON holds it.
 Content = dict[str, Any]
+#: Content of a message, and its buffers.
 Message = tuple[Content, list[bytes]]
 
 #: Columns of these names are points in time, relative to ``t0``.
@@ -194,7 +196,7 @@ def _news(old: Plain, new: Plain) -> Content:
     return found
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     """Whether two values are equal at first sight; what holds arrays or NaN is not."""
     try:
         return a is b or bool(a == b)
@@ -229,22 +231,31 @@ def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> Message | None
     return {"header": header, "t0": t0, "layout": layout}, [data]
 
 
-class Wire:
-    """What one picture's JavaScript has been told: numbers its messages and finds what is new.
+class Drawn(Protocol):
+    """What can be sent: a view, or facts without columns."""
 
-    `View` is anything with ``header`` and ``columns``.
-    """
+    @property
+    def header(self) -> Plain:
+        """All but the columns."""
+
+    @property
+    def columns(self) -> Tables:
+        """What is drawn."""
+
+
+class Wire:
+    """What one picture's JavaScript has been told: numbers its messages and finds what is new."""
 
     def __init__(self) -> None:
         self.seq = 0
         self._told: tuple[Plain, Tables] | None = None
 
-    def traits(self, view: Any) -> Content:
+    def traits(self, view: Drawn) -> Content:
         """Return the values of the synced traits ``_header`` and ``_snapshot``, as of the latest message."""
         header, buffers = encode(view.header, view.columns)
         return {"_header": header_json({**header, "seq": self.seq}), "_snapshot": buffers[0]}
 
-    def snapshot(self, view: Any) -> Message:
+    def snapshot(self, view: Drawn) -> Message:
         """Return a message with the whole picture."""
         told = (view.header, view.columns)
         header, buffers = encode(*told)
@@ -253,7 +264,7 @@ class Wire:
         n = sum(one["n"] for one in header["layout"])
         return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
 
-    def delta(self, view: Any) -> Message | None:
+    def delta(self, view: Drawn) -> Message | None:
         """Return a message with what is new since the last one (a snapshot if there was none), None if nothing is."""
         if self._told is None:
             return self.snapshot(view)

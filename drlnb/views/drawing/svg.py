@@ -4,7 +4,6 @@ import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -286,7 +285,7 @@ def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
 
 
-def _said(value: Any) -> str:
+def _said(value: float | str | None) -> str:
     return value if isinstance(value, str) else words.number(value, 4)
 
 

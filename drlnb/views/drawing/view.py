@@ -183,7 +183,7 @@ class View:
         values = [self._values(column, last) for column in self.table]
         return [list(row) for row in zip(*values, strict=True)]
 
-    def _values(self, column: Column, last: int | None) -> list[Any]:
+    def _values(self, column: Column, last: int | None) -> list[object]:
         table, _, name = column.source.partition(".")
         array = self.columns[table][name]
         if last is not None:
@@ -287,11 +287,11 @@ def table_html(columns: Sequence[Column], rows: Rows) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _said(value: Any) -> str:
+def _said(value: float | str | None) -> str:
     return value if isinstance(value, str) else words.number(value, 6)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     """Return a CSV cell; text that a spreadsheet would take for a formula gets an apostrophe."""
     if value is None:
         return ""

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,7 @@ class Grow:
         if not columns:
             self._fill_each(values)
 
-    def _fill_each(self, values: Mapping[str, Any]) -> None:
+    def _fill_each(self, values: Mapping[str, object]) -> None:
         n = len(self)
         numbers = {name: v for name, v in values.items() if _is_number(v) and name not in self._own}
         for name, value in numbers.items():
@@ -99,5 +99,5 @@ class Grow:
         return full
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -11,13 +11,13 @@ rests and processor sharing depend on the durations by their means alone (Basket
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drlnb.views.drawing.payload import Table
 from drlnb.views.leasing.lines import LeaseLine
 
 __all__ = ["MOST_PIECES", "Process", "ends", "process"]
@@ -101,7 +101,7 @@ def _go_on(left: dict[int, float], slow: dict[int, int], seconds: float) -> None
 
 def process(
     line: LeaseLine,
-    work: Mapping[str, NDArray[Any]],
+    work: Table,
     series: int,
     span: tuple[float, float],
     *,

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.axes import RUN_TIME
-from drlnb.views.drawing.payload import Array, Table
+from drlnb.views.drawing.payload import Array, Content, Table
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.lines import LeaseLine, Leases
@@ -325,9 +324,9 @@ def _spans(found: Sequence[tuple[float, float, int]]) -> Table:
     return {"start": start, "stop": stop, "lane": _index(lane)}
 
 
-def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *, thin: bool) -> dict[str, Any]:
+def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *, thin: bool) -> Content:
     styles = theme.styles(line.tasks)
-    lanes: list[dict[str, Any]] = [{"label": name, "kind": "slot"} for name in line.slots]
+    lanes: list[Content] = [{"label": name, "kind": "slot"} for name in line.slots]
     lanes += [{"label": f"{s.letter} waits", "kind": "wait", "series": i} for i, s in enumerate(styles)]
     return {
         "x": RUN_TIME,

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drlnb.views.drawing.payload import Array
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["LeaseLine", "Leases"]
@@ -78,7 +78,7 @@ class LeaseLine:
             reason=grow["reason"].astype(np.int64), reasons=tuple(self.fold.pool.reasons),
         )  # fmt: skip
 
-    def work(self, leases: Leases) -> dict[str, NDArray[Any]]:
+    def work(self, leases: Leases) -> dict[str, Array]:
         """Return what was computed when, cut to the lease that it was computed under; by lane, in order of time."""
         pieces = self._told(leases)
         row, first, last = (np.concatenate(column) for column in zip(pieces, self._untold(leases), strict=True))
@@ -154,14 +154,14 @@ class LeaseLine:
         lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
         return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
 
-    def waits(self) -> dict[str, NDArray[Any]]:
+    def waits(self) -> dict[str, Array]:
         """Return the waits that ended."""
         grow = self.fold.pool.waits
         offset = self.offsets[grow["stream"].astype(np.int64)] if len(grow) else np.zeros(0)
         series = self.series[grow["task"].astype(np.int64)] if len(grow) else np.zeros(0, dtype=np.int64)
         return {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
 
-    def waiting(self, now: float) -> dict[str, NDArray[Any]]:
+    def waiting(self, now: float) -> dict[str, Array]:
         """Return the waits that go on."""
         open_ = list(self.fold.pool.waiting.values())
         start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)

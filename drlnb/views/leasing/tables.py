@@ -1,7 +1,6 @@
 """Draw how long the queue is, what each task took, and why slots were lent, kept, given back or refused."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.axes import RUN_TIME, axis, listing
 from drlnb.views.drawing.lines import Lines
-from drlnb.views.drawing.payload import Array
+from drlnb.views.drawing.payload import Array, Plain
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
@@ -193,7 +192,7 @@ def _resident(leases: Leases, series: int) -> float:
     return float(np.mean(leases.resident[mine][first]))
 
 
-def _lending_said(line: LeaseLine, rows: Sequence[Mapping[str, Any]]) -> str:
+def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
     held = [(row["held"], row["task"]) for row in rows if row["held"] > 0]
     if not held:
         return "no slot has been lent yet"

@@ -1,7 +1,6 @@
 """Draw what a plan of starts was made of: the rounds that its filter kept and dropped, and how long starts take."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.axes import axis
 from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.payload import Array
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
@@ -107,7 +107,7 @@ _FILTER = ("round", "collector", "looked", "least", "most", "of_rounds")
 
 
 def _filtered(
-    number: NDArray[Any], seconds: Floats, found: Sequence[tuple[float, ...]]
+    number: Array, seconds: Floats, found: Sequence[tuple[float, ...]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], tuple[float, float] | None]:
     """Return which rounds the newest plan's filter kept and dropped, and the range that it kept."""
     none = np.zeros(len(number), dtype=np.bool_)
@@ -122,7 +122,7 @@ def _filtered(
 
 
 def _dots(
-    made: Lines, label: str, colour: str, x: NDArray[Any], y: Floats, which: NDArray[np.bool_],
+    made: Lines, label: str, colour: str, x: Array, y: Floats, which: NDArray[np.bool_],
     band: tuple[float, float] | None = None,
 ) -> None:  # fmt: skip
     if which.any():

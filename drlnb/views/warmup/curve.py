@@ -1,7 +1,6 @@
 """Draw what other start times would have cost: the wait/idle curve of a plan, with cold and keep beside it."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.axes import axis
 from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.view import Number, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
@@ -166,7 +166,7 @@ class _Costs:
         )
 
 
-def _drawn(found: _Costs, made: Lines) -> dict[str, Any]:
+def _drawn(found: _Costs, made: Lines) -> Content:
     """Draw the lines, and return what the page needs to move rho: which line is the cost, cold's, the least."""
     u, wait, idle = (np.array([one[k] for one in found.timed]) for k in range(3))
     cost = found.rho * wait + idle

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.records.columns.warmup import WarmupPlanned, WarmupRegimeEnded
 from drlnb.views.drawing import words
+from drlnb.views.drawing.payload import Plain
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.warmup import WarmupFold
 
@@ -129,7 +129,7 @@ class WarmupLine:
         return reasons[-1] if reasons else ""
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Plain:
         """Settings of warm-up as far as the journal names them; the newest."""
         return self.attempts[-1].settings if self.attempts else {}
 

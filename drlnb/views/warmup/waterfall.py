@@ -1,7 +1,6 @@
 """Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.axes import RUN_TIME, listing
-from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.payload import Plain, Table
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.charts import rounds, starts
@@ -150,7 +149,7 @@ _BAR = {
 _DOT = {"start": np.float64, "stop": np.float64, "lane": np.uint16, "series": np.uint16, "share": np.float64}
 
 
-def _joined(parts: Sequence[Table], kinds: Mapping[str, Any]) -> Table:
+def _joined(parts: Sequence[Table], kinds: Plain) -> Table:
     """Return tables as one, ordered by time."""
     found = {
         name: np.concatenate([part[name] for part in parts]).astype(kind) if parts else np.zeros(0, dtype=kind)

@@ -8,19 +8,20 @@ import html
 import json
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import ipywidgets
 
 from drlnb.fleet.run import Run
+from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
-from drlnb.widgets.panels.picture import Drawn, Picture, Sheet
+from drlnb.widgets.panels.picture import Picture, Sheet
 from drlnb.widgets.panels.reader import Reader
 from drlnb.widgets.panels.settings import Checks, checked
-from drlnb.widgets.transport.commands import Commands, Reply
+from drlnb.widgets.transport.commands import Args, Commands, Reply
 from drlnb.widgets.transport.live import live
 from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Module, Shell, free_route
@@ -71,7 +72,7 @@ class Content(abc.ABC):
     def folded(self) -> None:  # noqa: B027 - most have nothing to follow
         """Follow the columns with the controls, after records were folded; the lock is held."""
 
-    def changed(self, settings: Mapping[str, Any]) -> None:  # noqa: B027 - likewise
+    def changed(self, settings: Args) -> None:  # noqa: B027 - likewise
         """Follow settings that code has changed with the controls."""
 
     def tick(self, now_s: float) -> None:  # noqa: B027 - likewise

@@ -3,8 +3,7 @@
 import contextlib
 import time
 import weakref
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets
 
@@ -78,7 +77,7 @@ class Form:
         self.look()
         self._panel.touch()
 
-    def _typed(self, change: Mapping[str, Any]) -> None:
+    def _typed(self, change: Args) -> None:
         with self._panel.messages.guard("read the form"):
             self._panel.settings = dict(self.read().settings())
             self.tried()
@@ -147,7 +146,7 @@ class Runs:
         if self.field.value != chosen and chosen in runs:
             self._panel.later(self.field, "value", chosen)
 
-    def _chosen(self, change: Mapping[str, Any]) -> None:
+    def _chosen(self, change: Args) -> None:
         with self._panel.messages.guard("choose a run"):
             run_id, shown = str(change["new"] or ""), self._panel.training
             if run_id and not self._panel.writing and (shown is None or run_id != shown.id):
@@ -197,7 +196,7 @@ class Launcher(Content):
         """Return the table of tasks."""
         return self.rows.draw()
 
-    def changed(self, new: Mapping[str, Any]) -> None:
+    def changed(self, new: Args) -> None:
         """Show what code has put into the fields."""
         for name, value in new.items():
             self.panel.later(self.form.fields[name], "value", value)

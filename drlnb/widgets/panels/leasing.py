@@ -1,8 +1,8 @@
 """Show who holds which slot, who waits, and which rule decides: the lease panel."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import ipywidgets
 
@@ -82,12 +82,12 @@ class Leasing(Content):
     def _label(self) -> str:
         return next(label for label, span in self._spans().items() if span == self.panel.settings.get("window_s"))
 
-    def _window_chosen(self, change: Mapping[str, Any]) -> None:
+    def _window_chosen(self, change: Args) -> None:
         with self.panel.messages.guard("choose the window"):
             self.panel.settings = {**self.panel.settings, "window_s": self._spans()[change["new"]]}
             self.panel.touch()
 
-    def changed(self, new: Mapping[str, Any]) -> None:
+    def changed(self, new: Args) -> None:
         """Show the window that code has chosen."""
         if "window_s" in new:
             self.panel.later(self._window, "options", list(self._spans()))
@@ -122,7 +122,7 @@ class Leasing(Content):
             self._n_followed = n
             self._show_hold(self._task.value)
 
-    def _task_chosen(self, change: Mapping[str, Any]) -> None:
+    def _task_chosen(self, change: Args) -> None:
         with self.panel.messages.guard("choose the task"), FOLDS:
             self._show_hold(change["new"])
 

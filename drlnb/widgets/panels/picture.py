@@ -1,13 +1,13 @@
 """Send one view to the page: by messages while it lives, by traits for pages that open later."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from drlnb.views.drawing.payload import Wire
+from drlnb.views.drawing.payload import Content, Drawn, Plain, Wire
+from drlnb.widgets.transport.commands import Reply
 from drlnb.widgets.transport.modules import Module, free_route
 
-__all__ = ["Drawn", "Picture", "Sheet"]
+__all__ = ["Picture", "Sheet"]
 
 #: Seconds between two snapshots in the traits while the run lives, and between two signs of life.
 _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
@@ -18,24 +18,12 @@ _SNAPSHOT_BYTES_S = 2_500
 _CALM = frozenset({"shell", "table"})
 
 
-class Drawn(Protocol):
-    """What can be sent: a view, or a :class:`Sheet`."""
-
-    @property
-    def header(self) -> Mapping[str, Any]:
-        """All but the columns."""
-
-    @property
-    def columns(self) -> Mapping[str, Any]:
-        """What is drawn."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """Facts without columns, as the shell shows them."""
 
-    header: Mapping[str, Any]
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    header: Plain
+    columns: Plain = field(default_factory=dict)
 
 
 class Picture:
@@ -55,14 +43,14 @@ class Picture:
         self,
         widget: Module,
         draw: Callable[[], Drawn],
-        receive: Callable[[dict[str, Any], Any], None] = lambda content, reply: None,
+        receive: Callable[[Content, Reply], None] = lambda content, reply: None,
     ) -> None:
         self.widget = widget
         self.draw = draw
         self._receive = receive
         self._wire = Wire()
         self._hello = False
-        self._traits: dict[str, Any] | None = None
+        self._traits: Content | None = None
         self._snapshot_t = self._beat_t = float("-inf")
         self._seq = -1
         #: Seconds until the next snapshot.
@@ -70,8 +58,7 @@ class Picture:
         widget.on_msg(self._heard)
 
     # ------------------------------------------------------------------ the page's callback
-    def _heard(self, widget: Any, content: Any, buffers: Any) -> None:
-        del widget, buffers
+    def _heard(self, widget: object, content: object, buffers: object) -> None:
         if isinstance(content, dict) and content.get("kind") == "hello":
             self._hello = True
         if isinstance(content, dict):
@@ -112,7 +99,7 @@ class Picture:
             n_bytes = len(self._traits["_header"]) + len(self._traits["_snapshot"])
             self._pause_s = max(_SNAPSHOT_S, n_bytes / _SNAPSHOT_BYTES_S)
 
-    def send(self, content: Mapping[str, Any], buffers: list[bytes] | None = None) -> None:
+    def send(self, content: Plain, buffers: list[bytes] | None = None) -> None:
         """Send a message to every page that shows this; nothing happens if the model is gone."""
         if not self.widget.gone:
             self.widget.send(dict(content), buffers=buffers or None)

@@ -10,7 +10,7 @@ from drlnb.records.errors import InputError
 __all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "seconds", "text"]
 
 #: Setting -> what returns its value, or raises WrongSetting.
-Checks = Mapping[str, Callable[[str, Any], Any]]
+Checks = Mapping[str, Callable[[str, object], object]]
 
 
 class UnknownSetting(InputError, TypeError):
@@ -34,7 +34,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return (f"; did you mean {near[0]}? There are " if near else "; there are ") + (", ".join(names) or "none")
 
 
-def checked(panel: str, checks: Checks, settings: Mapping[str, Any]) -> dict[str, Any]:
+def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings with their values checked.
 
     Raises
@@ -50,7 +50,7 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, Any]) -> dict[str
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 
-def seconds(name: str, value: Any) -> float | None:
+def seconds(name: str, value: object) -> float | None:
     """Check a span of time above 0, None for all of it."""
     if value is None:
         return None
@@ -59,17 +59,17 @@ def seconds(name: str, value: Any) -> float | None:
     return float(value)
 
 
-def text(name: str, value: Any) -> str:
+def text(name: str, value: object) -> str:
     """Check a text of one line."""
     if not isinstance(value, str) or len(value) > 200 or "\n" in value:
         raise WrongSetting(f"{name} must be a text of one line, at most 200 letters, got {value!r}")
     return value
 
 
-def choice(*values: Any) -> Callable[[str, Any], Any]:
+def choice(*values: object) -> Callable[[str, object], object]:
     """Return a check that a value is one of some."""
 
-    def check(name: str, value: Any) -> Any:
+    def check(name: str, value: object) -> object:
         if value not in values:
             raise WrongSetting(f"{name} must be one of {', '.join(map(repr, values))}, got {value!r}")
         return value

@@ -1,8 +1,7 @@
 """Try the environment that is typed on the cluster before Start is pressed."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from drlnb.fleet.tasks.launch_form import LaunchForm
 from drlnb.records.errors import EnvError
@@ -28,15 +27,13 @@ class Trial:
         Called when there is something new to say.
     """
 
-    def __init__(
-        self, probe: Callable[[str], Mapping[str, Any]], messages: MessageArea, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, probe: Callable[[str], Args], messages: MessageArea, changed: Callable[[], None]) -> None:
         self._probe = probe
         self._changed = changed
         #: A thread of its own: a slow environment must not keep a click waiting.
         self._commands = Commands(messages)
         self._commands.add("try", Command(what="try the environment", run=self._try))
-        self._spaces: dict[str, Mapping[str, Any]] = {}
+        self._spaces: dict[str, Args] = {}
         #: (environment, algorithm) -> why it cannot be trained; empty if it can.
         self._unfit: dict[tuple[str, str], str] = {}
         self._asked: set[tuple[str, str]] = set()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drlnb.views.drawing.payload import Content
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
 __all__ = ["Command", "Commands"]
@@ -20,7 +21,7 @@ _MOST = 256
 Args = Mapping[str, Any]
 
 #: Sends the content of a message to the page that asked.
-Reply = Callable[[dict[str, Any]], None]
+Reply = Callable[[Content], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Commands:
     def __init__(self, messages: MessageArea) -> None:
         self.messages = messages
         self._known: dict[str, Command] = {}
-        self._states: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._states: OrderedDict[str, Content] = OrderedDict()
         self._queue: deque[tuple[str, Command, Args, Reply]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -56,7 +57,7 @@ class Commands:
         """Make something clickable under a name."""
         self._known[name] = command
 
-    def receive(self, content: Mapping[str, Any], reply: Reply) -> None:
+    def receive(self, content: Args, reply: Reply) -> None:
         """Receive a message ``{"kind": "command", "id", "name", "args"}``; returns at once."""
         ident, name = str(content.get("id", "")), str(content.get("name", ""))
         said = self._states.get(ident)
