@@ -53,7 +53,7 @@ def milliseconds(seconds: float | None) -> str:
     >>> milliseconds(0.00312), milliseconds(0.0445), milliseconds(1.5)
     ('3.1 ms', '45 ms', '1500 ms')
     """
-    if seconds is None or not math.isfinite(seconds):
+    if seconds is None or not math.isfinite(seconds * 1000):
         return UNKNOWN
     value = seconds * 1000
     return f"{_fixed(value, 1 if abs(value) < 9.95 else 0)} ms"
@@ -96,7 +96,7 @@ def percent(frac: float | None) -> str:
     >>> percent(0.694), percent(1.0), percent(None)
     ('69 %', '100 %', '-')
     """
-    return f"{_fixed(frac * 100, 0)} %" if frac is not None and math.isfinite(frac) else UNKNOWN
+    return f"{_fixed(frac * 100, 0)} %" if frac is not None and math.isfinite(frac * 100) else UNKNOWN
 
 
 def plural(n: int, one: str, many: str = "") -> str:
@@ -141,7 +141,7 @@ def axis_seconds(seconds: float, step: float) -> str:
     ('1.5', '1:30', '0')
     """
     if step < 30 or seconds < 60:
-        digits = max(0, -math.floor(math.log10(step))) if step < 1 else 0
+        digits = min(12, max(0, -math.floor(math.log10(step)))) if step < 1 else 0
         return _fixed(seconds, digits)
     whole = math.floor(seconds + 0.5)
     if whole < 3600:

@@ -38,6 +38,12 @@ def test_what_is_not_known_is_a_dash(value):
     assert {words.duration(value), words.percent(value), words.number(value), words.milliseconds(value)} == {"-"}
 
 
+def test_a_number_beyond_all_floats_is_a_dash():
+    """Shares of a vanishing span are finite, and a hundred times as much is not."""
+    assert {words.percent(1e307), words.percent(-1e307), words.milliseconds(1e307)} == {"-"}
+    assert words.axis_seconds(0.0, 1e-312) == "0.000000000000", "a tick of a vanishing span has twelve digits"
+
+
 @given(seconds=st.floats(-1e7, 1e7))
 def test_a_duration_has_a_unit(seconds):
     """Every duration ends in a unit, and none says 60 s or 60 min."""

@@ -37,12 +37,13 @@ function number(v, digits = 3) {
   const text = fixed(v, Math.min(places, 9));
   return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
 }
-const percent = (/** @type {number} */ v) => (known(v) ? `${fixed(v * 100, 0)} %` : "-");
+const percent = (/** @type {number} */ v) =>
+  known(v) && known(v * 100) ? `${fixed(v * 100, 0)} %` : "-";
 const count = (/** @type {number} */ n) => String(n).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 /** @param {number} s @param {number} step */
 function axisSeconds(s, step) {
   if (step < 30 || s < 60)
-    return fixed(s, step < 1 ? Math.max(0, -Math.floor(Math.log10(step))) : 0);
+    return fixed(s, step < 1 ? Math.min(12, Math.max(0, -Math.floor(Math.log10(step)))) : 0);
   const w = Math.floor(s + 0.5),
     two = (/** @type {number} */ n) => String(n).padStart(2, "0");
   if (w < 3600) return `${Math.floor(w / 60)}:${two(w % 60)}`;
