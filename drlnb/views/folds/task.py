@@ -72,8 +72,8 @@ class TaskFold:
 
     def __init__(self, name: str, clocks: Clocks, fences: Fences) -> None:
         self.name = name
-        self._clocks = clocks
-        self._fences = fences
+        self.clocks = clocks
+        self.fences = fences
         #: Grows with every record that changes a scalar of a round.
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
@@ -138,103 +138,125 @@ class TaskFold:
         """Return the evaluations with the environment steps before them, in order of attempts."""
         return [found for attempt in self.in_order for found in attempt.evaluations]
 
-    # -- records -----------------------------------------------------------------------------------------------------
-    def _opened(self, attempt: Attempt, header: StreamOpened, t: float) -> None:
-        attempt.config = header.config or {}
 
-    def _task_opened(self, attempt: Attempt, event: of_round.TaskOpened, t: float) -> None:
-        self.n_changes += 1
-        attempt.n_before = attempt.n_kept = event.n_rounds
-        attempt.phase = "starting"
+def _opened(fold: TaskFold, attempt: Attempt, header: StreamOpened, t: float) -> None:
+    attempt.config = header.config or {}
 
-    def _writes(self, attempt: Attempt, command: of_round.WriteCheckpoint, t: float) -> None:
-        attempt.writing[command.version] = command.n_rounds
 
-    def _written(self, attempt: Attempt, event: of_round.CheckpointWritten, t: float) -> None:
-        n_rounds = attempt.writing.pop(event.version, None)
-        if n_rounds is not None and not event.failure:
-            attempt.n_kept = n_rounds
+def _task_opened(fold: TaskFold, attempt: Attempt, event: of_round.TaskOpened, t: float) -> None:
+    fold.n_changes += 1
+    attempt.n_before = attempt.n_kept = event.n_rounds
+    attempt.phase = "starting"
 
-    def _phase(self, attempt: Attempt, decision: of_round.PhaseEntered, t: float) -> None:
-        if attempt.pauses and math.isnan(attempt.pauses[-1][1]):
-            attempt.pauses[-1] = (attempt.pauses[-1][0], t)
-        if decision.phase == "paused":
-            attempt.pauses.append((t, math.nan))
-        if decision.phase != "ended":
-            attempt.phase = decision.phase
 
-    def _end(self, attempt: Attempt, command: of_round.EndTask, t: float) -> None:
-        attempt.ended, attempt.reason = command.state, command.reason
+def _writes(fold: TaskFold, attempt: Attempt, command: of_round.WriteCheckpoint, t: float) -> None:
+    attempt.writing[command.version] = command.n_rounds
 
-    def _failed(self, attempt: Attempt, event: of_round.TaskFailed, t: float) -> None:
-        attempt.reason, attempt.detail = event.reason, event.detail
 
-    def _lost(self, attempt: Attempt, event: warmup.CollectorLost | warmup.CollectorUnanswered, t: float) -> None:
-        attempt.detail = event.detail or attempt.detail
+def _written(fold: TaskFold, attempt: Attempt, event: of_round.CheckpointWritten, t: float) -> None:
+    n_rounds = attempt.writing.pop(event.version, None)
+    if n_rounds is not None and not event.failure:
+        attempt.n_kept = n_rounds
 
-    def _restart(
-        self, attempt: Attempt, record: warmup.CollectorRestartPlanned | of_round.ExecutorDied, t: float
-    ) -> None:
-        attempt.n_restarts += 1
 
-    def _metrics(self, attempt: Attempt, decision: of_round.MetricsRecorded, t: float) -> None:
-        self.n_changes += 1
-        attempt.rounds.append(t, decision.round, decision.n_timesteps)
-        attempt.rounds.fill(decision.metrics)
+def _phase(fold: TaskFold, attempt: Attempt, decision: of_round.PhaseEntered, t: float) -> None:
+    if attempt.pauses and math.isnan(attempt.pauses[-1][1]):
+        attempt.pauses[-1] = (attempt.pauses[-1][0], t)
+    if decision.phase == "paused":
+        attempt.pauses.append((t, math.nan))
+    if decision.phase != "ended":
+        attempt.phase = decision.phase
 
-    def _evaluated(self, attempt: Attempt, event: of_round.EvaluationFinished, t: float) -> None:
-        if not event.failure:
-            n = len(attempt.rounds)
-            attempt.evaluations.append((int(attempt.rounds.get(n - 1, "n_timesteps")) if n else 0, event))
 
-    def _worked(self, attempt: Attempt, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
-        if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
-            self._fences.worked(event.fence, attempt.work, attempt.work.append(t, event.elapsed_s, math.nan))
+def _end(fold: TaskFold, attempt: Attempt, command: of_round.EndTask, t: float) -> None:
+    attempt.ended, attempt.reason = command.state, command.reason
 
-    def _gradient(self, attempt: Attempt, event: of_round.GradientComputed, t: float) -> None:
-        self._moved(attempt, event, t)
-        self._worked(attempt, event, t)
 
-    def _moved(self, attempt: Attempt, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
-        before = 0.0 if math.isnan(attempt.moved_bytes) else attempt.moved_bytes
-        attempt.moved_bytes = before + event.moved_bytes
+def _failed(fold: TaskFold, attempt: Attempt, event: of_round.TaskFailed, t: float) -> None:
+    attempt.reason, attempt.detail = event.reason, event.detail
 
-    def _received(self, attempt: Attempt, event: of_round.LeaseReceived, t: float) -> None:
-        self._clocks.seen("grant", event.fence, attempt.stream, t)
 
-    def _returns(self, attempt: Attempt, command: of_round.ReturnLease, t: float) -> None:
-        self._clocks.sent("return", command.fence, attempt.stream, t)
+def _lost(fold: TaskFold, attempt: Attempt, event: warmup.CollectorLost | warmup.CollectorUnanswered, t: float) -> None:
+    attempt.detail = event.detail or attempt.detail
 
-    def _asks(self, attempt: Attempt, command: of_round.RequestSlot, t: float) -> None:
-        self._clocks.sent("ask", command.request_id, attempt.stream, t)
 
-    def _held(self, attempt: Attempt, decision: leasing.HoldPlanned, t: float) -> None:
-        attempt.hold_planner = decision.planner
+def _restart(
+    fold: TaskFold, attempt: Attempt, record: warmup.CollectorRestartPlanned | of_round.ExecutorDied, t: float
+) -> None:
+    attempt.n_restarts += 1
 
-    def _setting(self, attempt: Attempt, event: SettingChanged, t: float) -> None:
-        attempt.settings.append((t, event))
+
+def _metrics(fold: TaskFold, attempt: Attempt, decision: of_round.MetricsRecorded, t: float) -> None:
+    fold.n_changes += 1
+    attempt.rounds.append(t, decision.round, decision.n_timesteps)
+    attempt.rounds.fill(decision.metrics)
+
+
+def _evaluated(fold: TaskFold, attempt: Attempt, event: of_round.EvaluationFinished, t: float) -> None:
+    if not event.failure:
+        n = len(attempt.rounds)
+        attempt.evaluations.append((int(attempt.rounds.get(n - 1, "n_timesteps")) if n else 0, event))
+
+
+def _worked(
+    fold: TaskFold, attempt: Attempt, event: of_round.GradientComputed | of_round.ParametersReady, t: float
+) -> None:
+    if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
+        fold.fences.worked(event.fence, attempt.work, attempt.work.append(t, event.elapsed_s, math.nan))
+
+
+def _gradient(fold: TaskFold, attempt: Attempt, event: of_round.GradientComputed, t: float) -> None:
+    _moved(fold, attempt, event, t)
+    _worked(fold, attempt, event, t)
+
+
+def _moved(
+    fold: TaskFold, attempt: Attempt, event: of_round.GradientComputed | leasing.GradientsRestored, t: float
+) -> None:
+    before = 0.0 if math.isnan(attempt.moved_bytes) else attempt.moved_bytes
+    attempt.moved_bytes = before + event.moved_bytes
+
+
+def _received(fold: TaskFold, attempt: Attempt, event: of_round.LeaseReceived, t: float) -> None:
+    fold.clocks.seen("grant", event.fence, attempt.stream, t)
+
+
+def _returns(fold: TaskFold, attempt: Attempt, command: of_round.ReturnLease, t: float) -> None:
+    fold.clocks.sent("return", command.fence, attempt.stream, t)
+
+
+def _asks(fold: TaskFold, attempt: Attempt, command: of_round.RequestSlot, t: float) -> None:
+    fold.clocks.sent("ask", command.request_id, attempt.stream, t)
+
+
+def _held(fold: TaskFold, attempt: Attempt, decision: leasing.HoldPlanned, t: float) -> None:
+    attempt.hold_planner = decision.planner
+
+
+def _setting(fold: TaskFold, attempt: Attempt, event: SettingChanged, t: float) -> None:
+    attempt.settings.append((t, event))
 
 
 _HANDLERS: Handlers = {
-    StreamOpened: TaskFold._opened,
-    of_round.TaskOpened: TaskFold._task_opened,
-    of_round.PhaseEntered: TaskFold._phase,
-    of_round.EndTask: TaskFold._end,
-    of_round.TaskFailed: TaskFold._failed,
-    warmup.CollectorLost: TaskFold._lost,
-    warmup.CollectorUnanswered: TaskFold._lost,
-    warmup.CollectorRestartPlanned: TaskFold._restart,
-    of_round.ExecutorDied: TaskFold._restart,
-    of_round.MetricsRecorded: TaskFold._metrics,
-    of_round.EvaluationFinished: TaskFold._evaluated,
-    of_round.GradientComputed: TaskFold._gradient,
-    leasing.GradientsRestored: TaskFold._moved,
-    of_round.ParametersReady: TaskFold._worked,
-    of_round.LeaseReceived: TaskFold._received,
-    of_round.ReturnLease: TaskFold._returns,
-    of_round.RequestSlot: TaskFold._asks,
-    leasing.HoldPlanned: TaskFold._held,
-    SettingChanged: TaskFold._setting,
-    of_round.WriteCheckpoint: TaskFold._writes,
-    of_round.CheckpointWritten: TaskFold._written,
+    StreamOpened: _opened,
+    of_round.TaskOpened: _task_opened,
+    of_round.PhaseEntered: _phase,
+    of_round.EndTask: _end,
+    of_round.TaskFailed: _failed,
+    warmup.CollectorLost: _lost,
+    warmup.CollectorUnanswered: _lost,
+    warmup.CollectorRestartPlanned: _restart,
+    of_round.ExecutorDied: _restart,
+    of_round.MetricsRecorded: _metrics,
+    of_round.EvaluationFinished: _evaluated,
+    of_round.GradientComputed: _gradient,
+    leasing.GradientsRestored: _moved,
+    of_round.ParametersReady: _worked,
+    of_round.LeaseReceived: _received,
+    of_round.ReturnLease: _returns,
+    of_round.RequestSlot: _asks,
+    leasing.HoldPlanned: _held,
+    SettingChanged: _setting,
+    of_round.WriteCheckpoint: _writes,
+    of_round.CheckpointWritten: _written,
 }
