@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.cli.progress import settings_lines
     from drlnb.fleet.cluster.existing import check
     from drlnb.fleet.fleet import Fleet
-    from drlnb.fleet.tasks.planners import planner_names
+    from drlnb.fleet.tasks.planners import chosen
     from drlnb.fleet.tasks.run_spec import default_out, run_spec
     from drlnb.fleet.tasks.task import task_specs
     from drlnb.rl.algorithms.registry import settings_class
@@ -113,10 +113,10 @@ def run(args: argparse.Namespace) -> int:
 
     tasks, sinks = _tasks(args), sinks_of(args.track)
     specs = task_specs(tasks)
-    planners = planner_names(_planners(args.planners))
+    planners = _planners(args.planners)
     settings = {key: parse_text(value) for key, value in key_values("--set", args.set).items()}
     out = args.out or default_out()
-    check(out, run_spec(specs, planners, settings=settings), args.on_existing)  # before a cluster is started
+    check(out, run_spec(specs, chosen(planners), settings=settings), args.on_existing)  # before a cluster is started
 
     from drlnb.cli.session import Session
 
@@ -161,7 +161,7 @@ COMMAND = Command(
         words(
             "--planners",
             "KEY=VALUE",
-            "planners, such as hold=last (default hold=yield); or auto, or seed: the patents' own rules",
+            "planners, such as hold=last or distribution=chain; or auto, or seed: the patents' own rules",
         ),
         words(
             "--set",

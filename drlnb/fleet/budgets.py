@@ -10,7 +10,7 @@ from drlnb.fleet.listening import RunSession
 from drlnb.fleet.plain import checked_count
 from drlnb.fleet.policies.files import newest
 from drlnb.fleet.policies.policy import Model
-from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -73,7 +73,7 @@ class Budgets:
         """Start training on the fleet; the callbacks are asked what they need, and not called."""
         spec, start = self._next(total, reset=reset)
         callbacks.init_callback(self._model)
-        whole = replace(run_spec([spec], planner_names(None)), settings=callbacks.settings(spec.n_envs))
+        whole = replace(run_spec([spec], chosen()), settings=callbacks.settings(spec.n_envs))
         if self.fleet is None or self.fleet.closed:
             self.fleet = current_fleet()
         begun = {} if start is None else {spec.name: start}

@@ -16,7 +16,7 @@ from drlnb.fleet.faces.say import note, say
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import known_run, launch
 from drlnb.fleet.plain import Plain, Row
-from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.fleet.training import Training, change_all, going_on, hang_up, stop_all
@@ -158,7 +158,7 @@ class Fleet:
         *,
         out: str | Path | None = None,
         on_existing: str = "error",
-        planners: Mapping[str, str] | str | None = None,
+        planners: Mapping[str, object] | str | None = None,
         track: str | Sink | Sequence[str | Sink] | None = None,
         env_timeout_s: float | None = 60.0,
         settings: Plain | None = None,
@@ -174,7 +174,8 @@ class Fleet:
         on_existing
             What to do with a run that is there: ``error``, ``resume``, ``restart`` or ``overwrite``.
         planners
-            Decision -> planner's name, where it shall not be the default; or ``"seed"``: the patents' own rules.
+            Decision -> a planner's name (``relay:m=4``), or a planner of your own or its class, where it shall not be
+            the default; or ``"seed"``: the patents' own rules, collectors that end between rounds included.
         track
             ``tensorboard``, ``wandb``, ``mlflow``, a sink of your own, or several; :meth:`Training.track`.
         env_timeout_s
@@ -198,11 +199,11 @@ class Fleet:
         SpecMismatch
             If another run would be resumed.
         """
-        specs, names = task_specs(tasks), planner_names(planners)
+        specs, rules = task_specs(tasks), chosen(planners)
         sinks = sinks_of(track)  # wrong ones are refused before anything starts
-        training = going_on(self.trainings, specs, names, out) if faces.notebook() else None
+        training = going_on(self.trainings, specs, rules.names, out) if faces.notebook() else None
         if training is None:
-            spec = run_spec(specs, names, env_timeout_s=env_timeout_s, settings=settings)
+            spec = run_spec(specs, rules, env_timeout_s=env_timeout_s, settings=settings)
             training = self.begin(spec, out or default_out(), on_existing)
         else:
             say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drlnb.fleet.cluster.existing import check, prepare
+from drlnb.fleet.faces.say import say
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
-from drlnb.rl.algorithms.registry import check_fit
+from drlnb.rl.algorithms.registry import check_fit, streams
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.master.checkpoint_effects import write_trained
@@ -60,12 +61,13 @@ def launch(
         if task.name in begun:
             write_trained(folder.checkpoints / task.name, task, begun[task.name])
     settings = {**spec.settings, **asked}
-    scheduling = _changed(folder, spec.settings, asked) if folder.resumed else {}
+    scheduling = _changed(folder, spec.settings, asked) if folder.resumed else _of_seed(spec)
     _refuse_changed(spec, settings, scheduling)
     message = {
         "run": spec.run,
         "tasks": [task.to_plain() for task in spec.tasks],
         "planners": spec.planners,
+        "own_planners": spec.own_planners,
         "settings": settings,
         "resume": folder.resumed or bool(begun),
         "attempts": {task.name: max(folder.attempts(task.name), default=0) for task in spec.tasks},
@@ -130,6 +132,25 @@ def _with_spaces(link: "Link", tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...
     if unfit := [text for task in probed if (text := _unfit(task))]:
         raise ConfigError(unfit)
     return tuple(probed)
+
+
+def _of_seed(spec: RunSpec) -> dict[str, dict[str, object]]:
+    """Return what each task has of the seed's rules beside its planners; say what it cannot have, and the way out."""
+    if not spec.seed:
+        return {}
+    if swept := [task.name for task in spec.tasks if not streams(task)]:
+        say(
+            f"seed: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
+            "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
+        )
+    if "collector_mode" in spec.settings.get("warmup", {}):
+        return {}
+    if parked := [task.name for task in spec.tasks if not task.can_snapshot]:
+        say(
+            f"seed: collectors of {', '.join(parked)} are parked between rounds, not ended: their environments cannot "
+            "be frozen and thawed exactly"
+        )
+    return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.tasks if task.can_snapshot}
 
 
 def _refuse_respawn(spec: RunSpec) -> None:

@@ -5,7 +5,7 @@ import pytest
 from drlnb.fleet.cluster.link import connect
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.launch import launch
-from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
@@ -14,7 +14,7 @@ from drlnb.runtime.files.run_directory import RunDir
 
 @pytest.fixture
 def spec():
-    return run_spec(task_specs(["CartPole-v1", "Acrobot-v1", "CartPole-v1"]), planner_names({"hold": "last"}))
+    return run_spec(task_specs(["CartPole-v1", "Acrobot-v1", "CartPole-v1"]), chosen({"hold": "last"}))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_an_algorithm_that_cannot_serve_the_actions_is_refused_before_anything_i
     """DQN on a box of torques: the message says what fits, nothing is registered, no directory is there."""
     box = {"kind": "box", "shape": [1], "low": [-2.0], "high": [2.0], "dtype": "float32"}
     link.spaces = {**link.spaces, "action_space": box}
-    spec = run_spec(task_specs([Task("Pendulum-v1", "dqn"), "Acrobot-v1"]), planner_names({}))
+    spec = run_spec(task_specs([Task("Pendulum-v1", "dqn"), "Acrobot-v1"]), chosen({}))
     with pytest.raises(ConfigError, match="dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"):
         launch(link, spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -124,7 +124,7 @@ def test_what_is_no_cluster_is_refused_at_once(client, message):
 def test_settings_that_a_run_cannot_begin_with(settings, said):
     """Each in one line, with what to do; all of them are told."""
     with pytest.raises(ConfigError) as error:
-        run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
+        run_spec(task_specs(["CartPole-v1"]), chosen(), settings=settings)
     assert said in str(error.value)
     assert all(key.rpartition(".")[2] in str(error.value) for key in settings)
 
@@ -132,7 +132,7 @@ def test_settings_that_a_run_cannot_begin_with(settings, said):
 def test_settings_that_fit_together_are_taken_together():
     """None of them would be good beside the defaults of the others."""
     settings = {"warmup.min_rounds": 40, "warmup.filter_window": 40}
-    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings=settings)
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen(), settings=settings)
     assert spec.settings["warmup"] == {"min_rounds": 40, "filter_window": 40}
 
 
@@ -140,7 +140,7 @@ def test_settings_reach_the_masters(link, tmp_path):
     """As the round machine's configuration."""
     link.spaces = {**link.spaces, "can_snapshot": True}
     given = {"warmup.collector_mode": "respawn", "warmup.rho": 2, "leasing.switch_limit_frac": 0.5}
-    spec = run_spec(task_specs(["CartPole-v1"]), planner_names("seed"), settings=given)
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen("seed"), settings=given)
     launch(link, spec, tmp_path / "run")
     assert link.created[0]["planners"]["hold"] == "round"
     assert link.created[0]["planners"]["warmup"] == "seed"
@@ -153,7 +153,7 @@ def test_settings_reach_the_masters(link, tmp_path):
 
 def test_collectors_of_environments_without_snapshots_are_never_ended(link, tmp_path):
     """Refused with the reason before anything is made."""
-    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings={"warmup.collector_mode": "respawn"})
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen(), settings={"warmup.collector_mode": "respawn"})
     with pytest.raises(ConfigError, match=r"task CartPole-v1: .*'respawn' needs environments that can be frozen"):
         launch(link, spec, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -161,7 +161,7 @@ def test_collectors_of_environments_without_snapshots_are_never_ended(link, tmp_
 
 def test_what_was_changed_while_it_ran_is_there_again(link, start, tmp_path):
     """A resumed run begins with it, but for what is asked for anew; a new one knows nothing of it."""
-    spec = run_spec(task_specs(["CartPole-v1"]), planner_names(), settings={"warmup.rho": 2.0})
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen(), settings={"warmup.rho": 2.0})
     launch(link, spec, tmp_path / "run")
     assert link.created[0]["scheduling"] == {}
     run = RunDir(tmp_path / "run")
@@ -178,7 +178,7 @@ def test_what_was_changed_while_it_ran_is_there_again(link, start, tmp_path):
 
 def test_a_run_does_not_go_on_with_settings_that_do_not_fit_together(link, tmp_path):
     """What was changed while it trained is beside what is asked for anew; the way out is told, and it works."""
-    spec = run_spec(task_specs(["CartPole-v1"]), planner_names())
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen())
     launch(link, spec, tmp_path / "run")
     run = RunDir(tmp_path / "run")
     changes = {"warmup.min_rounds": 20, "warmup.rho": 2.0}

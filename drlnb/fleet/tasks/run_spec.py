@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from drlnb.fleet.plain import Plain
+from drlnb.fleet.tasks.planners import Chosen
 from drlnb.planning.settings import SETTINGS, as_config, owner, settings_problems
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
@@ -35,6 +36,10 @@ class RunSpec:
     #: The round machine's configuration, as far as it is not the default.
     settings: Plain
     versions: Mapping[str, str]
+    #: Decision -> planner of the user's own, as text.
+    own_planners: Mapping[str, str] = field(default_factory=dict)
+    #: Collectors end between rounds where their environments can go on, as in seed 000.
+    seed: bool = False
     #: What it had of its pool, see :attr:`drlnb.fleet.cluster.pool.Pool.shape`.
     pool: Plain = field(default_factory=dict)
 
@@ -46,6 +51,8 @@ class RunSpec:
             "created": self.created,
             "tasks": [task.to_plain() for task in self.tasks],
             "planners": dict(self.planners),
+            "own_planners": dict(self.own_planners),
+            "seed": self.seed,
             "settings": self.settings,
             "versions": self.versions,
             "pool": self.pool,
@@ -66,6 +73,8 @@ class RunSpec:
             created=plain.get("created", ""),
             tasks=tuple(TaskSpec.from_plain(task) for task in plain["tasks"]),
             planners=plain.get("planners", {}),
+            own_planners=plain.get("own_planners", {}),
+            seed=plain.get("seed", False),
             settings=plain.get("settings", {}),
             versions=plain.get("versions", {}),
             pool=plain.get("pool", {}),
@@ -89,7 +98,7 @@ def default_out() -> Path:
 
 def run_spec(
     specs: Sequence[TaskSpec],
-    planners: Mapping[str, str],
+    planners: Chosen,
     *,
     env_timeout_s: float | None = 60.0,
     settings: Plain | None = None,
@@ -109,7 +118,9 @@ def run_spec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
         created=now.isoformat(timespec="seconds"),
         tasks=tuple(specs),
-        planners=planners,
+        planners=planners.names,
+        own_planners=planners.own,
+        seed=planners.seed,
         settings={"env_timeout_s": env_timeout_s, **_scheduling(settings or {})},
         versions=versions(),
     )

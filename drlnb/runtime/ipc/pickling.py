@@ -8,16 +8,27 @@ import io
 import pickle
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
+from drlnb.planning.registry import Planners
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import culprit, display_name
+from drlnb.rl.pickled import unpack as unpack_text
 
-__all__ = ["JobFailed", "RemoteTraceback", "pack_call", "pack_error", "pack_value", "unpack", "unpack_error"]
+__all__ = [
+    "JobFailed",
+    "RemoteTraceback",
+    "pack_call",
+    "pack_error",
+    "pack_value",
+    "unpack",
+    "unpack_error",
+    "unpack_planners",
+]
 
 #: Longest traceback that travels, in characters; its end is what helps.
 _TRACEBACK = 16_384
@@ -46,6 +57,30 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if torch is not None and type(obj) is torch.Tensor and obj.is_cuda:
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
+
+
+def unpack_planners(texts: Mapping[str, str], decisions: Collection[str]) -> Planners:
+    """Return the planners that a process may ask, with a user's own for some decisions.
+
+    Parameters
+    ----------
+    texts
+        Decision -> planner, as :func:`drlnb.rl.pickled.pack` makes it.
+    decisions
+        Those that are made in this process; the others are left alone.
+
+    Raises
+    ------
+    ValueError
+        If one cannot be rebuilt here; the message names its decision.
+    """
+    own = {}
+    for decision in texts.keys() & set(decisions):
+        try:
+            own[decision] = unpack_text(texts[decision])
+        except ValueError as error:
+            raise ValueError(f"{decision} planner {error}") from None
+    return Planners(own)
 
 
 def pack_value(value: Any) -> bytes:

@@ -195,10 +195,9 @@ class Effects:
 
     # ------------------------------------------------------------------ checkpoints, placement, the end
     async def _place(self, command: words.AskPlacement) -> None:
-        del command
-        placed = await self.m.ask_placement()
+        kind, fields = await self.m.ask_placement(command.planner)
         if not self.m.is_over:
-            self.m.host.feed(words.PlacementReceived, **placed)
+            self.m.host.feed(kind, **fields)
 
     async def _end(self, command: words.EndTask) -> None:
         await self.m.finish(command.state, command.reason)

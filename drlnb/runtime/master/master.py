@@ -17,7 +17,7 @@ from drlnb.planning.round.state import RING
 from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.base import Record
+from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -29,6 +29,7 @@ from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.clock import relate
 from drlnb.runtime.files.checkpoint import SupersededError, claim
+from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter, MachineHost
 from drlnb.runtime.master.checkpoint_effects import read_newest
 from drlnb.runtime.master.collector_liveness import Losses
@@ -85,6 +86,7 @@ class Master:
         self.out = Path(attached["out"])
         self.settings = dict(attached["settings"])
         self.planners = dict(attached["planners"])
+        self.own_planners = dict(attached.get("own_planners", {}))
         self.leasing = LeasingSettings.from_mapping(attached["leasing"])
         self.resume = bool(attached["resume"])
         #: Settings of the algorithm that the user changed while former attempts ran.
@@ -161,6 +163,8 @@ class Master:
             self._open(restored)
         except ConfigError as error:
             return await self._give_up(f"its settings cannot be used together: {error}")
+        except ValueError as error:
+            return await self._give_up(f"its planners cannot be used: {error}")
         for wish in self._early:
             await self.control(**wish)
         await self._place_first()
@@ -185,7 +189,7 @@ class Master:
             "can_respawn": bool(self.spec.can_snapshot),
             **self.settings,
         }
-        machine = RoundMachine(config)
+        machine = RoundMachine(config, unpack_planners(self.own_planners, self.planners))
         self.quiet_s = machine.config["env_timeout_s"]
         self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
@@ -212,33 +216,31 @@ class Master:
 
     async def _place_first(self) -> None:
         """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
-        asking = asyncio.ensure_future(self.ask_placement())
+        asking = asyncio.ensure_future(self.ask_placement(self.planners.get("placement", "")))
         await asyncio.wait((asking, self.done), return_when=asyncio.FIRST_COMPLETED)
         if self.is_over:
             asking.cancel()
         else:
-            self.host.feed(words.PlacementReceived, **asking.result())
+            kind, fields = asking.result()
+            self.host.feed(kind, **fields)
 
     async def _relate_clock(self) -> None:
         related = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
         if related is not None:
             self.host.feed(ClockRelated, clock=related[0], offset_s=related[1], error_s=related[2])
 
-    async def ask_placement(self) -> dict[str, Any]:
-        """Ask the pool where the collectors live, until it answers."""
+    async def ask_placement(self, planner: str) -> tuple[type[Event], dict[str, Any]]:
+        """Ask the pool where the collectors live, until it answers; return the event that its answer is."""
+        asked = {"task": self.pool_name, "attempt": self.attempt, "node": self.agent.node, "planner": planner}
+        asked["n_collectors"] = self.spec.n_collectors
         while True:
             with contextlib.suppress(OSError, TimeoutError):
-                reply = await self.agent.ask_broker(
-                    "drlnb_place",
-                    timeout_s=self.leasing.poll_s + 10.0,
-                    task=self.pool_name,
-                    attempt=self.attempt,
-                    node=self.agent.node,
-                    n_collectors=self.spec.n_collectors,
-                )
+                reply = await self.agent.ask_broker("drlnb_place", timeout_s=self.leasing.poll_s + 10.0, **asked)
+                if "refused" in reply:
+                    return words.TaskFailed, {"reason": reply["refused"], "detail": ""}
                 if "collector_nodes" in reply:
                     self.addresses = dict(reply["addresses"])
-                    return {"collector_nodes": tuple(reply["collector_nodes"])}
+                    return words.PlacementReceived, {"collector_nodes": tuple(reply["collector_nodes"])}
             await asyncio.sleep(0.2)
 
     async def finish(self, state: str, reason: str) -> None:

@@ -15,6 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
 from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records.base import Command
@@ -67,7 +68,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         #: Who this broker is.  The pool's epoch begins with it, and is raised above those of journals that it takes on.
         self.epoch = time.time_ns()
         settings = LeasingSettings.from_mapping(self._settings)
-        self.pool = PoolMachine(settings, self.epoch)
+        self.pool = PoolMachine(settings, self.epoch, self._planners_of)
         self.runs = Runs(self)
         self.nodes = Nodes(self)
         self.anchors = Anchors(self)
@@ -173,6 +174,11 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.host.feed(placement.TaskRestarted, task=pool_task(run, task), attempt=attempt)
 
     # ------------------------------------------------------------------ commands
+    def _planners_of(self, task: str) -> Planners:
+        """Return the planners of a task's run."""
+        live = self.runs.live.get(split_pool_task(task)[0])
+        return Planners() if live is None else live.planners
+
     def _effect(self, command: Command) -> Coroutine[object, object, None] | None:
         if isinstance(command, leasing.SendGrant):
             self.grants.send(command)

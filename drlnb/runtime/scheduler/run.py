@@ -9,6 +9,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter
 from drlnb.runtime.protocol import Plain
 from drlnb.runtime.scheduler.run_settings import OVER
@@ -29,6 +30,7 @@ class LiveRun:
     def __init__(self, run: str, spec: Plain, epoch: int) -> None:
         self.run = run
         self.spec = spec
+        self.planners = unpack_planners(spec.get("own_planners", {}), ["placement"])
         self.out = Path(spec["out"])
         self.tasks: dict[str, Plain] = {
             task["name"]: {

@@ -123,7 +123,11 @@ class Runs:
         if (locked := self._locked(spec["out"])) is not None:
             return locked
         self.broker.go_beyond(journalled_epoch(Path(spec["out"])))
-        live = self.live[run] = LiveRun(run, self._lives.follow(former, spec), self.broker.pool.epoch)
+        try:
+            live = LiveRun(run, self._lives.follow(former, spec), self.broker.pool.epoch)
+        except ValueError as error:  # a planner of the user's own
+            return refused("ConfigError", str(error))
+        self.live[run] = live
         self._lives.begin(live, former, spec)
         await self.anchors(run)  # one of the former life that comes back only now is no master that was lost
         self._open(live)
@@ -244,6 +248,7 @@ class Runs:
             "spec": spec,
             "out": str(live.out),
             **with_changes(live.spec, row["scheduling"]),
+            "own_planners": live.spec.get("own_planners", {}),
             "resume": bool(live.spec.get("resume")) or row["attempt"] > 1,
             "wanted": row["wanted"],
             "live": row["live"],

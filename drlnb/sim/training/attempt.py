@@ -75,6 +75,7 @@ class Attempt(NodesSide):
         self.dead = False
         self.name = str(config["task"])
         self.n_collectors = int(config["n_collectors"])
+        self._placement = str(config.get("planners", {}).get("placement", ""))
         #: The lease that the master holds for its own, and its request that has not been answered.
         self.fence: Fence | None = None
         self._open_request = ""
@@ -135,7 +136,7 @@ class Attempt(NodesSide):
         """Start the master."""
         self.opened = True
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening)
-        self._ask_placement(words.AskPlacement(n_collectors=self.n_collectors))
+        self._ask_placement(words.AskPlacement(n_collectors=self.n_collectors, planner=self._placement))
 
     def _watch(self, record: Record) -> None:
         """Follow in the journal the lease, the request and the round of the master's process."""

@@ -334,8 +334,10 @@ def test_a_task_that_is_killed_before_it_is_placed_ends():
     async def go():
         fed = []
         master = Master.__new__(Master)
-        master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=asyncio.Event().wait)
-        master.__dict__.update(_ended=False)
+        master.__dict__.update(
+            done=asyncio.get_running_loop().create_future(), ask_placement=lambda planner: asyncio.Event().wait()
+        )
+        master.__dict__.update(_ended=False, planners={}, ask_placement=lambda planner: asyncio.Event().wait())
         master.__dict__.update(host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
         asyncio.get_running_loop().call_later(0.01, master.done.set_result, "stopped")
         await asyncio.wait_for(master._place_first(), 1.0)
@@ -350,15 +352,16 @@ def test_a_placement_that_comes_after_the_kill_starts_nothing():
     async def go():
         fed = []
 
-        async def ask_placement():
+        async def ask_placement(planner):
             master._ended = True  # meanwhile
-            return {"collector_nodes": ("n", "n")}
+            return words.PlacementReceived, {"collector_nodes": ("n", "n")}
 
         master = Master.__new__(Master)
         master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=ask_placement)
         master.__dict__.update(_ended=False, host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
+        master.planners = {}
         await master._place_first()
-        await Effects._place(SimpleNamespace(m=master), None)
+        await Effects._place(SimpleNamespace(m=master), words.AskPlacement(n_collectors=2))
         return fed
 
     assert asyncio.run(go()) == []

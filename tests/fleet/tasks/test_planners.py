@@ -1,0 +1,122 @@
+"""Planners are chosen by name, by entry point, or given as objects of the user's own."""
+
+import pytest
+
+from drlnb.fleet.tasks.planners import chosen, planner_names
+from drlnb.planning.distribution import star
+from drlnb.records.errors import ConfigError
+from drlnb.rl.pickled import unpack
+from drlnb.runtime.ipc.pickling import unpack_planners
+
+
+class Direct:
+    """Sends to each host."""
+
+    name = "direct"
+
+    def plan(self, view):
+        return star(len(view.hosts), view.model_bytes)
+
+
+class Failing(Direct):
+    def __init__(self):
+        raise RuntimeError("no")
+
+
+def test_seed_is_all_of_the_seed():
+    """Its planners, and collectors that end; `auto` is the defaults."""
+    seed = chosen("seed")
+    assert (seed.names["hold"], seed.names["warmup"], seed.seed) == ("round", "seed", True)
+    assert chosen("auto") == chosen({}) == chosen(None)
+    assert not chosen({"hold": "round", "warmup": "seed"}).seed
+
+
+@pytest.mark.parametrize("planner", [Direct, Direct()])
+def test_an_object_or_a_class_is_a_planner(planner):
+    """It travels as text; the others are the defaults."""
+    rules = chosen({"distribution": planner, "batching": "proportional"})
+    assert rules.names == planner_names() | {"distribution": "own:direct", "batching": "proportional"}
+    assert list(rules.own) == ["distribution"]
+    assert unpack(rules.own["distribution"]).name == "direct"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (3, "distribution planner must be a name, or an object or a class with a name and plan\\(view\\), got 3"),
+        (object, "distribution planner must be a name, or an object"),
+        (Failing, "distribution planner Failing cannot be made: RuntimeError: no"),
+        ("chian", "distribution planner must be one of star, chain, got 'chian'; did you mean 'chain'?"),
+        ("chain:m=2", "distribution planner chain takes no parameter, got 'm'"),
+    ],
+)
+def test_what_is_no_planner_is_refused(value, problem):
+    """In one line."""
+    with pytest.raises(ConfigError, match=problem):
+        chosen({"distribution": value})
+
+
+def test_a_planner_that_cannot_travel_is_refused():
+    """What keeps it from travelling is named."""
+    planner = Direct()
+    planner.lines = (line for line in "ab")
+    with pytest.raises(ConfigError, match=r"cannot travel to another process: attribute 'lines' \(generator\)"):
+        chosen({"distribution": planner})
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Install a package with planners of its own; return its folder."""
+    package = tmp_path / "elsewhere"
+    (package / "planners_of_mine-1.dist-info").mkdir(parents=True)
+    (package / "planners_of_mine-1.dist-info" / "METADATA").write_text("Name: planners_of_mine\nVersion: 1\n")
+    (package / "planners_of_mine-1.dist-info" / "entry_points.txt").write_text(
+        "[drlnb.planners]\n"
+        "distribution.rotated = planners_of_mine:Rotated\n"
+        "batching.broken = planners_of_mine:Broken\n"
+        "batching.absent = planners_of_mine:Absent\n"
+    )
+    (package / "planners_of_mine.py").write_text(
+        "class Rotated:\n"
+        "    name, params = 'rotated', {'by': int}\n"
+        "    def __init__(self, by): self.by = by\n"
+        "    def plan(self, view): raise NotImplementedError\n"
+        "class Broken:\n"
+        "    name = 'broken'\n"
+        "    def __init__(self): raise OSError('no disk')\n"
+    )
+    monkeypatch.syspath_prepend(package)
+    return package
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_entry_point_is_a_planner_by_name():
+    """With its parameters; its class is rebuilt where it is needed."""
+    rules = chosen({"distribution": "rotated:by=2"})
+    assert rules.names["distribution"] == "own:rotated:by=2"
+    assert unpack(rules.own["distribution"]).by == 2
+
+
+@pytest.mark.parametrize(
+    ("decision", "text", "problem"),
+    [
+        ("distribution", "rotated", r"distribution planner rotated needs by \(a whole number\)"),
+        ("distribution", "rotated:by=x", "distribution planner rotated: by must be a whole number, got 'x'"),
+        ("distribution", "rotatd:by=2", "must be one of star, chain, got 'rotatd:by=2'; did you mean 'rotated'?"),
+        ("batching", "broken", "batching planner 'broken' cannot be made: OSError: no disk"),
+        ("batching", "absent", "batching planner 'absent' cannot be made: AttributeError"),
+    ],
+)
+@pytest.mark.usefixtures("installed")
+def test_an_entry_point_that_cannot_be_made_is_refused(decision, text, problem):
+    """Planner and reason are named."""
+    with pytest.raises(ConfigError, match=problem):
+        chosen({decision: text})
+
+
+def test_a_planner_is_rebuilt_where_it_is_asked():
+    """Each process rebuilds those of its decisions alone."""
+    own = chosen({"distribution": Direct()}).own
+    assert unpack_planners({**own, "placement": "not rebuilt"}, ["distribution"])._own["distribution"].name == "direct"
+    with pytest.raises(ValueError, match="placement planner cannot be rebuilt here"):
+        unpack_planners({**own, "placement": "not text"}, ["placement"])
