@@ -49,7 +49,7 @@ class Finding:
     """One line of the answer."""
 
     subject: str
-    found: str
+    reading: str
     #: What to do; empty = all is well.
     advice: str = ""
 
@@ -60,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
     n_missing = 0
     for finding in findings():
         mark = "OK  " if not finding.advice else "LOOK"
-        print(f"{mark} {finding.subject:<12} {finding.found}", flush=True)
+        print(f"{mark} {finding.subject:<12} {finding.reading}", flush=True)
         if finding.advice:
             print(f"     {'':<12} -> {finding.advice}", flush=True)
-        n_missing += finding.found.startswith("missing")
+        n_missing += finding.reading.startswith("missing")
     return 1 if n_missing else 0
 
 
@@ -101,15 +101,15 @@ def _look_at_torch() -> _Torch:
     if not lines:
         words = done.stderr.strip().splitlines()
         return {"why": words[-1] if words else f"its import ended with {done.returncode}"}
-    found: _Torch = json.loads(lines[0].removeprefix("FOUND"))
-    return found
+    facts: _Torch = json.loads(lines[0].removeprefix("FOUND"))
+    return facts
 
 
-def _torch(found: _Torch) -> Finding:
-    if "version" not in found:
-        return Finding("torch", f"missing or broken: {found['why']}", "pip install -c constraints.txt torch")
-    cuda = f"CUDA {found['cuda']}" if found["cuda"] else "a build without CUDA"
-    return Finding("torch", f"{found['version']}, {cuda}")
+def _torch(facts: _Torch) -> Finding:
+    if "version" not in facts:
+        return Finding("torch", f"missing or broken: {facts['why']}", "pip install -c constraints.txt torch")
+    cuda = f"CUDA {facts['cuda']}" if facts["cuda"] else "a build without CUDA"
+    return Finding("torch", f"{facts['version']}, {cuda}")
 
 
 def _driver() -> str:
@@ -131,13 +131,13 @@ def _slots(torch: _Torch, driver: str) -> Finding:
     devices = torch.get("devices", [])
     if devices:
         return Finding("slots", f"{len(devices)}: {', '.join(devices)}")
-    found = "no CUDA device: training uses virtual CPU slots"
+    reading = "no CUDA device: training uses virtual CPU slots"
     if not driver:
-        return Finding("slots", f"{found} (no sign of an NVIDIA device or driver)")
+        return Finding("slots", f"{reading} (no sign of an NVIDIA device or driver)")
     if torch.get("cuda"):
         why = torch.get("why") or "torch sees no device"
-        return Finding("slots", f"{found} ({why})", "update the driver, or install the torch build of an older CUDA")
-    return Finding("slots", f"{found} (this torch has no CUDA)", "install a CUDA build of torch: see README.md")
+        return Finding("slots", f"{reading} ({why})", "update the driver, or install the torch build of an older CUDA")
+    return Finding("slots", f"{reading} (this torch has no CUDA)", "install a CUDA build of torch: see README.md")
 
 
 def _package(name: str) -> Finding:
@@ -149,7 +149,7 @@ def _package(name: str) -> Finding:
 
 def _chromium() -> Finding:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    path = next((found for name in names if (found := shutil.which(name))), None)
+    path = next((program for name in names if (program := shutil.which(name))), None)
     return Finding("Chromium", path or "not found: only the browser tests (-m browser) need it")
 
 
@@ -165,11 +165,11 @@ def _memory() -> Finding:
     free = psutil.virtual_memory().available
     limit = _cgroup_limit(lambda path: Path(path).read_text(encoding="ascii").strip())
     if limit is not None and limit < psutil.virtual_memory().total:
-        found = f"{free / 1e9:.1f} GB free on the host, this container may use {limit / 1e9:.1f} GB"
+        reading = f"{free / 1e9:.1f} GB free on the host, this container may use {limit / 1e9:.1f} GB"
         free = min(free, limit)
     else:
-        found = f"{free / 1e9:.1f} GB free"
-    return Finding("memory", found, "" if free >= _LEAST_MEMORY else "close something, or train fewer tasks at once")
+        reading = f"{free / 1e9:.1f} GB free"
+    return Finding("memory", reading, "" if free >= _LEAST_MEMORY else "close something, or train fewer tasks at once")
 
 
 def _cgroup_limit(read: Callable[[str], str]) -> int | None:

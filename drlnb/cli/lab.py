@@ -120,14 +120,17 @@ def _placed(source: Path, target: Path, name: str, *, fresh: bool) -> tuple[Path
     for path in source.glob("*.ipynb"):
         if not (target / path.name).exists():
             shutil.copyfile(path, target / path.name)
-    found = target / f"{name}.ipynb"
+    notebook = target / f"{name}.ipynb"
     if fresh:
-        copy = _next_free(found)
-        shutil.copyfile(source / found.name, copy)
+        copy = _next_free(notebook)
+        shutil.copyfile(source / notebook.name, copy)
         return copy, ""
-    if found.read_bytes() != (source / found.name).read_bytes():
-        return found, f"{found.name} was changed since it was copied and is opened as it is; --fresh opens a new copy"
-    return found, ""
+    if notebook.read_bytes() != (source / notebook.name).read_bytes():
+        return (
+            notebook,
+            f"{notebook.name} was changed since it was copied and is opened as it is; --fresh opens a new copy",
+        )
+    return notebook, ""
 
 
 def _next_free(path: Path) -> Path:

@@ -211,8 +211,8 @@ def seconds(text: str) -> float | None:
     if text.lower() == "none":
         return None
     with suppress(ValueError):
-        if 0.0 < (found := float(text)) < float("inf"):
-            return found
+        if 0.0 < (number := float(text)) < float("inf"):
+            return number
     raise argparse.ArgumentTypeError(f"must be a number of seconds > 0, or none, got {text!r}")
 
 
@@ -247,12 +247,12 @@ def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
     UsageError
         If a word is none (environments must come before the option), or a key comes twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words:
         key, mark, value = word.partition("=")
         if not mark or not key:
             raise UsageError(f"{option} takes KEY=VALUE, got {word!r} (name environments before {option})")
-        if key in found:
+        if key in values:
             raise UsageError(f"{option} names {key} twice")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

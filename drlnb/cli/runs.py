@@ -48,15 +48,15 @@ def _list_here() -> int:
     """List the run directories under ``runs/``."""
     from drlnb.runtime.files.run_directory import RunDir
 
-    found = sorted(path.parent for path in Path("runs").glob("*/run.json"))
-    for path in found:
+    folders = sorted(path.parent for path in Path("runs").glob("*/run.json"))
+    for path in folders:
         folder = RunDir(path)
         lock = folder.live_lock()
         states = folder.states()
         state = "running" if lock else next(s for s in _WORST if s in states.values())
         tasks = ", ".join(f"{name} {task}" for name, task in states.items()) if not lock else ", ".join(states)
         print(_line(folder.read_spec()["run"], state, tasks, f"{path}{f' at {lock.address}' if lock else ''}"))
-    if not found:
+    if not folders:
         print("no run directories in runs/ (for the runs of a cluster: drlnb runs --client ADDRESS)")
     return 0
 

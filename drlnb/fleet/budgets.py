@@ -82,7 +82,7 @@ class Budgets:
         return self._run
 
     def adopt(self) -> None:
-        """Take over the state of a run that has ended."""
+        """Adopt the state of a run that has ended."""
         run = self._run
         if run is None or not run.ended:
             return

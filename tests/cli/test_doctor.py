@@ -24,13 +24,13 @@ def test_slots_are_told_with_the_reason_and_the_way_out(torch, driver, found, ad
 def test_a_torch_that_cannot_be_imported_is_missing():
     """The last line of its traceback is told."""
     finding = doctor._torch({"why": "ImportError: libcuda.so"})
-    assert finding.found == "missing or broken: ImportError: libcuda.so"
+    assert finding.reading == "missing or broken: ImportError: libcuda.so"
     assert finding.advice == "pip install -c constraints.txt torch"
 
 
 def test_a_package_that_is_not_there_is_missing():
     """What is there is told with its version."""
-    assert doctor._package("no-such-package-xyz").found == "missing"
+    assert doctor._package("no-such-package-xyz").reading == "missing"
     assert doctor._package("pytest").advice == ""
 
 

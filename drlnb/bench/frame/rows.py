@@ -134,7 +134,7 @@ class Row:
 
     id: str
     #: What was measured, in words; the baseline's words follow in `against`.
-    what: str
+    title: str
     samples: Sequence[float] = ()
     #: ``s``, or a noun of what is counted.
     unit: str = "s"
@@ -194,12 +194,12 @@ class Row:
 
     def to_plain(self) -> dict[str, object]:
         """Return the row as plain data, in the form that every bench shares."""
-        what = f"{self.what}, {self.unit}" + (f"; v {self.against}" if self.against else "")
+        title = f"{self.title}, {self.unit}" + (f"; v {self.against}" if self.against else "")
         if self.not_measured:
-            what += f" (not measured: {self.not_measured})"
+            title += f" (not measured: {self.not_measured})"
         return {
             "id": self.id,
-            "what": what,
+            "what": title,
             "baseline": self.baseline,
             "value": self.value,
             "ratio": self.ratio,
@@ -215,7 +215,7 @@ class Row:
         verdict = {True: ": holds", False: ": MISSED", None: ""}[self.holds]
         bar = f"  [{self.bar.text(self.unit)}{verdict}]" if self.bar is not None else ""
         spread = self.spread
-        lines = [f"{self.id}: {self.what}"]
+        lines = [f"{self.id}: {self.title}"]
         if self.value is not None:
             ratio = f"  ratio {self.ratio:.3g}{_range(spread['ratio'], '')}" if self.ratio is not None else ""
             lines.append(f"    {amount(self.value, self.unit)}{_range(spread['value'], self.unit)}{ratio}{bar}")

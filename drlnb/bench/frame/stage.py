@@ -75,22 +75,22 @@ def open_stage(n_workers: int = 1) -> Iterator[Stage]:
         async def up() -> bool:
             return any(slot["up"] for slot in (await client.scheduler.drlnb_nodes())["slots"])
 
-        client.sync(until, up, timeout_s=_SLOTS_S, what="the slot's executor up")
+        client.sync(until, up, timeout_s=_SLOTS_S, awaited="the slot's executor up")
         yield Stage(fleet, client, Path(folder), time.monotonic() - began)
 
 
-async def until(ask: Callable[[], Awaitable[T]], *, timeout_s: float, what: str) -> T:
+async def until(ask: Callable[[], Awaitable[T]], *, timeout_s: float, awaited: str) -> T:
     """Ask again and again until the answer is true, and return it.
 
     Raises
     ------
     TimeoutError
-        If it is not in time; the message names `what` was waited for.
+        If it is not in time; the message names what was `awaited`.
     """
     deadline = time.monotonic() + timeout_s
     while not (answer := await ask()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+            raise TimeoutError(f"{awaited}: not within {timeout_s:g} s")
         await asyncio.sleep(0.05)
     return answer
 

@@ -72,7 +72,7 @@ _CLAIMS = {
     "left": ("threads, widgets, comms and processes left after 5 re-runs and close()", "things", "", Bar("value", 0.0)),
 }
 #: Every row without its samples, in the order in which they are measured.
-ROWS = {name: Row(name, what, (), unit, against, bar=bar) for name, (what, unit, against, bar) in _CLAIMS.items()}
+ROWS = {name: Row(name, title, (), unit, against, bar=bar) for name, (title, unit, against, bar) in _CLAIMS.items()}
 
 
 def desk(effort: Browser) -> list[Row]:

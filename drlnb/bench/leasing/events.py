@@ -28,20 +28,20 @@ def events(effort: SimulatedLeasing) -> Iterator[Row]:
     del effort
     costs = {n: min(cost_s(n, _N_EVENTS) for _ in range(_REPEATS)) for n in WAITING}
     for n, cost in costs.items():
-        what = f"events/s of LeaseTable.handle on one core, {n} tasks waiting for {_N_SLOTS} slots"
+        title = f"events/s of LeaseTable.handle on one core, {n} tasks waiting for {_N_SLOTS} slots"
         bar = Bar("value", at_least=_LEAST_HZ) if n == _AT else None
-        yield Row(f"events-{n}", what, (1.0 / cost,), "/s", bar=bar)
+        yield Row(f"events-{n}", title, (1.0 / cost,), "/s", bar=bar)
     counts, seconds = np.array(WAITING), np.array(list(costs.values()))
     slope_s, base_s = np.polyfit(np.log2(counts), seconds, 1)
     power = float(np.polyfit(np.log(counts), np.log(seconds), 1)[0])
     first, last = WAITING[0], WAITING[-1]
     fit = f"{base_s * 1e6:.1f} us + {slope_s * 1e6:.2f} us x log2(n), as a power n^{power:.3f}"
-    what, growth = (
+    title, growth = (
         f"cost of an event with {last} waiting over that with {first}; fit: {fit}",
         costs[last] / costs[first],
     )
     against, base = "log2(n) over the same range", (float(np.log2(last) / np.log2(first)),)
-    yield Row("events-growth", what, (growth,), "", against, base, bar=Bar("ratio", at_most=1.0))
+    yield Row("events-growth", title, (growth,), "", against, base, bar=Bar("ratio", at_most=1.0))
 
 
 def cost_s(n_waiting: int, n_events: int) -> float:

@@ -90,7 +90,7 @@ def held(journal: Journal, n_warm: int = _WARM_ROUNDS) -> Held:
 
 @contextlib.contextmanager
 def _cpu_seconds() -> Iterator[list[float]]:
-    """Note twice a second the processor seconds of the executors and collectors below this process."""
+    """Record twice a second the processor seconds of the executors and collectors below this process."""
     totals: list[float] = []
     seconds: dict[psutil.Process, float] = {}
     over = threading.Event()
@@ -146,8 +146,8 @@ def _parameters(out: Path, task: str) -> bytes:
 
 def throughput_rows(turns: Sequence[Turn]) -> tuple[Row, ...]:
     """Return B5's figures: share of the bound, v exclusive, v co-located, and tasks with the same parameters."""
-    duties = [[one.compute_s * one.rounds_per_s for one in turn.alone] for turn in turns]
-    exclusive = [N_TASKS / sum(1 / one.rounds_per_s for one in turn.alone) for turn in turns]
+    duties = [[alone.compute_s * alone.rounds_per_s for alone in turn.alone] for turn in turns]
+    exclusive = [N_TASKS / sum(1 / alone.rounds_per_s for alone in turn.alone) for turn in turns]
     leased = [turn.leased.rounds_per_s for turn in turns]
     real = [turn.real for turn in turns]
     valid = f"real computing {max(real):.0%} of the modelled time"
@@ -155,9 +155,9 @@ def throughput_rows(turns: Sequence[Turn]) -> tuple[Row, ...]:
     d = sum(map(sum, duties)) / sum(map(len, duties))
     expected = expected_load(N_TASKS, 1, d)
     of_bound = expected.utilisation_frac / expected.bound_frac
-    what = f"{N_TASKS} tasks, 1 virtual slot, d = {d:.3f}"
-    rounds = f"{what}: rounds per second, leased"
-    busy = pair_up([turn.leased.busy for turn in turns], [bound(one, 1) for one in duties])
+    setting = f"{N_TASKS} tasks, 1 virtual slot, d = {d:.3f}"
+    rounds = f"{setting}: rounds per second, leased"
+    busy = pair_up([turn.leased.busy for turn in turns], [bound(task_duties, 1) for task_duties in duties])
     by_model = f"the bound, of which the machine repairman expects {of_bound:.2f}"
     at_once = "four ordinary processes at once, whose sleeping gradients overlap as no device's kernels do"
     co_located = pair_up(leased, [turn.co_located for turn in turns])
@@ -166,7 +166,7 @@ def throughput_rows(turns: Sequence[Turn]) -> tuple[Row, ...]:
     return (
         Row(
             "b5-bound",
-            f"{what}: utilisation of the slot; {valid}",
+            f"{setting}: utilisation of the slot; {valid}",
             unit="of the slot",
             against=by_model,
             bar=Bar("ratio", at_least=0.85),
@@ -204,8 +204,8 @@ def grants(effort: LeasingLive) -> tuple[Row, ...]:
 
         blocks = in_turn(4 * effort.repeats, {"near": near, "far": far})
     took = {way: [hold.got_t - hold.asked_t for holds in blocks[way] for hold in holds] for way in blocks}
-    what = "free slot asked for until granted, p50"
+    title = "free slot asked for until granted, p50"
     return (
-        Row("b6-near", f"{what}: in the scheduler's process", took["near"], bar=Bar("value", 0.001)),
-        Row("b6-far", f"{what}: over RPC from a worker", took["far"], bar=Bar("value", 0.015)),
+        Row("b6-near", f"{title}: in the scheduler's process", took["near"], bar=Bar("value", 0.001)),
+        Row("b6-far", f"{title}: over RPC from a worker", took["far"], bar=Bar("value", 0.015)),
     )

@@ -65,7 +65,7 @@ def predict(journal: Journal, tasks: Sequence[str]) -> Predicted:
         """Compare with round times without sharing in the same half: processors may have been faster in it."""
         rules = Rules(n_slots=1, settings=settings)
         lone = [simulate_recorded([task], rules, until_s=until_s).round_s for task in tasks]
-        return fmean(round_s[name] / mean for one in lone for name, mean in one.items())
+        return fmean(round_s[name] / mean for round_s_alone in lone for name, mean in round_s_alone.items())
 
     known, later = (recorded_tasks(journal, half.rounds) for half in (first, second))
     simulated = simulate_recorded(known, Rules(n_slots=n_slots, settings=settings), until_s=until_s)
@@ -110,12 +110,12 @@ def predicted(effort: LeasingLive) -> tuple[Row, ...]:
 
 def predicted_rows(halves: Sequence[Predicted], spent: Sequence[Share]) -> tuple[Row, ...]:
     """Return what was predicted of each run beside what was, the error in words; and drlnb's share of each round."""
-    what = f"{N_TASKS} tasks of PPO on CartPole-v1, 1 virtual slot: second half of the run from its first"
+    setting = f"{N_TASKS} tasks of PPO on CartPole-v1, 1 virtual slot: second half of the run from its first"
 
     def row(name: str, figure: str, unit: str, pairs: Sequence[tuple[float, float]]) -> Row:
         paired = pair_up([predicted for predicted, _ in pairs], [was for _, was in pairs])
         errors = ", ".join(f"{ratio - 1.0:+.1%}" for ratio in paired["pairs"])
-        words = f"{what}, {figure}; error {errors}"
+        words = f"{setting}, {figure}; error {errors}"
         return Row(f"predicted-{name}", words, unit=unit, against="what was measured there", **paired)
 
     by_own = "round time / that with a slot of one's own (simulated)"

@@ -55,21 +55,21 @@ def _cell(
     rule, lease = compare(["round", "yield"], seeds, load=load, workload=workload)
     least, most = _YIELD[load]
     words = f"load {load}, K={workload.n_slots}, CV {workload.collect_cv}, switch {workload.switch_s * 1e3:g} ms"
-    for key, figure, what, bar in (
+    for key, figure, title, bar in (
         ("b1", "of_bound", "utilisation/bound", Bar("value", at_least=least)),
         ("b2", "inflation", "round time/alone", Bar("value", at_most=most)),
     ):
         mine, base = _samples(lease, figure), _samples(rule, figure)
-        row = partial(_row, f"{key}-yield-{name}", f"{what}, `yield`, {words}", mine, bar=bar, binding=binding)
+        row = partial(_row, f"{key}-yield-{name}", f"{title}, `yield`, {words}", mine, bar=bar, binding=binding)
         yield row(against="the seed's `round` on the same workloads", baseline_samples=base)
     by_model = f"by the machine-repairman model, {words}"
-    expected = [one.expected.utilisation_frac / one.bound_frac for one in lease.results]
+    expected = [result.expected.utilisation_frac / result.bound_frac for result in lease.results]
     yield _row(f"expected-utilisation-{name}", f"utilisation/bound {by_model}", expected)
-    inflation = [one.expected.inflation for one in lease.results]
+    inflation = [result.expected.inflation for result in lease.results]
     yield _row(f"expected-inflation-{name}", f"round time/alone {by_model}", inflation)
     if load == 0.8 and workload.collect_cv <= 0.2:
-        what, bar = f"utilisation/bound, `round`, {words}", Bar("value", at_least=_ROUND)
-        yield _row(f"b1-round-{name}", what, _samples(rule, "of_bound"), bar=bar, binding=binding)
+        title, bar = f"utilisation/bound, `round`, {words}", Bar("value", at_least=_ROUND)
+        yield _row(f"b1-round-{name}", title, _samples(rule, "of_bound"), bar=bar, binding=binding)
 
 
 # -------------------------------------------------------------------- B3
@@ -90,9 +90,9 @@ def _throughput(
     least, exclusive = _FACTOR if abs(d - 0.2) < 0.02 else _OF_LIMIT / d, pair_up(mine, alone)
     against, bar = "exclusive: the same tasks, one per slot to its end, in sequence", Bar("ratio", at_least=least)
     yield _row(f"b3-exclusive-{name}", words, against=against, bar=bar, binding=binding, **exclusive)
-    of_limit = [ratio * one.d_mean for ratio, one in zip(exclusive["pairs"], lease.results, strict=True)]
-    what, bar = f"the same ratio as a share of its limit 1/d = {1 / d:.2f}", Bar("value", at_least=_OF_LIMIT)
-    yield _row(f"b3-limit-{name}", what, of_limit, bar=bar, binding=binding)
+    of_limit = [ratio * result.d_mean for ratio, result in zip(exclusive["pairs"], lease.results, strict=True)]
+    title, bar = f"the same ratio as a share of its limit 1/d = {1 / d:.2f}", Bar("value", at_least=_OF_LIMIT)
+    yield _row(f"b3-limit-{name}", title, of_limit, bar=bar, binding=binding)
     against = "co-located: the same tasks all at once on the devices, no lease, their time shared evenly"
     yield _row(f"b3-colocated-{name}", words, against=against, **pair_up(mine, crowd))
 
@@ -110,12 +110,12 @@ def fairness(effort: SimulatedLeasing) -> Iterator[Row]:
         # I8: nobody who asks a step's worth later passes, and each of the others holds once before it.
         others = (workload.n_tasks - 1) / workload.n_slots
         bounds.append(LeasingSettings().age_quantum_s + low.longest_hold_s * (1 + others))
-    what = f"slot seconds of equal tasks, most/least over {effort.fair_rounds} rounds, `yield`, load 1.0, K=2"
-    yield _row("b4-fair", what, equal, bar=Bar("value", at_most=_FAIR))
-    what = "longest wait of the one task that is a step of priority behind"
+    title = f"slot seconds of equal tasks, most/least over {effort.fair_rounds} rounds, `yield`, load 1.0, K=2"
+    yield _row("b4-fair", title, equal, bar=Bar("value", at_most=_FAIR))
+    title = "longest wait of the one task that is a step of priority behind"
     against = "I8: a step's worth of waiting, then every other task's longest hold, over the slots"
     bar = Bar("ratio", at_most=1.0)
-    yield _row("b4-lowest", what, lowest, unit="s", against=against, baseline_samples=bounds, bar=bar)
+    yield _row("b4-lowest", title, lowest, unit="s", against=against, baseline_samples=bounds, bar=bar)
 
 
 # -------------------------------------------------------------------- makespan
@@ -135,14 +135,14 @@ def _makespans(name: str, load: float, workload: LeasingWorkload, seeds: Sequenc
     lone = [[_ends(replace(work, n_slots=1), [i], "round")[0] for i in range(work.n_tasks)] for work in works]
     counts = sorted({work.n_tasks for work in works})
     tasks = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    what = f"makespan of {tasks} tasks of {workload.n_rounds} rounds, `yield`, load {load}, K={workload.n_slots}"
+    title = f"makespan of {tasks} tasks of {workload.n_rounds} rounds, `yield`, load {load}, K={workload.n_slots}"
     turns = [in_sequence(each, workload.n_slots) for each in lone]
     for kind, base, against in (
         ("turns", turns, "one task per slot to its end, the next one as soon as a slot is free"),
         ("colocated", map(_crowd_s, works), "all at once on the devices, no lease, their time shared evenly"),
         ("own", map(max, lone), "as many slots as tasks, one each"),
     ):
-        yield _row(f"makespan-{kind}-{name}", what, unit="s", against=against, **pair_up(leased, list(base)))
+        yield _row(f"makespan-{kind}-{name}", title, unit="s", against=against, **pair_up(leased, list(base)))
 
 
 def _crowd_s(work: LeasingWorkload) -> float:
@@ -208,12 +208,12 @@ def table(effort: SimulatedLeasing) -> Iterator[Row]:
             workload = LeasingWorkload(collect_cv=cv, n_slots=n_slots, switch_s=switch_s, n_rounds=effort.rounds)
             (runs,) = compare([hold], effort.seeds, load=load, settings=_NO_GUARD, workload=workload)
             words = f"`{hold}`, CV {cv}, load {load}, K={n_slots}, switch {switch_s * 1e3:g} ms"
-            for figure, what, base in zip(
+            for figure, title, base in zip(
                 ("of_bound", "inflation"), ("utilisation/bound", "inflation"), known, strict=True
             ):
                 key = f"table-{name}-cv{cv}-load{load}-{figure}"
                 yield _row(
-                    key, f"{what}, {words}", _samples(runs, figure), against="the prototype", baseline_samples=(base,)
+                    key, f"{title}, {words}", _samples(runs, figure), against="the prototype", baseline_samples=(base,)
                 )
 
 

@@ -53,22 +53,22 @@ def single(effort: Peers, name: str) -> Iterator[Row]:
     require_peer()
     work = replace(WORKS[name], total_timesteps=effort.steps or WORKS[name].total_timesteps)
     seeded = [replace(work, seed=effort.seed + n) for n in range(effort.pairs)]
-    pairs = [(run_own([one])[0], run_peer([one])[0]) for one in seeded]
+    pairs = [(run_own([seeded_work])[0], run_peer([seeded_work])[0]) for seeded_work in seeded]
     mine, theirs = zip(*pairs, strict=True)
-    what = f"{work.env}, {work.total_timesteps} steps"
+    setting = f"{work.env}, {work.total_timesteps} steps"
     bar = _BARS.get(name)
     for suffix, words, key in (
         ("", "whole training, time per environment step", "seconds"),
         ("-collect", "of that, collecting", "collect_s"),
         ("-update", "of that, updating", "update_s"),
     ):
-        us = [[getattr(one, key) / one.n_timesteps * 1e6 for one in side] for side in (mine, theirs)]
-        yield Row(f"{name}{suffix}", f"{what}: {words}", unit="us/step", against=_PEER, bar=bar, **pair_up(*us))
+        us = [[getattr(training, key) / training.n_timesteps * 1e6 for training in side] for side in (mine, theirs)]
+        yield Row(f"{name}{suffix}", f"{setting}: {words}", unit="us/step", against=_PEER, bar=bar, **pair_up(*us))
         bar = None
-    returns, base = ([one.mean_reward for one in side] for side in (mine, theirs))
-    words = f"{what}: mean return of {work.n_eval_episodes} deterministic episodes after it"
+    returns, base = ([training.mean_reward for training in side] for side in (mine, theirs))
+    words = f"{setting}: mean return of {work.n_eval_episodes} deterministic episodes after it"
     yield Row(f"{name}-return", words, returns, "reward", _PEER, base)
-    words = f"{what}: 1 - p of an exact permutation test, two-sided, that the mean returns over seeds differ"
+    words = f"{setting}: 1 - p of an exact permutation test, two-sided, that the mean returns over seeds differ"
     unlike = (1.0 - permutation_p(returns, base),)
     yield Row(f"{name}-return-unlike", words, unlike, "(1 - p)", bar=Bar("value", 0.95))
 
@@ -112,8 +112,8 @@ def four(effort: Peers) -> Iterator[Row]:
     ways = {"mine": partial(_whole_system, works)}
     ways |= {"at once": partial(_processes, works, _FOUR), "by two": partial(_processes, works, _TWO)}
     took = in_turn(min(effort.pairs, 3), ways)
-    what = f"{_FOUR} x {work.env}, {work.total_timesteps} steps: drlnb train --gpus {_SLOTS}, command to exit"
-    what += ", evaluation included"
+    title = f"{_FOUR} x {work.env}, {work.total_timesteps} steps: drlnb train --gpus {_SLOTS}, command to exit"
+    title += ", evaluation included"
     peers = f"{_FOUR} Stable-Baselines3 processes, start to exit, evaluation included"
     better = [min(pair) for pair in zip(took["at once"], took["by two"], strict=True)]
     for name, words, base, bar in (
@@ -121,7 +121,7 @@ def four(effort: Peers) -> Iterator[Row]:
         ("four-at-once", f"{peers}, all at once", took["at once"], None),
         ("four-by-two", f"{peers}, two at a time", took["by two"], None),
     ):
-        yield Row(name, what, against=words, bar=bar, **pair_up(took["mine"], base))
+        yield Row(name, title, against=words, bar=bar, **pair_up(took["mine"], base))
 
 
 def _processes(works: Sequence[Work], most: int) -> float:

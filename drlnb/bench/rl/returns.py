@@ -29,8 +29,8 @@ def returns(effort: Returns, name: str) -> Iterator[Row]:
         for seed in seeds
     ]
     done = run_own(works, effort.jobs, _LONGEST_S)
-    what = f"{case.algo.upper()} {case.env}, {steps} steps, seeds {', '.join(map(str, seeds))}"
-    words = f"{what}: mean return of {works[0].n_eval_episodes} deterministic episodes, a sample per seed"
-    rewards = [one.mean_reward for one in done]
+    setting = f"{case.algo.upper()} {case.env}, {steps} steps, seeds {', '.join(map(str, seeds))}"
+    words = f"{setting}: mean return of {works[0].n_eval_episodes} deterministic episodes, a sample per seed"
+    rewards = [training.mean_reward for training in done]
     yield Row(name, words, rewards, "reward", bar=Bar("worst", at_least=case.at_least))
-    yield Row(f"{name}-time", f"{what}: training", [one.seconds for one in done])
+    yield Row(f"{name}-time", f"{setting}: training", [training.seconds for training in done])

@@ -31,8 +31,8 @@ def hops(effort: Runtime) -> tuple[Row, ...]:
         ways = {"mine": lambda: on_one(client, _hello_times, _BLOCK), "theirs": lambda: _submit_times(client, _BLOCK)}
         in_turn(1, ways)  # connections are opened
         times = in_turn(_BLOCKS * effort.repeats, ways)
-    what, against = "RPC from a worker to the broker and back", "client.submit(inc).result()"
-    return (Row("hops", what, against=against, bar=Bar("ratio", 1 / 10), **pair_up(times["mine"], times["theirs"])),)
+    title, against = "RPC from a worker to the broker and back", "client.submit(inc).result()"
+    return (Row("hops", title, against=against, bar=Bar("ratio", 1 / 10), **pair_up(times["mine"], times["theirs"])),)
 
 
 async def _hello_times(n: int, dask_worker: Worker) -> list[float]:
@@ -69,7 +69,7 @@ def handover(effort: Runtime) -> tuple[Row, ...]:
             | {f"stream {row}": partial(_stream_block, client, hold_s) for row, hold_s in _HOLDS_S.items()}
             | {"alone": partial(_alone_block, client), "echo": partial(_echo_block, client)},
         )
-    what = "slot released by one worker's task until the other's long poll has its grant"
+    title = "slot released by one worker's task until the other's long poll has its grant"
     against = "message on the worker's stream, pushed on by a scheduler's stream handler"
     echoed = "request on the worker's stream, pushed back to it by a scheduler's stream handler, back to back"
     third = Bar("ratio", 1 / 3)
@@ -78,18 +78,18 @@ def handover(effort: Runtime) -> tuple[Row, ...]:
     samples = by_stream["handover"]["samples"]
     return (
         # Neither binds: docs/decisions/0002.
-        Row("handover", f"{what}; holds of 10 ms", against=against, bar=third, binding=False, **by_stream["handover"]),
+        Row("handover", f"{title}; holds of 10 ms", against=against, bar=third, binding=False, **by_stream["handover"]),
         Row(
             "handover-busy",
-            f"{what}; holds of 1 ms",
+            f"{title}; holds of 1 ms",
             against=against,
             bar=third,
             binding=False,
             **by_stream["handover-busy"],
         ),
-        Row("handover-p50", f"{what}, p50", samples, bar=Bar("value", 0.005)),
-        Row("handover-p90", f"{what}, p90", (quantile(samples, 0.9),)),
-        Row("handover-echo", f"{what}; holds of 1 ms", against=echoed, bar=third, **by_echo["lease handover-busy"]),
+        Row("handover-p50", f"{title}, p50", samples, bar=Bar("value", 0.005)),
+        Row("handover-p90", f"{title}, p90", (quantile(samples, 0.9),)),
+        Row("handover-echo", f"{title}; holds of 1 ms", against=echoed, bar=third, **by_echo["lease handover-busy"]),
         Row("acquire", "free slot asked for by RPC until granted, back to back", against=echoed, **by_echo["alone"]),
     )
 

@@ -61,7 +61,7 @@ async def _parts(client: Client) -> tuple[str, str, int]:
         home, other = ([row for row in here if (row["node"] in homes) is at_home] for at_home in (True, False))
         return (home[0]["address"], other[0]["address"], int(other[0]["pid"])) if home and other else None
 
-    parts = await until(ask, timeout_s=_BACK_S, what="2 workers and their slot up")
+    parts = await until(ask, timeout_s=_BACK_S, awaited="2 workers and their slot up")
     assert parts is not None
     return parts
 
@@ -88,7 +88,7 @@ async def _semaphore_once(client: Client) -> float:
     async def is_held() -> bool:
         return bool(await client.run_on_scheduler(_semaphore_leases))
 
-    await until(is_held, timeout_s=_GRANT_S, what="the semaphore's holder")
+    await until(is_held, timeout_s=_GRANT_S, awaited="the semaphore's holder")
     waiting = client.submit(_semaphore_t, _SEMAPHORE_S, pure=False, workers=[home])
     await asyncio.sleep(_QUEUED_S)
     killed_t = time.monotonic()
@@ -131,7 +131,7 @@ def failover(effort: Runtime) -> tuple[Row, ...]:
         (2, "failover", "its next attempt attached, on the other worker", Bar("ratio", 1 / 2)),
         (1, "failover-alone", "its next attempt attached, where that is the only worker", None),
     ):
-        what = f"kill -9 of the worker that hosts a task's master until {where}"
+        title = f"kill -9 of the worker that hosts a task's master until {where}"
         against = "the nanny's new worker known to the scheduler, after the same kill"
         times = []
         with open_stage(n_workers) as stage:
@@ -143,7 +143,7 @@ def failover(effort: Runtime) -> tuple[Row, ...]:
                 finally:
                     run.stop(now=True)
         attached_s, back_s = zip(*times, strict=True)
-        rows.append(Row(name, what, against=against, bar=bar, **pair_up(attached_s, back_s)))
+        rows.append(Row(name, title, against=against, bar=bar, **pair_up(attached_s, back_s)))
     return tuple(rows)
 
 
@@ -156,7 +156,7 @@ async def _fail(client: Client, run: str, n_workers: int) -> tuple[float, float]
         task = page["tasks"]["a"]
         return (task["attempt"], nodes[task["node"]]) if task["n_timesteps"] and len(nodes) == n_workers else None
 
-    up = await until(going, timeout_s=_GOING_S, what=f"steps of a task with {n_workers} workers up")
+    up = await until(going, timeout_s=_GOING_S, awaited=f"steps of a task with {n_workers} workers up")
     assert up is not None
     attempt, node = up
     watching = asyncio.ensure_future(

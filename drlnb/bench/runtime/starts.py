@@ -57,7 +57,7 @@ async def _startup(repeats: int) -> tuple[Row, ...]:
                         for mode, took_s in seconds.items():
                             times.setdefault((mode, n), []).append(took_s)
     rows = []
-    for n, name, what, more in (
+    for n, name, started, more in (
         (1, "startup", "one collector", ""),
         (_AT_ONCE, f"startup-{_AT_ONCE}", f"{_AT_ONCE} collectors at once, until all are", f", {_AT_ONCE} at once"),
     ):
@@ -66,7 +66,7 @@ async def _startup(repeats: int) -> tuple[Row, ...]:
             ("spawn", "the same collector as a new process", 1 / 3),
         ):
             paired = pair_up(times["zygote", n], times[mode, n])
-            words = f"{what} ready, forked from the zygote"
+            words = f"{started} ready, forked from the zygote"
             rows.append(Row(f"{name}-v-{mode}", words, against=against + more, bar=Bar("ratio", bar), **paired))
     return (*rows, Row("startup-zygote", "start of the zygote itself, once per node", (zygote_s,)))
 

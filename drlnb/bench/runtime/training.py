@@ -47,10 +47,10 @@ def overhead(effort: Runtime) -> tuple[Row, ...]:
     metrics = [row.metrics for stream in streams for row in stream.of(words.MetricsRecorded)[_WARM_ROUNDS:]]
     hops = [parts for stream in streams for parts in list(round_hops(stream))[_WARM_ROUNDS:]]
     paired = pair_up([row["round/control_s"] for row in metrics], [row["round/time_s"] for row in metrics])
-    what = f"control per round of {ENV}, 2 parked collectors, 1 virtual slot"
+    setting = f"control per round of {ENV}, 2 parked collectors, 1 virtual slot"
     return (
-        Row("overhead", f"{what}, p50", against="the whole round", bar=Bar("value", 0.010), **paired),
-        Row("overhead-p90", f"{what}, p90", (quantile(paired["samples"], 0.9),)),
+        Row("overhead", f"{setting}, p50", against="the whole round", bar=Bar("value", 0.010), **paired),
+        Row("overhead-p90", f"{setting}, p90", (quantile(paired["samples"], 0.9),)),
         *(Row(f"overhead-{name}", words, [parts[name] for parts in hops]) for name, words in _HOPS.items()),
     )
 
@@ -97,20 +97,20 @@ def overhead_train(effort: Runtime) -> tuple[Row, ...]:
         return train_all([{"spec": local_spec(task).to_plain()}])[0]
 
     times = in_turn(effort.repeats, {"mine": whole_system, "theirs": alone})
-    paired = pair_up(*([one.seconds for one in times[way]] for way in ("mine", "theirs")))
-    total = pair_up(*([one.process_s for one in times[way]] for way in ("mine", "theirs")))
-    what = f"{ENV}, {effort.steps} steps, 1 collector, 1 virtual slot"
+    paired = pair_up(*([trained.seconds for trained in times[way]] for way in ("mine", "theirs")))
+    total = pair_up(*([trained.process_s for trained in times[way]] for way in ("mine", "theirs")))
+    setting = f"{ENV}, {effort.steps} steps, 1 collector, 1 virtual slot"
     return (
         Row(
             "overhead-train",
-            f"{what}: task's start to the end of its last round",
+            f"{setting}: task's start to the end of its last round",
             against="train_local of the same task in a fresh process, imports not counted",
             bar=Bar("ratio", 1.5),
             **paired,
         ),
         Row(
             "overhead-train-total",
-            f"{what}: the same with the cluster's start",
+            f"{setting}: the same with the cluster's start",
             against="the fresh process from its start to its end",
             **total,
         ),
@@ -127,8 +127,8 @@ def _wall_s(stream: Stream) -> float:
 def first_step(effort: Runtime) -> tuple[Row, ...]:
     """Measure how long a user waits for the first training step after the command."""
     samples = [_first_step() for _ in range(effort.repeats)]
-    what = f"drlnb train {ENV} --gpus 1: command to the first round's metrics in the journal"
-    return (Row("first-step", what, samples, bar=Bar("value", 30.0)),)
+    title = f"drlnb train {ENV} --gpus 1: command to the first round's metrics in the journal"
+    return (Row("first-step", title, samples, bar=Bar("value", 30.0)),)
 
 
 def _first_step() -> float:

@@ -171,17 +171,17 @@ def isolation(effort: Seats) -> tuple[Row, ...]:
     """Compare one executor per task with one for both of two tasks, in short rounds: they change hands most often."""
     tasks = replace(REGIMES["short"], n_tasks=2)
     ways = {way: partial(leased, tasks, effort.seconds, 1, isolation=way) for way in ISOLATIONS}
-    hz = {way: [one.rounds_per_s for one in of] for way, of in in_turn(effort.repeats, ways).items()}
-    what = f"{tasks.n_tasks} {tasks.name} tasks on one slot, isolation"
+    hz = {way: [shared.rounds_per_s for shared in of] for way, of in in_turn(effort.repeats, ways).items()}
+    setting = f"{tasks.n_tasks} {tasks.name} tasks on one slot, isolation"
     paired = pair_up(hz["process"], hz["shared"])
     apart = Row(
         "isolation-process",
-        f"{what} process: rounds per second",
+        f"{setting} process: rounds per second",
         unit="rounds/s",
         against="isolation shared",
         **paired,
     )
-    return Row("isolation-shared", f"{what} shared: rounds per second", hz["shared"], "rounds/s"), apart
+    return Row("isolation-shared", f"{setting} shared: rounds per second", hz["shared"], "rounds/s"), apart
 
 
 def regime(effort: Seats, name: str) -> Iterator[Row]:
@@ -197,18 +197,18 @@ def regime(effort: Seats, name: str) -> Iterator[Row]:
 
 def regime_rows(tasks: Regime, turns: Mapping[str, Sequence[Shared]]) -> Iterator[Row]:
     """Return each way's rounds per second: leases against the better of exclusive and co-located of the same turn."""
-    hz = {way: [one.rounds_per_s for one in of] for way, of in turns.items()}
+    hz = {way: [shared.rounds_per_s for shared in of] for way, of in turns.items()}
     better = [max(pair) for pair in zip(hz["exclusive"], hz["co-located"], strict=True)]
     for way, samples in hz.items():
-        what = f"{tasks.n_tasks} {tasks.name} tasks on one device, {way}: rounds per second"
+        title = f"{tasks.n_tasks} {tasks.name} tasks on one device, {way}: rounds per second"
         row = partial(Row, f"sharing-{tasks.name}-{way.rpartition(' ')[2]}", unit="rounds/s")
         paired, against = pair_up(samples, better), "the better of exclusive and co-located"
         if way == "lease, seats auto":
-            n_seats = ", ".join(str(one.n_seats) for one in turns[way])
-            yield row(f"{what} (found: {n_seats})", against=against, bar=Bar("ratio", at_least=0.97), **paired)
+            n_seats = ", ".join(str(shared.n_seats) for shared in turns[way])
+            yield row(f"{title} (found: {n_seats})", against=against, bar=Bar("ratio", at_least=0.97), **paired)
             probe = f"the probe that finds the seats for {tasks.name} tasks holds the device"
-            yield Row(f"sharing-{tasks.name}-probe", probe, [one.probe_s for one in turns[way]])
+            yield Row(f"sharing-{tasks.name}-probe", probe, [shared.probe_s for shared in turns[way]])
         elif way.startswith("lease"):
-            yield row(what, against=against, **paired)
+            yield row(title, against=against, **paired)
         else:
-            yield row(what, samples)
+            yield row(title, samples)

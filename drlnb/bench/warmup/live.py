@@ -144,7 +144,7 @@ def _measure(task: Task, names: Sequence[str] | Mapping[str, object], repeats: i
             def once() -> Lived:
                 out = stage.folder / f"{name}-{next(turn)}"
                 journal = train(stage.fleet, [task], out, planners=planners, settings=settings)
-                (stream,) = (one for one in journal.streams.values() if one.header.machine == "round")
+                (stream,) = (recorded for recorded in journal.streams.values() if recorded.header.machine == "round")
                 return read(stream)
 
             return once
@@ -156,19 +156,19 @@ def live_rows(lived: Mapping[str, Sequence[Lived]], pairs: _Pairs, suffix: str =
     """Return round times of each way against others', starts, and steps under an old version."""
     bar: Bar | None = Bar("ratio", 0.85)
     for name, (mine, theirs) in pairs.items():
-        actions = sum((Counter(one.actions) for one in lived[mine]), Counter[str]())
+        actions = sum((Counter(run.actions) for run in lived[mine]), Counter[str]())
         planned = ", ".join(f"{n} {action}" for action, n in actions.most_common())
-        paired = pair_up([one.round_s for one in lived[mine]], [one.round_s for one in lived[theirs]])
-        what, against = f"round time, {mine} (planned: {planned})", f"{theirs}, in turn"
-        yield Row(name, what, against=against, bar=bar, **paired)
+        paired = pair_up([run.round_s for run in lived[mine]], [run.round_s for run in lived[theirs]])
+        title, against = f"round time, {mine} (planned: {planned})", f"{theirs}, in turn"
+        yield Row(name, title, against=against, bar=bar, **paired)
         bar = None
     for name, of in lived.items():
-        if seconds := [s for one in of for s in one.start_s]:
-            n_ahead, key = sum(one.n_ahead for one in of), f"w3{suffix}-start-{name}"
-            what = f"{name}: start of a collector; {n_ahead} of {len(seconds)} were commanded ahead of the parameters"
-            yield Row(key, what, seconds)
+        if seconds := [s for run in of for s in run.start_s]:
+            n_ahead, key = sum(run.n_ahead for run in of), f"w3{suffix}-start-{name}"
+            title = f"{name}: start of a collector; {n_ahead} of {len(seconds)} were commanded ahead of the parameters"
+            yield Row(key, title, seconds)
             yield Row(f"{key}-p95", f"{name}: start, p95", (quantile(seconds, 0.95),))
-    every = [one for of in lived.values() for one in of]
-    what = f"environment steps below the newest version, of {sum(one.n_steps for one in every)}, by every way"
-    n_old = float(sum(one.n_old for one in every))
-    yield Row(f"w4{suffix}-old-steps", what, (n_old,), "steps", bar=Bar("value", 0.0))
+    every = [run for of in lived.values() for run in of]
+    title = f"environment steps below the newest version, of {sum(run.n_steps for run in every)}, by every way"
+    n_old = float(sum(run.n_old for run in every))
+    yield Row(f"w4{suffix}-old-steps", title, (n_old,), "steps", bar=Bar("value", 0.0))

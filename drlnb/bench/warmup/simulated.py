@@ -49,24 +49,27 @@ def _wait_rows(
     """Return waits of the planners v cold, idle times, and the wait that a known arrival would leave."""
     names = ["cold", *_WAITS, *others]
     compared = compare(names, seeds, n_rounds=rounds, n_workers=n_workers, start_p95_s=start_p95_s)
-    runs = {one.planner: one for one in compared}
+    runs = {comparison.planner: comparison for comparison in compared}
     cold_s = _samples(runs.pop("cold"), "wait_s")
     works = [WarmupWorkload(seed=seed, n_rounds=rounds, n_workers=n_workers, start_p95_s=start_p95_s) for seed in seeds]
     known = [_known(work) for work in works]
-    figures = {name: (name, _samples(one, "wait_s"), _samples(one, "idle_s")) for name, one in runs.items()}
+    figures = {
+        name: (name, _samples(comparison, "wait_s"), _samples(comparison, "idle_s"))
+        for name, comparison in runs.items()
+    }
     limit = "best lead if the arrival were known (newsvendor)"
     figures["known"] = (limit, [wait_s for wait_s, _ in known], [idle_s for _, idle_s in known])
     mode = "spawn" + (f" with p95 {start_p95_s:g} s" if start_p95_s else "")
     words = f"{mode}, jitter, {n_workers} workers"
     against = "the same rounds under cold: started by the parameters' arrival"
     row = partial(Row, binding=binding, origin="simulated")
-    for name, (what, wait_s, idle_s) in figures.items():
+    for name, (start, wait_s, idle_s) in figures.items():
         paired = pair_up(wait_s, cold_s)
         yield row(
-            f"{prefix}-{name}", f"{what}: wait of a round, {words}", against=against, bar=_WAITS.get(name), **paired
+            f"{prefix}-{name}", f"{start}: wait of a round, {words}", against=against, bar=_WAITS.get(name), **paired
         )
         bar = Bar("value", _IDLE_S) if name in _WAITS else None
-        yield row(f"{prefix}-{name}-idle", f"{what}: idle per worker, {words}", idle_s, bar=bar)
+        yield row(f"{prefix}-{name}-idle", f"{start}: idle per worker, {words}", idle_s, bar=bar)
 
 
 def _known(work: WarmupWorkload, rho: float = 1.0) -> tuple[float, float]:
@@ -92,7 +95,7 @@ def _cell_rows(
             for rho in _RHOS:
                 (mine,) = run(["saa"], seeds, settings={"rho": rho})
                 # Waits and idle times of the simple rules do not depend on rho: only their sum does.
-                costs = {one.planner: _costs(one, rho) for one in simple}
+                costs = {comparison.planner: _costs(comparison, rho) for comparison in simple}
                 best = min(costs, key=lambda planner: sum(costs[planner]))
                 words = f"rho {rho:g}, {mode}, {shape}, {n_workers} workers"
                 yield Row(
@@ -106,12 +109,12 @@ def _cell_rows(
                 )
 
 
-def _costs(one: Comparison, rho: float) -> list[float]:
-    return [rho * outcome.wait_s + outcome.idle_s for outcome in one.outcomes]
+def _costs(comparison: Comparison, rho: float) -> list[float]:
+    return [rho * outcome.wait_s + outcome.idle_s for outcome in comparison.outcomes]
 
 
-def _samples(one: Comparison, name: str) -> list[float]:
-    return [float(getattr(outcome, name)) for outcome in one.outcomes]
+def _samples(comparison: Comparison, name: str) -> list[float]:
+    return [float(getattr(outcome, name)) for outcome in comparison.outcomes]
 
 
 # ------------------------------------------------------------------ W5
@@ -126,8 +129,8 @@ def plan(effort: SimulatedWarmup) -> tuple[Row, ...]:
         began = time.perf_counter()
         saa_plan(gaps, starts, 1.0)
         took_ms.append((time.perf_counter() - began) * 1e3)
-    what = "one plan of saa from 64 rounds x 8 workers, lists in, plan out"
-    return (Row("w5-plan", what, took_ms, "ms", bar=Bar("value", _PLAN_MS)),)
+    title = "one plan of saa from 64 rounds x 8 workers, lists in, plan out"
+    return (Row("w5-plan", title, took_ms, "ms", bar=Bar("value", _PLAN_MS)),)
 
 
 # ------------------------------------------------------------------ hold-outs

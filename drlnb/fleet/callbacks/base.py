@@ -122,7 +122,7 @@ class BaseCallback:
         return self.on_round_end(metrics) is not False
 
     def update(self, metrics: Metrics) -> None:
-        """Take over a round's counters and metrics, with all that belong to this one."""
+        """Set a round's counters and metrics, here and in all that belong to this one."""
         self.n_calls += 1
         self.num_timesteps = int(metrics["time/total_timesteps"])
         self.metrics = self.locals["metrics"] = metrics

@@ -181,8 +181,8 @@ class Lease:
         """
         raise self._only_there("progress()")
 
-    def _only_there(self, what: str) -> ConfigError:
-        return ConfigError(f"lease.{what} is on the slot: use it in a function that lease.run(function) runs there")
+    def _only_there(self, member: str) -> ConfigError:
+        return ConfigError(f"lease.{member} is on the slot: use it in a function that lease.run(function) runs there")
 
     def _taken(self) -> "LoopLease":
         if self._held is None:

@@ -63,12 +63,12 @@ def _short(text: str) -> str:
     return repr(word if len(word) <= 40 else f"{word[:40]}...")
 
 
-def _parse_count(text: str, what: str, most: int) -> int | None:
+def _parse_count(text: str, field: str, most: int) -> int | None:
     plain = re.sub(r"(?<=\d)[,_ ](?=\d{3}\b)", "", text.strip())
     if not plain:
         return None
     if not plain.isascii() or not plain.isdigit() or not 1 <= len(plain.lstrip("0")) <= 20 or int(plain) > most:
-        raise ConfigError(f"{what} must be a whole number from 1 to {most:,}, got {_short(text)}")
+        raise ConfigError(f"{field} must be a whole number from 1 to {most:,}, got {_short(text)}")
     return int(plain)
 
 

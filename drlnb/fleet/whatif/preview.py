@@ -155,12 +155,12 @@ class StartsPreview(Preview):
         NaN where nothing was measured, because nothing was started between rounds.
         """
 
-        def error(name: str, place: int, what: str) -> float:
+        def error(name: str, place: int, figure: str) -> float:
             measured = self.recorded[name]
             misses = [
-                getattr(one, what) - measured[one.round][place]
-                for one in self.as_was[name]
-                if one.round in measured and one.wait_s is not None
+                getattr(choice, figure) - measured[choice.round][place]
+                for choice in self.as_was[name]
+                if choice.round in measured and choice.wait_s is not None
             ]
             return fmean(misses) if misses else math.nan
 
@@ -173,11 +173,11 @@ class StartsPreview(Preview):
             for now, then in zip(self.now[name], self.then[name], strict=True):
                 measured = self.recorded[name].get(now.round, (None, None))
                 row: Row = {"task": name, "round": now.round}
-                for what in ("action", "start_after_s", "lead_s", "reason"):
-                    row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
-                for place, what in enumerate(("wait_s", "idle_s")):
-                    row |= {f"{what} recorded": measured[place]}
-                    row |= {f"{what} now": getattr(now, what), f"{what} then": getattr(then, what)}
+                for column in ("action", "start_after_s", "lead_s", "reason"):
+                    row |= {f"{column} now": getattr(now, column), f"{column} then": getattr(then, column)}
+                for place, figure in enumerate(("wait_s", "idle_s")):
+                    row |= {f"{figure} recorded": measured[place]}
+                    row |= {f"{figure} now": getattr(now, figure), f"{figure} then": getattr(then, figure)}
                 table.append(row)
         return table
 
@@ -196,9 +196,9 @@ class StartsPreview(Preview):
             lines.append(f"    round {then.round}: {_choice(now)} -> {_choice(then)}: {then.reason}")
         return "\n".join(lines)
 
-    def _means(self, name: str, what: str) -> tuple[float, float]:
+    def _means(self, name: str, figure: str) -> tuple[float, float]:
         known = [
-            (getattr(now, what), getattr(then, what))
+            (getattr(now, figure), getattr(then, figure))
             for now, then in zip(self.now[name], self.then[name], strict=True)
             if now.wait_s is not None and then.wait_s is not None
         ]
@@ -290,7 +290,7 @@ def _preview_starts(
             now[name] = starts.decided(settled=True) if starts.changes else as_was[name]
             if not now[name]:
                 raise ValueError(f"no round of {name} has been sent yet: let it train on")
-            recorded[name] = {k: (one.wait_s, one.idle_s) for k, one in starts.measured.items()}
+            recorded[name] = {k: (rest.wait_s, rest.idle_s) for k, rest in starts.measured.items()}
     except (InvalidTransition, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

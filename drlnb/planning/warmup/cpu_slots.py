@@ -291,6 +291,6 @@ def _checked(n_slots: Any) -> int:
     return int(n_slots)
 
 
-def _assert(holds: bool, what: str) -> None:
+def _assert(holds: bool, invariant: str) -> None:
     if not holds:
-        raise AssertionError(what)
+        raise AssertionError(invariant)

@@ -70,5 +70,5 @@ class StartDurations:
                 return samples[(command.round * at_once + command.collector) % len(samples)], None, kind
         known = ", ".join(f"{n} by {kind} on {node}" for (node, kind), n in sorted(self._known.items()))
         waited = ", but for those that waited for the zygote itself" if mode == "zygote" else ""
-        what = "wait for a CPU slot" if mode == PARK else f"start by {mode}"
-        raise ValueError(f"no {what} on node {command.node} is in the journal{waited}; there are: {known or 'none'}")
+        missing = "wait for a CPU slot" if mode == PARK else f"start by {mode}"
+        raise ValueError(f"no {missing} on node {command.node} is in the journal{waited}; there are: {known or 'none'}")

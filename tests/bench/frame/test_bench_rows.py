@@ -16,7 +16,7 @@ def report(*rows, load_1min=0.1):
 
 def timed(*samples, baseline=(), bar=None, **more):
     against = {"against": "a snail"} if baseline else {}
-    return Row(id="hop", what="a hop", samples=samples, baseline_samples=baseline, bar=bar, **against, **more)
+    return Row(id="hop", title="a hop", samples=samples, baseline_samples=baseline, bar=bar, **against, **more)
 
 
 def test_quantile_is_linear_between_neighbours():
@@ -44,7 +44,7 @@ def test_spread_names_its_kind():
 
 def test_ratio_is_of_the_medians_and_its_spread_of_the_pairs():
     """Two turns, 2 v 10 and 4 v 16: medians 3 v 13, pairs 1/5 and 1/4."""
-    row = Row(id="hop", what="a hop", against="a snail", **pair_up([[2.0], [4.0]], [[10.0], [16.0]]))
+    row = Row(id="hop", title="a hop", against="a snail", **pair_up([[2.0], [4.0]], [[10.0], [16.0]]))
     assert (row.value, row.baseline) == (3.0, 13.0)
     assert row.ratio == pytest.approx(3 / 13)
     assert row.spread["ratio"] == {"kind": "min..max", "low": 0.2, "high": 0.25, "n": 2}
@@ -67,7 +67,7 @@ def test_holds_means_at_most(bar, holds):
 
 def test_a_bar_on_nothing_is_neither_kept_nor_missed():
     """Without its baseline a ratio is unknown."""
-    row = Row(id="hop", what="a hop", samples=(1.0,), against="a snail", bar=Bar("ratio", 0.1), not_measured="skipped")
+    row = Row(id="hop", title="a hop", samples=(1.0,), against="a snail", bar=Bar("ratio", 0.1), not_measured="skipped")
     assert (row.ratio, row.holds, row.measured) == (None, None, False)
 
 
@@ -80,7 +80,7 @@ def test_a_count_of_zero_keeps_a_bar_of_zero():
 def test_bars_are_checked_when_they_are_written_down():
     """A bar on a ratio needs something to divide by; a bar on anything else does not exist."""
     with pytest.raises(ValueError, match="row hop: a bar on the ratio needs a baseline"):
-        Row(id="hop", what="a hop", bar=Bar("ratio", 0.1))
+        Row(id="hop", title="a hop", bar=Bar("ratio", 0.1))
     with pytest.raises(ValueError, match="'median'"):
         Bar("median", 1.0)
 
@@ -114,7 +114,7 @@ def test_json_has_the_form_of_every_bench(tmp_path):
 
 def test_a_row_that_was_not_measured_says_why_in_json():
     """Its value is null and its words hold the reason; a row without a bar binds nobody."""
-    plain = Row(id="hop", what="a hop", not_measured="no legs").to_plain()
+    plain = Row(id="hop", title="a hop", not_measured="no legs").to_plain()
     assert (plain["value"], plain["holds"], plain["binding"]) == (None, None, False)
     assert "not measured: no legs" in plain["what"]
 

@@ -66,7 +66,7 @@ def test_figures_of_a_turn_by_hand():
     spoilt = {
         row.id: row for row in throughput_rows([Turn(leased=leased, alone=alone, co_located=4.0, real=0.4, n_same=3)])
     }
-    assert "INVALID" in spoilt["b5-bound"].what
+    assert "INVALID" in spoilt["b5-bound"].title
     assert [spoilt[name].holds for name in ("b5-same", "b5-real")] == [False, False]
 
 
@@ -97,9 +97,9 @@ def test_what_was_predicted_is_said_with_its_error():
     """.55 for .5 is 10 % too much, 1.2 for 1.25 is 4 % too little; the error is in words, and there is no bar."""
     spent = [Share(control=control, asking=0.001) for control in (0.01, 0.03, 0.05)]
     held_, inflation, overhead, asking = predicted_rows([Predicted(held=(0.55, 0.5), inflation=(1.2, 1.25))], spent)
-    assert held_.what.endswith("; error +10.0%")
+    assert held_.title.endswith("; error +10.0%")
     assert held_.ratio == pytest.approx(1.1)
-    assert inflation.what.endswith("; error -4.0%")
+    assert inflation.title.endswith("; error -4.0%")
     assert (inflation.value, inflation.baseline, inflation.bar) == (1.2, 1.25, None)
     assert (overhead.value, asking.value) == (0.03, 0.001)
 

@@ -52,7 +52,7 @@ def test_each_lease_is_compared_with_the_better_of_the_same_turn():
     exclusive, together, one, auto, probe = regime_rows(TINY, found)
     assert (exclusive.samples, together.samples) == ([1.0, 3.0], [2.0, 1.0]), "both baselines are shown"
     assert (one.id, auto.id, probe.id) == ("sharing-tiny-1", "sharing-tiny-auto", "sharing-tiny-probe")
-    assert "found: 0, 0" in auto.what
+    assert "found: 0, 0" in auto.title
     assert one.pairs == (0.5, pytest.approx(1 / 3))
     assert one.bar is None
     assert auto.pairs == (1.0, 1.0)

@@ -56,11 +56,11 @@ def test_figures_by_hand():
     found["spawn-saa"] = [replace(LIVED, round_s=(0.8,), n_old=3, actions={"start": 3, "cold": 1})]
     made = {row.id: row for row in live_rows(found, PAIRS)}
     assert (made["w3-spawn-saa"].ratio, made["w3-spawn-saa"].holds) == (0.8, True)
-    assert "planned: 3 start, 1 cold" in made["w3-spawn-saa"].what
+    assert "planned: 3 start, 1 cold" in made["w3-spawn-saa"].title
     assert (made["w4-old-steps"].value, made["w4-old-steps"].holds) == (3.0, False)
-    assert "of 700, by every way" in made["w4-old-steps"].what
-    assert "7 of 14" not in made["w3-start-spawn-cold"].what
-    assert "1 of 2 were commanded ahead" in made["w3-start-spawn-cold"].what
+    assert "of 700, by every way" in made["w4-old-steps"].title
+    assert "7 of 14" not in made["w3-start-spawn-cold"].title
+    assert "1 of 2 were commanded ahead" in made["w3-start-spawn-cold"].title
 
 
 def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch, tmp_path):
