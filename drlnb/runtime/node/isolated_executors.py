@@ -7,7 +7,7 @@ for want of memory, ends no other task's.  Still one lease computes at a time, b
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -171,7 +171,7 @@ class Tenants:
         """End who rested longest until there is room for one more; nobody works meanwhile."""
         while len(self._tenants) >= _MOST:
             self._evict(f"{_MOST} processes are on the slot")
-        while self._tenants and self._spare is None and await self._is_short():
+        while self._tenants and self._spare is None and await _is_short(self.device, list(self._tenants.values())):
             self._evict("memory is short")
             await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -179,29 +179,6 @@ class Tenants:
         task = next(iter(self._tenants))
         self._drop(task)
         self._on_lost(self, task, None, f"ended: {why}")
-
-    async def _is_short(self) -> bool:
-        """Whether one more process would take the device, or RAM, above what may be in use."""
-        every = list(self._tenants.values())
-        if self.device.startswith("cuda"):
-            used, total = await self._device_memory(every[-1])
-            need = used // len(every)  # other slots' share of the device is in it: rather too much than too little
-            if total and used + need > _MEMORY_FRAC * total:
-                return True
-        memory = psutil.virtual_memory()
-        total = min(int(MEMORY_LIMIT), int(memory.total))
-        rss = []
-        for pid in self.pids:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                rss.append(psutil.Process(pid).memory_info().rss)
-        return max(rss, default=0) > memory.available - (1.0 - _MEMORY_FRAC) * total
-
-    async def _device_memory(self, tenant: Executor) -> tuple[int, int]:
-        """Return bytes in use on the device, by anybody, and in all; zeros if nobody says."""
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            answer = await asyncio.wait_for(tenant.record(on=False), _MEMORY_S)
-            return int(answer["used_bytes"]), int(answer["total_bytes"])
-        return 0, 0
 
     # ------------------------------------------------------------------ work
     async def ask(self, header: Plain, *payloads: Payload, timeout_s: float) -> Answer:
@@ -261,3 +238,27 @@ class Tenants:
             self._stay(task)
         self._tenants.clear()
         await asyncio.gather(*(executor.end() for executor in every), *self._ending, return_exceptions=True)
+
+
+async def _is_short(device: str, tenants: Sequence[Executor]) -> bool:
+    """Whether one more process would take the device, or RAM, above what may be in use."""
+    if device.startswith("cuda"):
+        used, total = await _device_memory(tenants[-1])
+        need = used // len(tenants)  # other slots' share of the device is in it: rather too much than too little
+        if total and used + need > _MEMORY_FRAC * total:
+            return True
+    memory = psutil.virtual_memory()
+    total = min(int(MEMORY_LIMIT), int(memory.total))
+    rss = []
+    for pid in (pid for tenant in tenants for pid in tenant.pids):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rss.append(psutil.Process(pid).memory_info().rss)
+    return max(rss, default=0) > memory.available - (1.0 - _MEMORY_FRAC) * total
+
+
+async def _device_memory(tenant: Executor) -> tuple[int, int]:
+    """Return bytes in use on the device, by anybody, and in all; zeros if nobody says."""
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        answer = await asyncio.wait_for(tenant.record(on=False), _MEMORY_S)
+        return int(answer["used_bytes"]), int(answer["total_bytes"])
+    return 0, 0

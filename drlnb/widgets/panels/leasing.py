@@ -129,21 +129,21 @@ class Leasing(Content):
     def _show_hold(self, task: str) -> None:
         """Show what holds for a task now, or for all tasks if it is the same for all."""
         specs = self.run.specs if self.run is not None else ()
-        held = {self._held(name) for name in (specs if task == _ALL else (task,))}
+        begun = self.run.planners.get("hold", "") if self.run is not None else ""
+        held = {_held(self.fold, name, begun) for name in (specs if task == _ALL else (task,))}
         if len(held) == 1 and held <= set(_HOLDS):
             self.panel.later(self._hold, "value", held.pop())
-
-    def _held(self, name: str) -> str:
-        """Return a task's hold planner: the last one that was set, else the one that it began with."""
-        begun = self.run.planners.get("hold", "") if self.run is not None else ""
-        task = self.fold.tasks.get(name)
-        if task is None or task.latest is None:
-            return begun
-        begun = str((task.latest.config.get("planners") or {}).get("hold", begun))
-        return next(
-            (str(event.value) for _, event in reversed(task.latest.settings) if event.key == "leasing.hold"), begun
-        )
 
     def code(self) -> str:
         """Return the line that gives this panel, and those that did what was applied."""
         return "\n".join([super().code(), *self.applied])
+
+
+def _held(fold: Fold, name: str, begun: str) -> str:
+    """Return a task's hold planner: the last one that was set, else the one that it (or its run) began with."""
+    task = fold.tasks.get(name)
+    if task is None or task.latest is None:
+        return begun
+    begun = str((task.latest.config.get("planners") or {}).get("hold", begun))
+    changes = reversed(task.latest.settings)
+    return next((str(event.value) for _, event in changes if event.key == "leasing.hold"), begun)
