@@ -160,9 +160,9 @@ class Declared:
     def problems(cls, values: Mapping[str, Any]) -> list[str]:
         """Return what is wrong with some values, in words; the others are the defaults."""
         known = cls.declared()
-        found = {name: text for name, value in values.items() if (text := known[name].kind.problem(name, value))}
+        problems = {name: text for name, value in values.items() if (text := known[name].kind.problem(name, value))}
         complete = {name: setting.default for name, setting in known.items()} | dict(values)
-        return [*found.values(), *cls.together(complete, found.keys())]
+        return [*problems.values(), *cls.together(complete, problems.keys())]
 
     @classmethod
     def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:

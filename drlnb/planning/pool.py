@@ -141,7 +141,7 @@ class PoolMachine:
         return self._state.cpu_slots
 
     def handle(self, event: Event) -> tuple[Record, ...]:
-        """Take in an event and return what follows from it, in its order.
+        """Handle an event and return what follows from it, in its order.
 
         Raises
         ------
@@ -184,7 +184,7 @@ class PoolMachine:
         return {"table": self._table.snapshot(), **to_plain(self._state)}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Take on the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
+        """Adopt the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
 
         Raises
         ------

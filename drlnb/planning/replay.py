@@ -20,13 +20,13 @@ class Machine(Protocol):
     """The face that every machine shows."""
 
     def handle(self, event: Event) -> tuple[Record, ...]:
-        """Take one event; return decisions and commands."""
+        """Handle one event; return decisions and commands."""
 
     def check(self) -> None:
         """Raise AssertionError if an invariant is broken."""
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Take over the state of a snapshot."""
+        """Adopt the state of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

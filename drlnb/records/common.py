@@ -9,7 +9,7 @@ from drlnb.records.effect import AT_ONCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetDeadline(Command):
-    """Say :class:`DeadlinePassed` after so many seconds; the same name again replaces the former deadline."""
+    """Feed :class:`DeadlinePassed` after so many seconds; the same name again replaces the former deadline."""
 
     name: str
     after_s: float

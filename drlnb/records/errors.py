@@ -80,9 +80,9 @@ class InvalidTransition(RuntimeError):
 class PeerError(ConnectionError):
     """A process that we depend on did not answer, answered with an error, or died."""
 
-    def __init__(self, node: str, what: str) -> None:
-        self.node, self.what = node, what
-        super().__init__(f"{node}: {what}")
+    def __init__(self, node: str, problem: str) -> None:
+        self.node, self.what = node, problem
+        super().__init__(f"{node}: {problem}")
 
 
 class LeaseLost(RuntimeError):

@@ -115,7 +115,7 @@ class RaiseSeats(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureSeats(Command):
-    """Let so many executors compute recorded rounds together for so long; nobody else uses the device meanwhile."""
+    """Measure so many executors that compute recorded rounds together for so long, alone on their device."""
 
     device: str
     n_seats: int

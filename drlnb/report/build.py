@@ -73,19 +73,19 @@ def build(
     """
     if theme not in _THEMES:
         raise ConfigError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}")
-    told = _notes(notes)
+    texts = _notes(notes)
     journal, run = _read(source)
     names = Names(journal)
     title = f"Training run {run['run']}" if run.get("run") else "Training run"
 
-    def made(found: Download) -> str:
-        last = Section(name="journal", heading="Journal", body=journal_part(found), notes=told.get("journal", ()))
+    def made(download: Download) -> str:
+        last = Section(name="journal", heading="Journal", body=journal_part(download), notes=texts.get("journal", ()))
         return page(title, _subtitle(run), [*sections, last], theme=theme)
 
     fold = _folded(journal, run)
     for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
         sections = _sections(fold, run, _torn(journal), names, max_bars, n_columns)
-        sections = [replace(one, notes=told.get(one.name.rstrip("0123456789"), ())) for one in sections]
+        sections = [replace(section, notes=texts.get(section.name.rstrip("0123456789"), ())) for section in sections]
         without = made(Download(data=b"", n_plain=0))
         if len(without.encode()) <= MAX_BYTES - _SPARE:
             break
@@ -166,7 +166,7 @@ def _torn(journal: Journal) -> dict[str, str]:
 def _sections(
     fold: Fold,
     run: Plain,
-    told: Mapping[str, str],
+    journal_facts: Mapping[str, str],
     names: Names,
     max_bars: int,
     n_columns: int | None,
@@ -177,7 +177,7 @@ def _sections(
         Section(
             name="summary",
             heading="Summary",
-            body=_summary(fold, {name: one for name, (_, one) in views.items()}, told),
+            body=_summary(fold, {name: view for name, (_, view) in views.items()}, journal_facts),
         ),
         *(
             Section(
@@ -192,7 +192,7 @@ def _sections(
     ]
 
 
-def _summary(fold: Fold, views: Mapping[str, View], told: Mapping[str, str]) -> str:
+def _summary(fold: Fold, views: Mapping[str, View], journal_facts: Mapping[str, str]) -> str:
     leases, tasks = views["leases"], views["tasks"]
     facts = {
         "tasks": tasks.sentence,
@@ -201,16 +201,16 @@ def _summary(fold: Fold, views: Mapping[str, View], told: Mapping[str, str]) -> 
         "leases": words.count(len(fold.pool.lease_rows)),
         "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from first grant to last release",
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
-        "journal": f"{words.count(fold.n_rows)} rows in {told['streams']}",
+        "journal": f"{words.count(fold.n_rows)} rows in {journal_facts['streams']}",
     }
     if "shares" in views:
         facts["sharing"] = views["shares"].sentence
     if "warmup" in views:
         facts["warm-up"] = views["warmup"].sentence
-    elif any(len(one.rests) for attempts in fold.warmups.values() for one in attempts.values()):
+    elif any(len(attempt.rests) for attempts in fold.warmups.values() for attempt in attempts.values()):
         facts["warm-up"] = waterfall.waterfall(fold).sentence
-    if "torn" in told:
-        facts["torn"] = told["torn"]
+    if "torn" in journal_facts:
+        facts["torn"] = journal_facts["torn"]
     return facts_table(facts)
 
 
@@ -230,7 +230,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
     ]
     if not tasks:
         return '<p class="dim">There is no run.json beside this journal: its configuration is not known.</p>'
-    told = {
+    chosen = {
         key: scrub(", ".join(f"{name} {value}" for name, value in run[key].items()))
         for key in ("planners", "settings", "versions")
         if run.get(key)
@@ -240,7 +240,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
         for spec in specs
     }
     more = f"<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
-    return f"{pairs_table(tasks)}{facts_table(told)}{more}"
+    return f"{pairs_table(tasks)}{facts_table(chosen)}{more}"
 
 
 def _subtitle(run: Plain) -> str:

@@ -66,12 +66,12 @@ class Names:
     """
 
     def __init__(self, journal: Journal) -> None:
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for _, record in entries_of(_pools(journal) if _is_large(journal) else journal):
             for name in _machines(record.to_row()):
-                found.setdefault(name)
+                names.setdefault(name)
         self.alias = {
-            name: f"{_ALIAS}{i}" for i, name in enumerate(name for name in found if name and not name.isdigit())
+            name: f"{_ALIAS}{i}" for i, name in enumerate(name for name in names if name and not name.isdigit())
         }
         long = sorted((name for name in self.alias if len(name) >= _SHORT), key=len, reverse=True)
         self._long = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, long))})(?![\w-])") if long else None
@@ -103,7 +103,7 @@ class Names:
         if head in self.alias:
             return self.alias[head] + slash + rest
         if self._long is not None:
-            text = self._long.sub(lambda found: self.alias[found[0]], text)
+            text = self._long.sub(lambda match: self.alias[match[0]], text)
         return scrub(text)
 
 
@@ -124,11 +124,11 @@ def _machines(value: Plain) -> Iterator[str]:
 
 
 def _in_list(items: Sequence[Any], *, slots: bool) -> Iterator[str]:
-    for one in items:
-        if slots and isinstance(one, str):
-            yield _node(one)
-        elif isinstance(one, Mapping):
-            yield from _machines(one)
+    for value in items:
+        if slots and isinstance(value, str):
+            yield _node(value)
+        elif isinstance(value, Mapping):
+            yield from _machines(value)
 
 
 def _node(slot: str) -> str:
@@ -175,7 +175,7 @@ def _is_large(journal: Journal) -> bool:
 
 def _pools(journal: Journal) -> Journal:
     """Return the streams that name machines first: all but the tasks'."""
-    return Journal(streams={name: one for name, one in journal.streams.items() if split_stream(name) is None})
+    return Journal(streams={name: stream for name, stream in journal.streams.items() if split_stream(name) is None})
 
 
 def _size(journal: Journal) -> int:

@@ -102,16 +102,16 @@ def controls(values: Plain) -> str:
     return f'<div class="controls" data-testid="controls">{"".join(parts)}</div>' if parts else ""
 
 
-def journal_part(found: Download) -> str:
+def journal_part(download: Download) -> str:
     """Return the link that saves the journal, or the words that say why there is none."""
-    if not found.data:
+    if not download.data:
         return (
-            f'<p class="dim" data-testid="journal">The journal has {found.n_plain:,} bytes: too many for a page to '
+            f'<p class="dim" data-testid="journal">The journal has {download.n_plain:,} bytes: too many for a page to '
             "take along. It lies in the folder <code>journal</code> of the run.</p>"
         )
     return (
-        f'<p><a download="journal.tar.gz" data-testid="journal" href="{found.href}">Save the journal</a> '
-        f'<span class="dim">({len(found.data):,} bytes, {found.n_plain:,} unpacked): every row of this run, '
+        f'<p><a download="journal.tar.gz" data-testid="journal" href="{download.href}">Save the journal</a> '
+        f'<span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
         "machines by number. Unpacked, <code>drlnb report</code> reads it.</span></p>"
     )
 

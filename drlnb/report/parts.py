@@ -41,22 +41,22 @@ def pictures(
     n_columns
         Most pixel columns of a learning curve; None: as the panel has them.
     """
-    found = {
+    views = {
         "tasks": ("Tasks", fleet.tasks(fold, specs)),
         "leases": ("Who held a slot when", gantt.gantt(fold, max_bars=max_bars)),
     }
     if fold.pool.lease_rows:
-        found |= {
+        views |= {
             "shares": ("What sharing saved, and what it cost", gantt.shares(fold)),
             "queue": ("How long the queue was", gantt.queue(fold)),
             "lending": ("What each task was lent", gantt.lending(fold)),
             "reasons": ("Why slots were asked for, given back, refused or drained", gantt.reasons(fold)),
         }
-    found |= {
+    views |= {
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),
     }
-    return {**found, **_warmup(fold)}
+    return {**views, **_warmup(fold)}
 
 
 def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
@@ -65,7 +65,7 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
     if not names:
         return {}
     n_rounds = waterfall.N_ROUNDS if len(names) <= _FEW_TASKS else _FEW_ROUNDS
-    found = {
+    views = {
         "warmup": (
             "When each collector started, and whether it was ready in time",
             waterfall.waterfall(fold, n_rounds=n_rounds),
@@ -74,8 +74,8 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
         "starts": ("How long starts take", waterfall.starts(fold)),
     }
     for i, name in enumerate(names[:MAX_TASKS]):
-        found[f"history{i}"] = (f"{name}: rounds that plans rest on", waterfall.rounds(fold, name))
+        views[f"history{i}"] = (f"{name}: rounds that plans rest on", waterfall.rounds(fold, name))
         view = waterfall.curve(fold, name)
         if len(view.columns["points"]["x"]):
-            found[f"curve{i}"] = (f"{name}: what another start would have cost", view)
-    return found
+            views[f"curve{i}"] = (f"{name}: what another start would have cost", view)
+    return views

@@ -224,7 +224,7 @@ class MachineHost:
             self.on_defect(traceback.format_exc())
 
     async def close(self) -> None:
-        """Take no more events; cancel what still runs."""
+        """Refuse further events; cancel what still runs."""
         self._closed = True
         for handle in self._deadlines.values():
             handle.cancel()

@@ -97,14 +97,14 @@ def fault_rates(text: str) -> tuple[tuple[str, float], ...]:
     >>> fault_rates("holder=2,frozen=0.5")
     (('holder', 2.0), ('frozen', 0.5))
     """
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for word in filter(None, map(str.strip, text.split(","))):
         kind, equals, rate = word.partition("=")
         try:
             number = float(rate)
         except ValueError:
             equals = ""
-        if not equals or kind in found:
+        if not equals or kind in rates:
             raise ConfigError(f"--faults must be KIND=RATE_PER_HOUR by commas, each kind once, got {word!r}")
-        found[kind] = number
-    return tuple(found.items())
+        rates[kind] = number
+    return tuple(rates.items())

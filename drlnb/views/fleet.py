@@ -169,12 +169,12 @@ def tasks(
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
-    shown, told = _shown(fold, names, by_name), ends or {}
-    rows = [_row(fold, fold.tasks.get(n), by_name.get(n, {}), told.get(n, ("", ""))) for n in (names[i] for i in shown)]
+    shown, ends = _shown(fold, names, by_name), ends or {}
+    rows = [_row(fold, fold.tasks.get(n), by_name.get(n, {}), ends.get(n, ("", ""))) for n in (names[i] for i in shown)]
     texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
-    actions = [dict(one) for one in ACTIONS if not over or one["name"] == "restart"] if live else []
+    actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     for row in rows:
-        row["can"] = sum(1 << i for i, one in enumerate(actions) if one["name"] in row["allowed"])
+        row["can"] = sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"])
     shown_rows = _columns(rows, shown, texts)
     return listing(
         "fleet.tasks", fold, _sentence(rows), {"rows": shown_rows, "spark": _sparks(fold, names)}, TABLE,

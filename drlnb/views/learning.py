@@ -122,9 +122,9 @@ def curves(
     if (n_seeds := max((len(tasks) for tasks in members.values()), default=0)) > 1:
         notes.append(f"bands reach from the lowest to the highest of up to {n_seeds} seeds")
     evaluated = [(i, fold.tasks[name].evaluations()) for i, name in enumerate(names) if name in fold.tasks]
-    for series, found in evaluated if metric == _RETURN else ():
-        if found:
-            x, y = [steps for steps, _ in found], [event.mean_reward for _, event in found]
+    for series, evaluations in evaluated if metric == _RETURN else ():
+        if evaluations:
+            x, y = [steps for steps, _ in evaluations], [event.mean_reward for _, event in evaluations]
             made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
@@ -135,11 +135,11 @@ def curves(
 
 
 def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:
-    found: dict[str, list[TaskFold]] = {}
+    by_group: dict[str, list[TaskFold]] = {}
     for name in names:
         if name in fold.tasks:
-            found.setdefault(groups.get(name) or name, []).append(fold.tasks[name])
-    return found
+            by_group.setdefault(groups.get(name) or name, []).append(fold.tasks[name])
+    return by_group
 
 
 def _xy(task: TaskFold, metric: str) -> tuple[Floats, Floats]:
@@ -159,9 +159,9 @@ def _curve(tasks: Sequence[TaskFold], metric: str) -> Band:
 
 def _thin(tasks: Sequence[TaskFold], metric: str, n_columns: int) -> Band:
     """Return a curve with no more points than pixels need."""
-    one = _curve(tasks, metric)
-    keep = decimate.min_max(one.x, one.mean, n_columns)
-    return Band(x=one.x[keep], mean=one.mean[keep], low=one.low[keep], high=one.high[keep])
+    whole = _curve(tasks, metric)
+    keep = decimate.min_max(whole.x, whole.mean, n_columns)
+    return Band(x=whole.x[keep], mean=whole.mean[keep], low=whole.low[keep], high=whole.high[keep])
 
 
 def _sentence(metric: str, last: Sequence[str], names: Sequence[str]) -> str:

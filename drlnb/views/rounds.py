@@ -45,16 +45,16 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     fold = fold_of(journal, until_s)
     names = fold.task_names()
-    found = {name: _parts(fold.tasks[name]) for name in names if name in fold.tasks}
-    found = {name: parts for name, parts in found.items() if parts[1] > 0}
-    bars = _bars(found)
-    overlapping = any(parts[3] for parts in found.values())
+    means = {name: _parts(fold.tasks[name]) for name in names if name in fold.tasks}
+    means = {name: parts for name, parts in means.items() if parts[1] > 0}
+    bars = _bars(means)
+    overlapping = any(parts[3] for parts in means.values())
     longest = float(np.max(bars["stop"], initial=0.0))
     return View(
         name="rounds.anatomy",
         module="timeline",
         origin=fold.origin,
-        sentence=_sentence(found),
+        sentence=_sentence(means),
         notes=(_OVERLAP,) if overlapping else (),
         columns={"bars": bars},
         table=TABLE,
@@ -63,7 +63,7 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
             "span": [0.0, longest or 1.0],
             "window_s": None,
             "thin": False,
-            "lanes": [{"label": f"{theme.letter(names.index(name))} {name}", "kind": "task"} for name in found],
+            "lanes": [{"label": f"{theme.letter(names.index(name))} {name}", "kind": "task"} for name in means],
             "series": theme.plain(theme.PHASES),
             "marks": [],
         },
@@ -94,27 +94,27 @@ def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
     return parts, int(known.sum()), whole, control < -1e-3 * whole
 
 
-def _bars(found: dict[str, tuple[Floats, int, float, bool]]) -> Table:
+def _bars(means: dict[str, tuple[Floats, int, float, bool]]) -> Table:
     n = len(theme.PHASES)
-    parts = np.array([parts for parts, *_ in found.values()], dtype=np.float64).reshape(-1, n)
+    parts = np.array([parts for parts, *_ in means.values()], dtype=np.float64).reshape(-1, n)
     stop = np.cumsum(parts, axis=1)
-    whole = np.array([round_s for _, _, round_s, _ in found.values()], dtype=np.float64).reshape(-1, 1)
+    whole = np.array([round_s for _, _, round_s, _ in means.values()], dtype=np.float64).reshape(-1, 1)
     return {
         "start": (stop - parts).ravel(),
         "stop": stop.ravel(),
         "mean": parts.ravel(),
         "share": np.divide(parts, whole, out=np.zeros_like(parts), where=whole > 0).ravel(),
-        "count": np.repeat([n_rounds for _, n_rounds, *_ in found.values()], n).astype(np.uint32),
-        "lane": np.repeat(np.arange(len(found)), n).astype(np.uint16),
-        "series": np.tile(np.arange(n), len(found)).astype(np.uint16),
+        "count": np.repeat([n_rounds for _, n_rounds, *_ in means.values()], n).astype(np.uint32),
+        "lane": np.repeat(np.arange(len(means)), n).astype(np.uint16),
+        "series": np.tile(np.arange(n), len(means)).astype(np.uint16),
     }
 
 
-def _sentence(found: dict[str, tuple[Floats, int, float, bool]]) -> str:
-    if not found:
+def _sentence(means: dict[str, tuple[Floats, int, float, bool]]) -> str:
+    if not means:
         return "no finished rounds yet"
-    total = np.sum([parts * n for parts, n, _, _ in found.values()], axis=0)
-    n_rounds = sum(n for _, n, _, _ in found.values())
+    total = np.sum([parts * n for parts, n, _, _ in means.values()], axis=0)
+    n_rounds = sum(n for _, n, _, _ in means.values())
     largest = int(np.argmax(total))
     share = float(total[largest] / total.sum()) if total.sum() > 0 else 0.0
     return (

@@ -1,6 +1,6 @@
-"""What does a host do with a range of bytes that arrives?
+"""Forward a range of bytes that arrives at a host, then keep it.
 
-It forwards first and keeps second, so that the next host does not wait for this one's memory (seed 001's relays).
+The next host does not wait for this one's memory (seed 001's relays).
 """
 
 from bisect import bisect_left, bisect_right
@@ -64,7 +64,7 @@ class RelayAssembly:
         return tuple([(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b])
 
     def take(self, chunk: Chunk) -> Taken:
-        """Take in a chunk and return what follows; a refused or repeated chunk changes nothing."""
+        """Accept a chunk and return what follows; a refused or repeated chunk changes nothing."""
         key = (chunk.attempt, chunk.version)
         refused = self._refusal(chunk, key)
         if refused is not None:
@@ -79,7 +79,7 @@ class RelayAssembly:
         return {"newest": list(self._newest), "total": self._total, "held": [list(held) for held in self._held]}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Take on the state of :meth:`snapshot`."""
+        """Adopt the state of :meth:`snapshot`."""
         attempt, version = snapshot["newest"]
         self._newest, self._total = (attempt, version), snapshot["total"]
         self._held = [(start, stop) for start, stop in snapshot["held"]]

@@ -1,4 +1,4 @@
-"""On which node does each collector of a task live?"""
+"""Place each collector of a task on a node."""
 
 from collections.abc import Mapping, Sequence
 

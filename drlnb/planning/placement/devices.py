@@ -1,4 +1,4 @@
-"""Which devices does a person mean by the names that PyTorch has for them?
+"""Resolve the devices that a user names in PyTorch's spelling.
 
 ``cuda:K`` is the device that torch on a node counts as K, ``GPU-...`` the one with this UUID, ``cpu:K`` a virtual one.
 A name without a node means that device of every node; several workers of one machine see the same devices, which count
@@ -91,7 +91,7 @@ def named_devices(names: Sequence[str], nodes: Sequence[NodeDevices]) -> tuple[D
     Parameters
     ----------
     names
-        As a person gave them.
+        As the user gave them.
     nodes
         The nodes of the cluster, in their order.
 
@@ -112,11 +112,11 @@ def named_devices(names: Sequence[str], nodes: Sequence[NodeDevices]) -> tuple[D
     if kind == "cuda" and not any(node.cuda for node in nodes):
         why = "; ".join(dict.fromkeys(node.why_no_cuda for node in nodes if node.why_no_cuda)) or "no node has one"
         raise ConfigError(f"there is no CUDA device here: {why}; without one, name virtual devices such as cpu:0")
-    found = {name: _meant(name, nodes) for name in names}
-    if missing := [name for name, devices in found.items() if not devices]:
+    meant = {name: _meant(name, nodes) for name in names}
+    if missing := [name for name, devices in meant.items() if not devices]:
         raise ConfigError(f"no device {', '.join(missing)}: this cluster has {_listed(kind, nodes)}")
     chosen: dict[str, tuple[str, Device]] = {}
-    for name, devices in found.items():
+    for name, devices in meant.items():
         fresh = [device for device in devices if device.key not in chosen]
         if not fresh:
             raise ConfigError(f"slots names one device twice: {name} is {chosen[devices[0].key][0]}")
@@ -132,24 +132,24 @@ def _kind(name: str) -> str:
     last = name.rpartition("/")[2]
     if _UUID.fullmatch(last):
         return "cuda"
-    found = _INDEXED.fullmatch(last)
-    if found is None or (":" not in last and "/" not in name):  # gpu0 is a slot's word, and slots have nodes
+    match = _INDEXED.fullmatch(last)
+    if match is None or (":" not in last and "/" not in name):  # gpu0 is a slot's word, and slots have nodes
         return ""
-    return "cuda" if found["cuda"] else "cpu"
+    return "cuda" if match["cuda"] else "cpu"
 
 
 def _meant(name: str, nodes: Sequence[NodeDevices]) -> list[Device]:
     """Return the devices of one name, each once."""
     where, _, last = name.rpartition("/")
-    found, hosts = dict[str, Device](), set[str]()
+    devices, hosts = dict[str, Device](), set[str]()
     for node in nodes:
         if where not in {"", node.node}:
             continue
         for device in _of_node(last, node):
             if where or device.seen.startswith("cuda:") or node.host not in hosts:
-                found.setdefault(device.key, device)
+                devices.setdefault(device.key, device)
         hosts.add(node.host)
-    return list(found.values())
+    return list(devices.values())
 
 
 def _of_node(last: str, node: NodeDevices) -> Iterator[Device]:

@@ -247,7 +247,7 @@ class SendGrant(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskYield(Command):
-    """Tell a holder that somebody waits for a slot like its own: it may give way at a batch boundary."""
+    """Inform a holder that somebody waits for a slot like its own: it may give way at a batch boundary."""
 
     fence: Fence
     task: str
@@ -257,7 +257,7 @@ class AskYield(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeLease(Command):
-    """Tell the slot's node to stop the work of this fence at its next batch boundary and say when it is idle."""
+    """Ask the slot's node to stop this fence's work at its next batch boundary and to report when it is idle."""
 
     fence: Fence
     slot: str

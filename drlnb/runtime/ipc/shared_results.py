@@ -24,7 +24,7 @@ LEAST_BYTES = 1 << 18
 _MOST_FREE = 4
 
 
-def create(n_bytes: int, directory: Path, what: str) -> tuple[int, str, str | None]:
+def create(n_bytes: int, directory: Path, label: str) -> tuple[int, str, str | None]:
     """Make a file in memory, or where there is no such thing in a folder; return (descriptor, path, file to remove).
 
     Parameters
@@ -33,7 +33,7 @@ def create(n_bytes: int, directory: Path, what: str) -> tuple[int, str, str | No
         Its size; all of it is there afterwards.
     directory
         Where the file goes on systems without memory files.
-    what
+    label
         Its name, for whoever looks at the machine.
 
     Raises
@@ -43,11 +43,11 @@ def create(n_bytes: int, directory: Path, what: str) -> tuple[int, str, str | No
     """
     file: str | None = None
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create(f"drlnb-{what}", os.MFD_CLOEXEC)
+        fd = os.memfd_create(f"drlnb-{label}", os.MFD_CLOEXEC)
         path = f"/proc/{os.getpid()}/fd/{fd}"
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        fd, file = tempfile.mkstemp(prefix=f"drlnb-{what}-", dir=directory)
+        fd, file = tempfile.mkstemp(prefix=f"drlnb-{label}-", dir=directory)
         path = file
     try:
         # ftruncate beyond a small file system succeeds and the write dies of SIGBUS; this one says ENOSPC.

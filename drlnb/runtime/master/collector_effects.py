@@ -50,11 +50,11 @@ class CollectorEffects:
         }
 
     def wakes(self, collector: int, round_: int) -> None:
-        """Note that a collector is woken: its wake asks for the CPU slot that is not asked for yet."""
+        """Record that a collector is woken: its wake asks for the CPU slot that is not asked for yet."""
         self._woken[collector] = round_
 
     def acted(self, collector: int, *, keeps_cpu: bool) -> None:
-        """Note whether a collector that has acted has kept its CPU slot."""
+        """Record whether a collector that has acted has kept its CPU slot."""
         (self._keepers.add if keeps_cpu else self._keepers.discard)(collector)
 
     async def _start_collector(self, command: warmup.StartCollector) -> None:
@@ -74,7 +74,7 @@ class CollectorEffects:
             await self._start_now(command, number)
 
     async def _ask_for_slot(self, command: warmup.StartCollector, number: int) -> None:
-        """Let a parked collector have a CPU slot ahead of its parameters; tell when it has."""
+        """Ask for a parked collector's CPU slot ahead of its parameters; feed the event when it has one."""
         if self._woken.get(command.collector, 0) >= command.round:
             return  # the parameters came first
         reply = await self._ask_node(
@@ -149,7 +149,7 @@ class CollectorEffects:
             await self._ask_node(command.node, "drlnb_collector_unqueue", RPC_TIMEOUT_S, command.collector)
 
     async def _revoke_start(self, command: warmup.RevokeStart) -> None:
-        """Take a start back: what waits for its time never happens, what has happened ends again."""
+        """Revoke a start: what waits for its time never happens, what has happened ends again."""
         self._starts[command.collector] += 1
         self._begun.pop(command.collector, None)
         if command.parked:

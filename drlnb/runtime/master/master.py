@@ -337,7 +337,7 @@ class Master:
         self.host.feed(placement.NodeLost, node=node, reason=reason)
 
     def yield_asked(self, fence: Fence) -> None:
-        """Hear that somebody waits for a slot; it may be one that another task holds."""
+        """Feed the event that somebody waits for a slot; it may be one that another task holds."""
         if self.leases.holds(fence):
             self.host.feed(leasing.YieldAsked, fence=fence)
 

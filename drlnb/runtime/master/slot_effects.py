@@ -71,7 +71,7 @@ class SlotEffects:
     async def _compute(
         self, slot: str, fence: Fence, payload: Any = b"", flat: Any = None, **header: Any
     ) -> dict[str, Any]:
-        """Let the slot's executor work; feed the event of a failure and return ``{}`` then.
+        """Have the slot's executor work; feed the event of a failure and return ``{}`` then.
 
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
@@ -144,7 +144,7 @@ class SlotEffects:
                 )
 
     async def _with_state(self, slot: str, fence: Fence, header: dict[str, Any], payload: Any) -> dict[str, Any]:
-        """Let the executor work, with the task's training state if it does not hold it."""
+        """Have the executor work, with the task's training state if it does not hold it."""
         reply = await self._compute(slot, fence, payload, **header)
         if reply.get("op") == "need-state":
             state = self.m.committed

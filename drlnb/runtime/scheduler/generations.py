@@ -1,4 +1,4 @@
-"""Tell apart the lives of a run, and the attempts of its tasks, in row numbers and requests.
+"""Distinguish the lives of a run, and the attempts of its tasks, in row numbers and requests.
 
 A run that ended is resumed under its old name.  Whoever watched it goes on to ask for rows by number, and what its
 former masters and clients have sent may still be under way.

@@ -64,8 +64,8 @@ def _unfit_of(live: "LiveRun", plain: Mapping[str, Any], key: str, value: Any) -
 
 
 def note(row: dict[str, Any], action: str, key: str, value: Any) -> dict[str, Any]:
-    """Remember what a task's next attempt must know of a person's wish; return what was remembered before."""
-    former = {what: dict(row[what]) for what in ("scheduling", "live")}
+    """Remember what a task's next attempt must know of a user's wish; return what was remembered before."""
+    former = {kind: dict(row[kind]) for kind in ("scheduling", "live")}
     if action == "set":
         row["scheduling" if owner(key) else "live"][key] = value
     elif action in ("stop", "kill", "pause"):
@@ -77,12 +77,12 @@ def note(row: dict[str, Any], action: str, key: str, value: Any) -> dict[str, An
 
 def forget(row: dict[str, Any], key: str, value: Any, former: Mapping[str, Any]) -> None:
     """Forget a value that a task has refused, unless another one was set meanwhile."""
-    what = "scheduling" if owner(key) else "live"
-    if row[what].get(key) != value:
+    kind = "scheduling" if owner(key) else "live"
+    if row[kind].get(key) != value:
         return
-    row[what].pop(key)
-    if key in former[what]:
-        row[what][key] = former[what][key]
+    row[kind].pop(key)
+    if key in former[kind]:
+        row[kind][key] = former[kind][key]
 
 
 def with_changes(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

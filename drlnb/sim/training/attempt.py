@@ -181,7 +181,7 @@ class Attempt(NodesSide):
 
     # ------------------------------------------------------------------ what others say
     def granted(self, command: SendGrant) -> None:
-        """Take the pool's answer to the master."""
+        """Deliver the pool's answer to the master."""
         self._pool.hold(command.fence, self.name, command.slots[0])
         self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
 
@@ -201,22 +201,22 @@ class Attempt(NodesSide):
         )
 
     def yield_asked(self, fence: Fence) -> None:
-        """Tell the master that somebody waits for a slot like its own."""
+        """Inform the master that somebody waits for a slot like its own."""
         self.host.feed_after(self._rpc_s, YieldAsked, fence=fence)
 
     def placed(self, command: SendPlacement) -> None:
-        """Take the pool's answer to the master."""
+        """Deliver the pool's answer to the master."""
         if command.refusal:
             self.host.feed_after(self._rpc_s, words.TaskFailed, reason=command.refusal, detail="")
         else:
             self.host.feed_after(self._rpc_s, words.PlacementReceived, collector_nodes=command.collector_nodes)
 
     def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Tell the master that a lease has ended."""
+        """Inform the master that a lease has ended."""
         self.host.feed_after(self._rpc_s, words.LeaseLost, fence=fence, reason=reason)
 
     def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Tell the master that the executor of its slot is gone."""
+        """Inform the master that the executor of its slot is gone."""
         self.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reason)
 
     def node_lost(self, node: str, reason: str) -> None:

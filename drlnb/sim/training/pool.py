@@ -43,16 +43,16 @@ class Master(Protocol):
         """Answer its question."""
 
     def yield_asked(self, fence: Fence) -> None:
-        """Tell it that somebody waits for a slot like its own."""
+        """Inform it that somebody waits for a slot like its own."""
 
     def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Tell it that a lease has ended."""
+        """Inform it that a lease has ended."""
 
     def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Tell it that the executor of its slot is gone."""
+        """Inform it that the executor of its slot is gone."""
 
     def node_lost(self, node: str, reason: str) -> None:
-        """Tell it that a node is gone."""
+        """Inform it that a node is gone."""
 
 
 class Executor:
@@ -194,7 +194,7 @@ class Pool:
                 self._add(executor)
 
     def kill_node(self, node: str, reason: str) -> None:
-        """Take a node away with its executors; masters must live elsewhere."""
+        """Remove a node with its executors; masters must live elsewhere."""
         self.live_nodes.discard(node)
         for executor in self.executors.values():
             if executor.node == node:
@@ -256,17 +256,17 @@ class Pool:
         self._good_t.pop(fence, None)
 
     def forget_holder(self, task: str) -> None:
-        """Note that a task's master is gone: nobody renews its leases."""
+        """Record that a task's master is gone: nobody renews its leases."""
         self._silent.discard(task)
         for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
             self.let_go(fence)
 
     def silence(self, task: str) -> None:
-        """Note that a task's master stands still: its renewals wait for it."""
+        """Record that a task's master stands still: its renewals wait for it."""
         self._silent.add(task)
 
     def speaks(self, task: str) -> None:
-        """Note that a master goes on; it renews at once what it still takes for its own."""
+        """Record that a master goes on; it renews at once what it still takes for its own."""
         self._silent.discard(task)
         for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
             if not self.is_overdue(fence):

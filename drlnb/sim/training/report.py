@@ -266,7 +266,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
     return [
         {
             "id": name,
-            "what": what,
+            "what": description,
             "baseline": f"{against} {base:.6f}",
             "value": value,
             "ratio": value / base,
@@ -276,7 +276,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
             "binding": False,
             "origin": "simulated",
         }
-        for name, what, value, against, base in shown
+        for name, description, value, against, base in shown
     ]
 
 

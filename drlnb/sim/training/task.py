@@ -119,25 +119,25 @@ class Task:
 
     # ------------------------------------------------------------------ what others say
     def granted(self, command: SendGrant) -> None:
-        """Take the pool's answer to the master; to one that is gone it is lost."""
+        """Deliver the pool's answer to the master; to one that is gone it is lost."""
         if not self.now.dead:
             self.now.granted(command)
 
     def placed(self, command: SendPlacement) -> None:
-        """Take the pool's answer to the master."""
+        """Deliver the pool's answer to the master."""
         if command.attempt == self.now.attempt:
             self.now.placed(command)
 
     def yield_asked(self, fence: Fence) -> None:
-        """Tell the master that somebody waits for a slot like its own."""
+        """Inform the master that somebody waits for a slot like its own."""
         self.now.yield_asked(fence)
 
     def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Tell the master that a lease has ended."""
+        """Inform the master that a lease has ended."""
         self.now.lease_lost(fence, reason)
 
     def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Tell the master that the executor of its slot is gone."""
+        """Inform the master that the executor of its slot is gone."""
         self.now.executor_died(fence, slot, reason)
 
     def node_lost(self, node: str, reason: str) -> None:

@@ -25,21 +25,21 @@ _Change = tuple[float, SettingChanged, str | None]
 
 def in_time(fold: Fold, low: float = 0.0) -> list[Content]:
     """Return the marks of a picture over seconds since the run's first event, from a second on, oldest first."""
-    return _plain(fold, [(t, one) for one in _changes(fold) if (t := one[0]) >= low])
+    return _plain(fold, [(t, change) for change in _changes(fold) if (t := change[0]) >= low])
 
 
 def in_rounds(fold: Fold, task: str) -> list[Content]:
     """Return the marks of a picture over a task's rounds: its own changes and the pool's."""
     ends, numbers, _ = _rounds(fold, task)
-    found = []
-    for one in _changes(fold):
-        if one[2] not in {None, task}:
+    placed = []
+    for change in _changes(fold):
+        if change[2] not in {None, task}:
             continue
         # A change that comes after the last finished round is made in the next one.
-        at = int(np.searchsorted(ends, one[0], side="right"))
+        at = int(np.searchsorted(ends, change[0], side="right"))
         present = numbers[at] if at < len(numbers) else (numbers[-1] + 1 if len(numbers) else 1.0)
-        found.append((float(present) + (0.5 if one[1].counts == NEXT_ROUND else 0.0), one))
-    return _plain(fold, found)
+        placed.append((float(present) + (0.5 if change[1].counts == NEXT_ROUND else 0.0), change))
+    return _plain(fold, placed)
 
 
 def in_steps(fold: Fold) -> list[Content]:
@@ -47,36 +47,36 @@ def in_steps(fold: Fold) -> list[Content]:
 
     The pool's changes have no place there: at one moment each task has made other steps.
     """
-    found = []
-    for one in _changes(fold):
-        if one[2] in fold.tasks:
-            ends, _, steps = _rounds(fold, str(one[2]))
+    placed = []
+    for change in _changes(fold):
+        if change[2] in fold.tasks:
+            ends, _, steps = _rounds(fold, str(change[2]))
             if not len(ends):
                 continue
-            at = int(np.searchsorted(ends, one[0], side="right"))
-            at -= one[1].counts != NEXT_ROUND  # what counts at once counts after the round that was finished then
-            found.append((float(steps[min(at, len(steps) - 1)]) if at >= 0 else 0.0, one))
-    return _plain(fold, found)
+            at = int(np.searchsorted(ends, change[0], side="right"))
+            at -= change[1].counts != NEXT_ROUND  # what counts at once counts after the round that was finished then
+            placed.append((float(steps[min(at, len(steps) - 1)]) if at >= 0 else 0.0, change))
+    return _plain(fold, placed)
 
 
 def _changes(fold: Fold) -> list[_Change]:
-    found: list[_Change] = [
+    changes: list[_Change] = [
         (t + fold.offset_s(stream), event, None if event.task is None else fold.pool.short(event.task))
         for stream, t, event in fold.pool.settings
     ]
     for name, task in sorted(fold.tasks.items()):
-        for one in task.in_order:
-            shift = fold.offset_s(one.stream)
-            found += [(t + shift, event, name) for t, event in one.settings]
-    return sorted(found, key=lambda one: (one[0], one[1].key))[-_MARKS:]
+        for attempt in task.in_order:
+            shift = fold.offset_s(attempt.stream)
+            changes += [(t + shift, event, name) for t, event in attempt.settings]
+    return sorted(changes, key=lambda change: (change[0], change[1].key))[-_MARKS:]
 
 
 def _rounds(fold: Fold, task: str) -> tuple[Array, Array, Array]:
     """Return end, number and environment steps of a task's finished rounds, in order of time."""
     known = fold.tasks.get(task)
     parts = [
-        (one.rounds["t"] + fold.offset_s(one.stream), one.rounds["round"], one.rounds["n_timesteps"])
-        for one in (known.in_order if known is not None else ())
+        (attempt.rounds["t"] + fold.offset_s(attempt.stream), attempt.rounds["round"], attempt.rounds["n_timesteps"])
+        for attempt in (known.in_order if known is not None else ())
     ]
     if not parts:
         return np.zeros(0), np.zeros(0), np.zeros(0)
@@ -85,10 +85,10 @@ def _rounds(fold: Fold, task: str) -> tuple[Array, Array, Array]:
     return ends[order], numbers[order], steps[order]
 
 
-def _plain(fold: Fold, found: Sequence[tuple[float, _Change]]) -> list[Content]:
+def _plain(fold: Fold, placed: Sequence[tuple[float, _Change]]) -> list[Content]:
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     marks = []
-    for at, (_, event, task) in found:
+    for at, (_, event, task) in placed:
         label = f"{letters.get(task or '', '')} {event.key.rpartition('.')[2]}: {event.value}".strip()
         marks.append({"t": at, "label": label, "said": f"{label}, {event.counts}", "task": task or ""})
     return marks

@@ -173,10 +173,10 @@ def _kept(old: Table, new: Table) -> tuple[int, int]:
         first = np.ones(n_old, dtype=np.bool_)
         for name in names:
             first &= _equal(old[name], new[name][:1])
-        found = np.flatnonzero(first)
-        if not len(found):
+        places = np.flatnonzero(first)
+        if not len(places):
             return n_old, 0
-        drop = int(found[0])
+        drop = int(places[0])
     n = min(n_old - drop, n_new)
     for name in names:
         same = _equal(old[name][drop : drop + n], new[name][:n])
@@ -186,14 +186,14 @@ def _kept(old: Table, new: Table) -> tuple[int, int]:
 
 def _news(old: Plain, new: Plain) -> Content:
     """Return the changed keys of a header as plain data."""
-    found = {}
+    changed = {}
     for key, value in new.items():
         if key in old and _same(old[key], value):
             continue
         said = plain(value)
         if key not in old or plain(old[key]) != said:
-            found[key] = said
-    return found
+            changed[key] = said
+    return changed
 
 
 def _same(a: object, b: object) -> bool:
@@ -223,11 +223,11 @@ def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> Message | None
     if not header and not tails:
         return None
     t0, layout, data = pack(tails)
-    for one in layout:
-        one["drop"], one["keep"] = kept[one["table"]]
-        before = old[1].get(one["table"], {})
-        if before and one["columns"] == [[name, code_of(name, values)] for name, values in before.items()]:
-            del one["columns"]
+    for entry in layout:
+        entry["drop"], entry["keep"] = kept[entry["table"]]
+        before = old[1].get(entry["table"], {})
+        if before and entry["columns"] == [[name, code_of(name, values)] for name, values in before.items()]:
+            del entry["columns"]
     return {"header": header, "t0": t0, "layout": layout}, [data]
 
 
@@ -257,11 +257,11 @@ class Wire:
 
     def snapshot(self, view: Drawn) -> Message:
         """Return a message with the whole picture."""
-        told = (view.header, view.columns)
-        header, buffers = encode(*told)
+        picture = (view.header, view.columns)
+        header, buffers = encode(*picture)
         self.seq += 1
-        self._told = told
-        n = sum(one["n"] for one in header["layout"])
+        self._told = picture
+        n = sum(entry["n"] for entry in header["layout"])
         return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
 
     def delta(self, view: Drawn) -> Message | None:
@@ -269,13 +269,13 @@ class Wire:
         if self._told is None:
             return self.snapshot(view)
         new = (view.header, view.columns)
-        found = diff(self._told, new)
-        if found is None:
+        change = diff(self._told, new)
+        if change is None:
             return None
-        content, buffers = found
+        content, buffers = change
         self.seq += 1
         self._told = new
-        n = sum(one["n"] for one in content["layout"])
+        n = sum(entry["n"] for entry in content["layout"])
         return {"kind": "delta", "seq": self.seq, "n": n, **content}, buffers
 
     def beat(self) -> Message:

@@ -133,7 +133,7 @@ def _marks(
     """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
     groups: list[tuple[float, list[Plain]]] = []
     shown = [mark for mark in header.get("marks", ()) if span[0] <= mark["t"] <= span[1]]
-    for mark in sorted(shown, key=lambda one: (one["t"], one["label"])):
+    for mark in sorted(shown, key=lambda mark: (mark["t"], mark["label"])):
         at = x(mark["t"])
         if groups and at - groups[-1][0] <= _NEAR:
             groups[-1][1].append(mark)

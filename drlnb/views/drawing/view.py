@@ -199,8 +199,8 @@ class View:
     def _label(self, kind: str, index: int) -> str:
         if kind == "name":
             return self.names[index]
-        one = self.facts["series" if kind == "series" else "lanes"][index]
-        return str(one["name"] if kind == "series" else one["label"])
+        facts = self.facts["series" if kind == "series" else "lanes"][index]
+        return str(facts["name"] if kind == "series" else facts["label"])
 
     def csv(self) -> str:
         """Return the table twin as CSV, with a first line that names the picture and its origin."""
@@ -217,8 +217,8 @@ class View:
                 "sentence": self.sentence,
                 "columns": [column.to_plain() for column in self.table],
                 "numbers": [
-                    {**one, "value": payload.plain(value)}
-                    for one, value in zip(self.header["numbers"], self.header["values"], strict=True)
+                    {**number, "value": payload.plain(value)}
+                    for number, value in zip(self.header["numbers"], self.header["values"], strict=True)
                 ],
                 "rows": self.rows(),
             },
@@ -273,7 +273,7 @@ def _plain_table(table: tuple[Column, ...]) -> list[Content]:
 @cache
 def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[Content]:
     """Return what the numbers beside a picture are called and mean, as plain data."""
-    return [dict(zip(("key", "label", "unit", "definition"), one, strict=True)) for one in numbers]
+    return [dict(zip(("key", "label", "unit", "definition"), number, strict=True)) for number in numbers]
 
 
 def table_html(columns: Sequence[Column], rows: Rows) -> str:

@@ -99,7 +99,7 @@ def percent(frac: float | None) -> str:
     return f"{_fixed(frac * 100, 0)} %" if frac is not None and math.isfinite(frac * 100) else UNKNOWN
 
 
-def plural(n: int, one: str, many: str = "") -> str:
+def plural(n: int, noun: str, many: str = "") -> str:
     """Return a count with its noun.
 
     Examples
@@ -107,7 +107,7 @@ def plural(n: int, one: str, many: str = "") -> str:
     >>> plural(1, "task"), plural(3, "task"), plural(0, "child", "children")
     ('1 task', '3 tasks', '0 children')
     """
-    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+    return f"{count(n)} {noun if n == 1 else many or noun + 's'}"
 
 
 def count(n: int) -> str:

@@ -130,9 +130,9 @@ class Clocks:
             # A run's own copy of a pool's stream may have a number behind the epoch; the clock is the same.
             zero = pools.get(pool, next((z for name, z in pools.items() if pool_epoch(name) == pool_epoch(pool)), 0.0))
             return Clock(offset_s=zero + clock.offset_s, error_s=clock.error_s)
-        found = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
-        low = max((b.low + zero for b, zero in found), default=-math.inf)
-        high = min((b.high + zero for b, zero in found), default=math.inf)
+        bounds = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
+        low = max((b.low + zero for b, zero in bounds), default=-math.inf)
+        high = min((b.high + zero for b, zero in bounds), default=math.inf)
         if math.isinf(low) and math.isinf(high):
             return Clock(offset_s=0.0, error_s=math.inf)
         if math.isinf(low) or math.isinf(high):

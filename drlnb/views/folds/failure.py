@@ -45,11 +45,11 @@ def _last_frames(part: str) -> tuple[str, str, str] | None:
     """Return the innermost own frame, the innermost frame, and the first line of the message."""
     own = deepest = message = ""
     for text in part.splitlines():
-        found = _FRAME.match(text)
-        if found:
-            name = re.split(r"[\\/]", found["path"])[-1]
-            deepest = f"{name}:{found['line']}" + (f", {found['name']}" if found["name"] else "")
-            own = own if _FOREIGN.search(found["path"]) else deepest
+        frame = _FRAME.match(text)
+        if frame:
+            name = re.split(r"[\\/]", frame["path"])[-1]
+            deepest = f"{name}:{frame['line']}" + (f", {frame['name']}" if frame["name"] else "")
+            own = own if _FOREIGN.search(frame["path"]) else deepest
         elif deepest and text and not text[0].isspace():
             message = text.strip()
             break

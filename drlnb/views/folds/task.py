@@ -136,7 +136,7 @@ class TaskFold:
 
     def evaluations(self) -> list[tuple[int, of_round.EvaluationFinished]]:
         """Return the evaluations with the environment steps before them, in order of attempts."""
-        return [found for attempt in self.in_order for found in attempt.evaluations]
+        return [evaluation for attempt in self.in_order for evaluation in attempt.evaluations]
 
 
 def _opened(fold: TaskFold, attempt: Attempt, header: StreamOpened, t: float) -> None:

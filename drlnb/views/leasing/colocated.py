@@ -58,11 +58,11 @@ def ends(processes: Sequence[Process]) -> tuple[float, ...]:
 
     def rest(i: int, t: float) -> None:
         at[i] += 1
-        one = processes[i]
-        if at[i] < len(one.computes):
-            heapq.heappush(rests, (t + one.rests[at[i]], i))
+        resting = processes[i]
+        if at[i] < len(resting.computes):
+            heapq.heappush(rests, (t + resting.rests[at[i]], i))
         else:
-            ended[i] = t + one.last_rest
+            ended[i] = t + resting.last_rest
 
     for i in range(len(processes)):
         rest(i, 0.0)
@@ -144,11 +144,11 @@ def _sums(values: Floats, k: int) -> Floats:
 
 def _blocked(line: LeaseLine, series: int, span: tuple[float, float]) -> Floats:
     """Return when the task waited for a slot or was paused: rows of (start, stop) that do not overlap, in order."""
-    found = [np.array(line.pauses(line.tasks[series], span), dtype=np.float64).reshape(-1, 2)]
+    blocked = [np.array(line.pauses(line.tasks[series], span), dtype=np.float64).reshape(-1, 2)]
     for waits in (line.waits(), line.waiting(span[1])):
         mine = (waits["series"] == series) & (waits["start"] >= span[0])
-        found.append(np.stack([waits["start"][mine], waits["stop"][mine]], axis=1))
-    rows = np.concatenate(found)
+        blocked.append(np.stack([waits["start"][mine], waits["stop"][mine]], axis=1))
+    rows = np.concatenate(blocked)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     if len(rows):
         latest = np.maximum.accumulate(rows[:, 1])

@@ -197,7 +197,7 @@ def _fairness(held: Floats, series: Array, waiting: Array) -> float | None:
         return None
     shares = np.bincount(series, weights=held)
     tasks = {*np.flatnonzero(shares).tolist(), *waiting.tolist()}
-    of_each = [float(shares[one]) if one < len(shares) else 0.0 for one in tasks]
+    of_each = [float(shares[task]) if task < len(shares) else 0.0 for task in tasks]
     return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
@@ -248,7 +248,7 @@ def _drawn(
         "waits": _with_lane(waits, n_slots),
         "waiting": _with_lane(line.waiting(now), n_slots),
         "drains": _drains(line, span),
-        "absent": _spans([one for one in line.absent(*span) if one[1] - one[0] > _SEEN * (now - low)]),
+        "absent": _spans([absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]),
     }, notes  # fmt: skip
 
 
@@ -271,16 +271,16 @@ def _merged(leases: Leases, rows: NDArray[np.int64], width: float) -> Table:
     parts = []
     for lane in np.unique(leases.lane[rows]):
         mine = rows[leases.lane[rows] == lane]
-        one = decimate.merge_bars(leases.start[mine], leases.stop[mine], leases.series[mine], width)
-        single = one.index >= 0
-        row = mine[np.maximum(one.index, 0)]
+        merged_bars = decimate.merge_bars(leases.start[mine], leases.stop[mine], leases.series[mine], width)
+        single = merged_bars.index >= 0
+        row = mine[np.maximum(merged_bars.index, 0)]
         bars = _bars(leases, row)
-        size = one.stop - one.start
+        size = merged_bars.stop - merged_bars.start
         bars |= {
-            "start": one.start, "stop": one.stop, "held": np.where(single, bars["held"], size),
+            "start": merged_bars.start, "stop": merged_bars.stop, "held": np.where(single, bars["held"], size),
             "waited": np.where(single, bars["waited"], np.nan), "computed": np.where(single, bars["computed"], np.nan),
-            "token": np.where(single, bars["token"], 0).astype(np.uint32), "count": one.n.astype(np.uint32),
-            "series": _index(one.series), "reason": _index(np.where(single, bars["reason"], 0)),
+            "token": np.where(single, bars["token"], 0).astype(np.uint32), "count": merged_bars.n.astype(np.uint32),
+            "series": _index(merged_bars.series), "reason": _index(np.where(single, bars["reason"], 0)),
         }  # fmt: skip
         parts.append(bars)
     merged = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -309,18 +309,18 @@ def _laned(start: Floats, stop: Floats, lane: Array, series: Array) -> Table:
 
 
 def _drains(line: LeaseLine, span: tuple[float, float]) -> Table:
-    found: list[tuple[float, float, int]] = []
+    drained: list[tuple[float, float, int]] = []
     for life in line.fold.pool.lives.values():
         shift = line.fold.offset_s(life.stream)
         for since, until in life.draining:
             stop = span[1] if math.isnan(until) else until + shift
             if stop >= span[0]:
-                found.append((since + shift, stop, line.slots.index(life.name)))
-    return _spans(found)
+                drained.append((since + shift, stop, line.slots.index(life.name)))
+    return _spans(drained)
 
 
-def _spans(found: Sequence[tuple[float, float, int]]) -> Table:
-    start, stop, lane = np.array(found, dtype=np.float64).reshape(-1, 3).T
+def _spans(spans: Sequence[tuple[float, float, int]]) -> Table:
+    start, stop, lane = np.array(spans, dtype=np.float64).reshape(-1, 3).T
     return {"start": start, "stop": stop, "lane": _index(lane)}
 
 

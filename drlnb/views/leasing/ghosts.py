@@ -27,8 +27,8 @@ class Ghosts:
 
     def last(self, start: float) -> tuple[float, float]:
         """Return when the last one of each way ends."""
-        found = [max((bar[3] for bar in bars), default=start) for bars in (self.exclusive, self.colocated)]
-        return found[0], found[1]
+        ends = [max((bar[3] for bar in bars), default=start) for bars in (self.exclusive, self.colocated)]
+        return ends[0], ends[1]
 
 
 def ghosts(line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], start: float) -> Ghosts:
@@ -60,11 +60,12 @@ def ghosts(line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], start: f
     for part in parts:
         devices = tuple((at + k) % n for k in range(max(1, min(part.n_slots, n))))
         at += len(devices)
-        one = colocated.process(line, work, part.series, part.span, alone=part.alone, most=most)
-        processes.append(replace(one, devices=devices))
+        process = colocated.process(line, work, part.series, part.span, alone=part.alone, most=most)
+        processes.append(replace(process, devices=devices))
     ends = colocated.ends(processes)
     last = [
-        max((end for one, end in zip(processes, ends, strict=True) if k in one.devices), default=0.0) for k in range(n)
+        max((end for process, end in zip(processes, ends, strict=True) if k in process.devices), default=0.0)
+        for k in range(n)
     ]
     return Ghosts(
         exclusive=tuple(exclusive),

@@ -58,7 +58,7 @@ class LeaseLine:
     def ended(self) -> bool:
         """Whether there were tasks, and all of them are over."""
         tasks = [task.latest for task in self.fold.tasks.values()]
-        return bool(tasks) and all(one is not None and one.ended for one in tasks)
+        return bool(tasks) and all(attempt is not None and attempt.ended for attempt in tasks)
 
     def leases(self, now: float) -> Leases:
         """Return all leases; one that goes on is drawn until `now`."""
@@ -89,15 +89,15 @@ class LeaseLine:
     def _told(self, leases: Leases) -> Pieces:
         """Return what the tasks' own streams say."""
         parts = [
-            (one.work["stop"] + self.fold.offset_s(one.stream), one.work["elapsed"], one.work["lease"])
+            (attempt.work["stop"] + self.fold.offset_s(attempt.stream), attempt.work["elapsed"], attempt.work["lease"])
             for _, task in sorted(self.fold.tasks.items())
-            for one in task.in_order
+            for attempt in task.in_order
         ]
         if not parts or not len(leases.token):
             return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
         stop, elapsed, lease = (np.concatenate(column) for column in zip(*parts, strict=True))
-        found = ~np.isnan(lease)
-        row, stop, elapsed = lease[found].astype(np.int64), stop[found], elapsed[found]
+        with_lease = ~np.isnan(lease)
+        row, stop, elapsed = lease[with_lease].astype(np.int64), stop[with_lease], elapsed[with_lease]
         first = np.maximum(stop - elapsed, leases.start[row])
         last = np.minimum(stop, leases.stop[row])
         seen = last > first
@@ -108,8 +108,8 @@ class LeaseLine:
         if not self.strangers:
             return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
         series = np.array([self.tasks.index(name) for name in self.strangers], dtype=np.int64)
-        found = np.isin(leases.series, series) & ~leases.is_open & (leases.computed > 0)
-        row = np.flatnonzero(found).astype(np.int64)
+        untold = np.isin(leases.series, series) & ~leases.is_open & (leases.computed > 0)
+        row = np.flatnonzero(untold).astype(np.int64)
         first = np.maximum(leases.stop[row] - leases.computed[row], leases.start[row])
         return row, first, leases.stop[row]
 
@@ -126,27 +126,27 @@ class LeaseLine:
 
     def absent(self, low: float, high: float) -> list[tuple[float, float, int]]:
         """Return (start, stop, lane) of when a slot was not there: before it came up, and after it was lost."""
-        found = []
+        absences = []
         for lane, name in enumerate(self.slots):
             at = low
             for up, down in sorted(self._up(name)):
                 if up > at:
-                    found.append((at, min(up, high), lane))
+                    absences.append((at, min(up, high), lane))
                 at = max(at, down)
             if at < high:
-                found.append((at, high, lane))
-        return [one for one in found if one[1] > one[0]]
+                absences.append((at, high, lane))
+        return [absence for absence in absences if absence[1] > absence[0]]
 
     def _up(self, name: str) -> list[tuple[float, float]]:
         """Return when a slot was there; what a pool last knew ends with its stream if a later one knows the slot."""
         mine = [life for life in self.fold.pool.lives.values() if life.name == name]
         lives = sorted(mine, key=lambda life: self.fold.offset_s(life.stream))
-        found = []
+        times = []
         for life, after in zip(lives, [*lives[1:], None], strict=True):
             shift = self.fold.offset_s(life.stream)
             end = math.inf if after is None else self.fold.latest(life.stream) + shift
-            found += [(up + shift, end if math.isnan(down) else down + shift) for up, down in life.up]
-        return found
+            times += [(up + shift, end if math.isnan(down) else down + shift) for up, down in life.up]
+        return times
 
     def n_alive(self) -> int:
         """Return how many slots there are now."""
@@ -171,10 +171,10 @@ class LeaseLine:
     def pauses(self, task: str, span: tuple[float, float]) -> list[tuple[float, float]]:
         """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
         known = self.fold.tasks.get(task)
-        found = []
-        for one in known.attempts.values() if known is not None else ():
-            shift = self.fold.offset_s(one.stream)
-            for since, until in one.pauses:
+        pauses = []
+        for attempt in known.attempts.values() if known is not None else ():
+            shift = self.fold.offset_s(attempt.stream)
+            for since, until in attempt.pauses:
                 stop = span[1] if math.isnan(until) else min(span[1], until + shift)
-                found.append((max(span[0], since + shift), stop))
-        return [one for one in found if one[1] > one[0]]
+                pauses.append((max(span[0], since + shift), stop))
+        return [pause for pause in pauses if pause[1] > pause[0]]

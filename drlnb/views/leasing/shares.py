@@ -175,7 +175,7 @@ def _numbers(
 
 
 def _sentence(numbers: Numbers) -> str:
-    value = {key: one[1] for key, one in numbers.items()}
+    value = {key: number[1] for key, number in numbers.items()}
     if value["shared_s"] is None:
         return "no task has had a slot yet: there is nothing to compare"
     theory = value["expected_inflation"]
@@ -195,8 +195,8 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
         return ()
     rates = []
     for device, of in sorted(line.fold.rates.items()):
-        told = ", ".join(f"{n} at once {words.number(rate)}x" for n, rate in enumerate(of, 1))
-        rates.append(f"a probe measured work per second on {device}: {told}")
+        rates_by_number = ", ".join(f"{n} at once {words.number(rate)}x" for n, rate in enumerate(of, 1))
+        rates.append(f"a probe measured work per second on {device}: {rates_by_number}")
     slots = {life.name: life for life in line.fold.pool.lives.values()}
     virtual = any(life.device.startswith("cpu") for life in slots.values())
     seats = len(slots) > n_devices(line)

@@ -81,7 +81,7 @@ def sharing(line: LeaseLine, leases: Leases, now: float) -> tuple[Sharing, ...]:
     The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
     """
     done, going = line.waits(), line.waiting(now)
-    found = []
+    parts = []
     for series in range(len(line.tasks)):
         mine = leases.series == series
         if not mine.any():
@@ -95,7 +95,7 @@ def sharing(line: LeaseLine, leases: Leases, now: float) -> tuple[Sharing, ...]:
         )
         last = float(np.max(np.concatenate([until, leases.stop[mine]])))
         tokens = leases.token[mine]
-        found.append(
+        parts.append(
             Sharing(
                 series=series,
                 n_slots=int(np.max(np.unique(tokens, return_counts=True)[1], initial=1)),
@@ -108,7 +108,7 @@ def sharing(line: LeaseLine, leases: Leases, now: float) -> tuple[Sharing, ...]:
                 computed=float(np.nansum(leases.computed[mine])),
             )
         )
-    return tuple(found)
+    return tuple(parts)
 
 
 def n_devices(line: LeaseLine) -> int:

@@ -217,16 +217,16 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     fold = fold_of(journal, until_s)
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
-    found = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda one: (-one[1][0], one[0]))
-    shown = found[:_REASONS]
-    texts = tuple(dict.fromkeys(["", *(text for (what, why, _), (_, by) in shown for text in (what, why, by))]))
+    tally = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda item: (-item[1][0], item[0]))
+    shown = tally[:_REASONS]
+    texts = tuple(dict.fromkeys(["", *(text for (kind, why, _), (_, by) in shown for text in (kind, why, by))]))
     index = {text: k for k, text in enumerate(texts)}
-    n = sum(times for _, (times, _) in found)
-    more = f"; the {_REASONS} most frequent of {len(found)} are shown" if len(found) > _REASONS else ""
-    trouble = sum(times for (what, _, _), (times, _) in found if what in _TROUBLE)
+    n = sum(times for _, (times, _) in tally)
+    more = f"; the {_REASONS} most frequent of {len(tally)} are shown" if len(tally) > _REASONS else ""
+    trouble = sum(times for (kind, _, _), (times, _) in tally if kind in _TROUBLE)
     rows: dict[str, Array] = {
         "row": np.arange(len(shown), dtype=np.uint16),
-        "what": np.array([index[what] for (what, _, _), _ in shown], dtype=np.uint16),
+        "what": np.array([index[kind] for (kind, _, _), _ in shown], dtype=np.uint16),
         "times": np.array([times for _, (times, _) in shown], dtype=np.float64),
         "reason": np.array([index[why] for (_, why, _), _ in shown], dtype=np.uint16),
         "by": np.array([index[by] for _, (_, by) in shown], dtype=np.uint16),
@@ -234,9 +234,9 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
     meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
     return listing(
-        "leasing.reasons", fold, sentence if found else "no decision about a slot yet", {"rows": rows}, REASONS,
-        shown=_REASONS_COLUMNS, series=theme.plain(Style(f"{what}: {why} {who}", "", "#999999")
-        for (what, why, who), _ in shown), names=texts, numbers={"trouble": ("trouble", float(trouble), "", meaning)},
+        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", {"rows": rows}, REASONS,
+        shown=_REASONS_COLUMNS, series=theme.plain(Style(f"{kind}: {why} {who}", "", "#999999")
+        for (kind, why, who), _ in shown), names=texts, numbers={"trouble": ("trouble", float(trouble), "", meaning)},
     )  # fmt: skip
 
 
@@ -245,15 +245,15 @@ def _by_reason(
 ) -> dict[tuple[str, str, str], tuple[int, str]]:
     """Return (what, reason, slot or nothing) -> times, and how often by the tasks' letters, or the slot."""
     by: dict[tuple[str, str, str], dict[str, int]] = {}
-    for (what, who, why), times in sorted(counts.items()):
-        key = (what, why, "" if who in letters else who)
+    for (kind, who, why), times in sorted(counts.items()):
+        key = (kind, why, "" if who in letters else who)
         by.setdefault(key, {})[letters.get(who, who)] = times
-    found = {}
+    tally = {}
     for key, times_of in by.items():
-        tasks = sorted(times_of.items(), key=lambda one: (len(one[0]), one[0]))
+        tasks = sorted(times_of.items(), key=lambda task: (len(task[0]), task[0]))
         said = key[2] or ", ".join(f"{letter} {words.count(times)}" for letter, times in tasks if letter)
-        found[key] = (sum(times_of.values()), said)
-    return found
+        tally[key] = (sum(times_of.values()), said)
+    return tally
 
 
 _TROUBLE = frozenset({

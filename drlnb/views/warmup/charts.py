@@ -77,18 +77,20 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     fold = fold_of(journal, until_s)
     name = task_to_draw(fold, task)
     line = WarmupLine(fold, name or "")
-    found = [
-        tuple(float(one.filters.get(i, c)) for c in _FILTER) for one in line.attempts for i in range(len(one.filters))
+    plans = [
+        tuple(float(attempt.filters.get(i, c)) for c in _FILTER)
+        for attempt in line.attempts
+        for i in range(len(attempt.filters))
     ]
-    of_rounds = bool(found) and bool(found[-1][5])
+    of_rounds = bool(plans) and bool(plans[-1][5])
     number, seconds = (line.rounds_s() if of_rounds else line.gaps()) if len(line) else (np.zeros(0), np.zeros(0))
     number, seconds = number[-_ROUNDS:], seconds[-_ROUNDS:]
-    what = "whole round" if of_rounds else "from sending to the next parameters"
+    label_y = "whole round" if of_rounds else "from sending to the next parameters"
     made = Lines()
-    kept, dropped, band = _filtered(number, seconds, found)
+    kept, dropped, band = _filtered(number, seconds, plans)
     others = ~kept & ~dropped
-    _dots(made, "not looked at" if found else "rounds", _COLOURS["other" if found else "kept"], number, seconds, others)
-    if found:
+    _dots(made, "not looked at" if plans else "rounds", _COLOURS["other" if plans else "kept"], number, seconds, others)
+    if plans:
         _dots(made, "kept", _COLOURS["kept"], number, seconds, kept, band)
         _dots(made, "dropped", _COLOURS["dropped"], number, seconds, dropped)
     cuts = [cut for cut in line.cuts if len(number) and cut.round >= number[0]][-_CUTS:]
@@ -96,10 +98,10 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     for cut in cuts:
         label = f"regime ends in round {cut.round}: {cut.reason}; {words.plural(cut.n_kept, 'round')} kept"
         made.add(label, _COLOURS["cut"], [cut.round] * 2, top, style=("|", "/"))
-    axes = (axis("round"), axis(what, "s"))
+    axes = (axis("round"), axis(label_y, "s"))
     return made.view(
-        "warmup.rounds", fold, _rounds_said(name, line, found, (int(kept.sum()), int(dropped.sum()))), ROUNDS, axes,
-        notes=_rounds_notes(line, found), facts={"marks": marks.in_rounds(fold, name) if name else []},
+        "warmup.rounds", fold, _rounds_said(name, line, plans, (int(kept.sum()), int(dropped.sum()))), ROUNDS, axes,
+        notes=_rounds_notes(line, plans), facts={"marks": marks.in_rounds(fold, name) if name else []},
     )  # fmt: skip
 
 
@@ -107,13 +109,13 @@ _FILTER = ("round", "collector", "looked", "least", "most", "of_rounds")
 
 
 def _filtered(
-    number: Array, seconds: Floats, found: Sequence[tuple[float, ...]]
+    number: Array, seconds: Floats, plans: Sequence[tuple[float, ...]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], tuple[float, float] | None]:
     """Return which rounds the newest plan's filter kept and dropped, and the range that it kept."""
     none = np.zeros(len(number), dtype=np.bool_)
-    if not found:
+    if not plans:
         return none, none.copy(), None
-    newest, _, looked, least, most, _ = found[-1]
+    newest, _, looked, least, most, _ = plans[-1]
     before = np.flatnonzero(number < newest)[-int(looked) :] if looked else np.zeros(0, dtype=np.int64)
     seen = none.copy()
     seen[before] = True
@@ -129,18 +131,18 @@ def _dots(
         made.add(label, colour, x[which], y[which], dots=True, band=band or (np.nan, np.nan))
 
 
-def _rounds_said(name: str | None, line: WarmupLine, found: Sequence[tuple[float, ...]], n: tuple[int, int]) -> str:
+def _rounds_said(name: str | None, line: WarmupLine, plans: Sequence[tuple[float, ...]], n: tuple[int, int]) -> str:
     if name is None or not len(line):
         return "no collector was ended or parked between rounds yet: there is no history to plan from"
     why = line.newest_reason
-    if not found:
+    if not plans:
         return f"{name}: no filter was asked; the newest plan says: {why}"
     return f"{name}: {n[0]} rounds kept, {n[1]} dropped; the newest plan says: {why}"
 
 
-def _rounds_notes(line: WarmupLine, found: Sequence[tuple[float, ...]]) -> tuple[str, ...]:
+def _rounds_notes(line: WarmupLine, plans: Sequence[tuple[float, ...]]) -> tuple[str, ...]:
     notes = []
-    if found:
+    if plans:
         notes.append("the band reaches from the least to the most seconds of the rounds that the newest plan kept")
     elif len(line):
         notes.append("planners seed and mean filter the history; saa and progress look at all rounds of a regime")
@@ -166,9 +168,9 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}
     for name in fold.task_names():
-        for one in (one for _, one in sorted(fold.warmups.get(name, {}).items())):
-            known = tuple(one.texts)
-            columns = (one.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
+        for attempt in (attempt for _, attempt in sorted(fold.warmups.get(name, {}).items())):
+            known = tuple(attempt.texts)
+            columns = (attempt.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
             for node, mode, n, start_s in zip(*columns, strict=True):
                 by_key.setdefault((known[int(node)], known[int(mode)], int(n)), []).append(start_s)
     made = Lines()
@@ -197,14 +199,14 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
 
 def _leads(fold: Fold, made: Lines, top: float) -> list[tuple[float, float]]:
     """Draw every task's L* as an upright line of this height, and return them: quantile, seconds."""
-    found = []
+    leads = []
     for name in fold.task_names():
-        one = WarmupLine(fold, name).newsvendor
-        if one is not None:
-            label = f"L* of {name}: {words.duration(one[1])}, longer than {words.percent(one[0])} of its starts"
-            made.add(label, _COLOURS["cut"], [one[1]] * 2, [0.0, top], style=("", "/"))
-            found.append(one)
-    return found
+        lead = WarmupLine(fold, name).newsvendor
+        if lead is not None:
+            label = f"L* of {name}: {words.duration(lead[1])}, longer than {words.percent(lead[0])} of its starts"
+            made.add(label, _COLOURS["cut"], [lead[1]] * 2, [0.0, top], style=("", "/"))
+            leads.append(lead)
+    return leads
 
 
 def _key_said(node: str, mode: str, n_starting: int) -> str:

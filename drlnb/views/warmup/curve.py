@@ -90,11 +90,11 @@ def curve(
         why = "no plan has weighed start times yet: " + (line.newest_reason or "nothing was started between rounds")
         return made.view("warmup.curve", fold, why, CURVE, axes)
     own = float(line.settings.get("rho", _RHO))
-    found = _Costs(line, weighed, own if rho is None else rho)
+    costs = _Costs(line, weighed, own if rho is None else rho)
     return made.view(
-        "warmup.curve", fold, f"{name}, round {weighed.round}, rho {words.number(found.rho)}: {found.said()}", CURVE,
-        axes, notes=_curve_notes(weighed, own, found.kappa), numbers=found.numbers(weighed),
-        facts={"slider": _drawn(found, made)},
+        "warmup.curve", fold, f"{name}, round {weighed.round}, rho {words.number(costs.rho)}: {costs.said()}", CURVE,
+        axes, notes=_curve_notes(weighed, own, costs.kappa), numbers=costs.numbers(weighed),
+        facts={"slider": _drawn(costs, made)},
     )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ class _Costs:
         self.chosen = self.timed.index(chosen) if chosen else None
         errors = zip(weighed.candidate_errors, weighed.candidates, strict=False)
         self.errors = [error for error, (u, *_) in errors if u is not None]
-        self.error = [_error_s(*one, rho) for one in self.errors]
+        self.error = [_error_s(*error, rho) for error in self.errors]
         _, gaps = line.gaps()
         self.gap = float(gaps[-_GAPS:].mean()) if len(gaps) else None
         taken = line["start_s"][np.isfinite(line["start_s"])]
@@ -124,7 +124,7 @@ class _Costs:
         self.kappa = float(line.settings.get("kappa", _KAPPA))
 
     def _least(self, rho: float) -> tuple[float, float, float] | None:
-        return min(self.timed, key=lambda one: (rho * one[1] + one[2], -one[0]), default=None)
+        return min(self.timed, key=lambda point: (rho * point[1] + point[2], -point[0]), default=None)
 
     def of(self, wait: float, idle: float) -> float:
         """Return the cost in seconds of an idle collector."""
@@ -166,32 +166,32 @@ class _Costs:
         )
 
 
-def _drawn(found: _Costs, made: Lines) -> Content:
+def _drawn(costs: _Costs, made: Lines) -> Content:
     """Draw the lines, and return what the page needs to move rho: which line is the cost, cold's, the least."""
-    u, wait, idle = (np.array([one[k] for one in found.timed]) for k in range(3))
-    cost = found.rho * wait + idle
+    u, wait, idle = (np.array([point[k] for point in costs.timed]) for k in range(3))
+    cost = costs.rho * wait + idle
     made.add("rounds wait", _COLOURS["wait"], u, wait, style=("W", ""))
     made.add("collectors idle", _COLOURS["idle"], u, idle, style=("I", ""))
-    band = (cost - found.error, cost + found.error) if found.error else (np.nan, np.nan)
+    band = (cost - costs.error, cost + costs.error) if costs.error else (np.nan, np.nan)
     made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""), band=band)
-    span = [0.0, max(float(np.max(u, initial=0.0)), found.gap or 0.0)]
+    span = [0.0, max(float(np.max(u, initial=0.0)), costs.gap or 0.0)]
     slider = {
-        "label": "rho", "value": found.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
-        "errors": [list(one) for one in found.errors],
+        "label": "rho", "value": costs.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
+        "errors": [list(error) for error in costs.errors],
     }  # fmt: skip
-    if found.cold:
-        slider |= {"cold": list(found.cold), "line": len(made.lines)}
-        made.add("cold: start at the arrival", _COLOURS["cold"], span, [found.of(*found.cold)] * 2, style=("O", "/"))
-    if found.gap is not None:
-        made.add("keep: never stop", _COLOURS["keep"], span, [found.gap] * 2, style=("K", "/"))
-    if found.best:
+    if costs.cold:
+        slider |= {"cold": list(costs.cold), "line": len(made.lines)}
+        made.add("cold: start at the arrival", _COLOURS["cold"], span, [costs.of(*costs.cold)] * 2, style=("O", "/"))
+    if costs.gap is not None:
+        made.add("keep: never stop", _COLOURS["keep"], span, [costs.gap] * 2, style=("K", "/"))
+    if costs.best:
         slider["best"] = len(made.lines)
         made.add(
-            "least cost", _COLOURS["chosen"], found.best[:1], [found.of(*found.best[1:])], style=("B", ""), dots=True
+            "least cost", _COLOURS["chosen"], costs.best[:1], [costs.of(*costs.best[1:])], style=("B", ""), dots=True
         )
-    if found.chosen is not None:
-        slider |= {"chosen": len(made.lines), "at": found.chosen}
-        at = found.chosen
+    if costs.chosen is not None:
+        slider |= {"chosen": len(made.lines), "at": costs.chosen}
+        at = costs.chosen
         made.add("chosen by the plan", _COLOURS["plan"], u[at : at + 1], cost[at : at + 1], style=("P", ""), dots=True)
     return slider
 

@@ -50,7 +50,7 @@ def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
     return tuple(
         name
         for name in fold.task_names()
-        if any((one.rests["ended"] > 0).any() for one in fold.warmups.get(name, {}).values())
+        if any((starts.rests["ended"] > 0).any() for starts in fold.warmups.get(name, {}).values())
     )
 
 
@@ -93,24 +93,26 @@ class WarmupLine:
     def __init__(self, fold: Fold, task: str) -> None:
         self.fold = fold
         self.task = task
-        self.attempts: tuple[WarmupFold, ...] = tuple(one for _, one in sorted(fold.warmups.get(task, {}).items()))
-        self.offsets = [fold.offset_s(one.stream) for one in self.attempts]
+        self.attempts: tuple[WarmupFold, ...] = tuple(
+            attempt for _, attempt in sorted(fold.warmups.get(task, {}).items())
+        )
+        self.offsets = [fold.offset_s(attempt.stream) for attempt in self.attempts]
         names = self.attempts[0].rests.names if self.attempts else ()
         self._rests = {name: self._column(name) for name in names}
         self._texts = {name: self._words(name) for name in _TEXTS} if names else {}
 
     def _column(self, name: str) -> Floats:
         parts = []
-        for one, offset in zip(self.attempts, self.offsets, strict=True):
-            parts.append(one.rests[name] + (offset if name in _TIMES else 0.0))
+        for attempt, offset in zip(self.attempts, self.offsets, strict=True):
+            parts.append(attempt.rests[name] + (offset if name in _TIMES else 0.0))
         return np.concatenate(parts)
 
     def _words(self, name: str) -> list[str]:
-        found = []
-        for one in self.attempts:
-            known = tuple(one.texts)
-            found += [known[int(i)] for i in one.rests[name]]
-        return found
+        texts = []
+        for attempt in self.attempts:
+            known = tuple(attempt.texts)
+            texts += [known[int(i)] for i in attempt.rests[name]]
+        return texts
 
     def __len__(self) -> int:
         return len(self._rests.get("round", ()))
@@ -136,22 +138,22 @@ class WarmupLine:
     @property
     def weighed(self) -> WarmupPlanned | None:
         """The newest plan that has weighed something."""
-        return next((one.weighed for one in reversed(self.attempts) if one.weighed is not None), None)
+        return next((attempt.weighed for attempt in reversed(self.attempts) if attempt.weighed is not None), None)
 
     @property
     def newsvendor(self) -> tuple[float, float] | None:
         """The newest lead that would be best if the arrival were known: its quantile of the starts, and seconds."""
-        return next((one.newsvendor for one in reversed(self.attempts) if one.newsvendor is not None), None)
+        return next((attempt.newsvendor for attempt in reversed(self.attempts) if attempt.newsvendor is not None), None)
 
     @property
     def cuts(self) -> tuple[WarmupRegimeEnded, ...]:
         """Ends of regimes, oldest first."""
-        return tuple(cut for one in self.attempts for cut in one.cuts)
+        return tuple(cut for attempt in self.attempts for cut in attempt.cuts)
 
     @property
     def measured(self) -> Measured:
         """What the starts came to."""
-        parts = [one.measured for one in self.attempts]
+        parts = [attempt.measured for attempt in self.attempts]
         columns = {
             name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
             for name in ("round", "wait", "idle")
@@ -171,19 +173,19 @@ class WarmupLine:
 
     def causes(self) -> list[str]:
         """Return, in words, what started each collector; empty while nothing has, or where nothing had to."""
-        found = []
+        causes = []
         planned, arrival, after = self["planned"], self["arrival"], self["after"]
         for i in range(len(self)):
             if math.isnan(planned[i]):
-                found.append("")
+                causes.append("")
             elif planned[i] >= arrival[i] - _SAME_S:
                 late = "sooner than the planned time" if after[i] >= 0 else "no time was planned"
-                found.append(f"the parameters' arrival: {late}")
+                causes.append(f"the parameters' arrival: {late}")
             else:
                 times = int(self["revised"][i])
                 moved = f", moved {words.plural(times, 'time')} by progress" if times else ""
-                found.append(f"its planned time{moved}")
-        return found
+                causes.append(f"its planned time{moved}")
+        return causes
 
     def gaps(self) -> tuple[NDArray[np.int64], Floats]:
         """Return the rounds and their mean seconds from sending to the next parameters, over the collectors."""
@@ -197,8 +199,8 @@ class WarmupLine:
     def rounds_s(self) -> tuple[NDArray[np.int64], Floats]:
         """Return the rounds and their whole seconds: from their own parameters' arrival to that of the next."""
         number, seconds = [], []
-        for one in self.attempts:
-            version, t = one.versions["version"], one.versions["t"]
+        for attempt in self.attempts:
+            version, t = attempt.versions["version"], attempt.versions["t"]
             follows = np.flatnonzero(np.diff(version) == 1)
             number.append(version[follows])
             seconds.append(t[follows + 1] - t[follows])

@@ -151,21 +151,21 @@ _DOT = {"start": np.float64, "stop": np.float64, "lane": np.uint16, "series": np
 
 def _joined(parts: Sequence[Table], kinds: Plain) -> Table:
     """Return tables as one, ordered by time."""
-    found = {
+    joined = {
         name: np.concatenate([part[name] for part in parts]).astype(kind) if parts else np.zeros(0, dtype=kind)
         for name, kind in kinds.items()
     }
-    order = np.lexsort((found["series"], found["lane"], found["start"]))
-    return {name: values[order] for name, values in found.items()}
+    order = np.lexsort((joined["series"], joined["lane"], joined["start"]))
+    return {name: values[order] for name, values in joined.items()}
 
 
 def _bars(
     line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: Texts, now: float
 ) -> tuple[Table, Table]:
     collector = line["collector"].astype(np.int64)
-    for one in sorted(set(collector.tolist())):
-        lanes.setdefault((line.task, one), len(lanes))
-    lane = np.array([lanes[line.task, one] for one in collector.tolist()], dtype=np.int64)
+    for number in sorted(set(collector.tolist())):
+        lanes.setdefault((line.task, number), len(lanes))
+    lane = np.array([lanes[line.task, number] for number in collector.tolist()], dtype=np.int64)
     newest = line["round"] > np.max(line["round"]) - n_rounds
     said = {
         "cause": texts.numbers(line.causes()),
@@ -217,11 +217,11 @@ def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
 
 def _next_began(line: WarmupLine) -> Floats:
     """Return when each collector began to act after each of its rests, NaN if it has not."""
-    found = np.full(len(line), np.nan)
-    for one in np.unique(line["collector"]):
-        at = np.flatnonzero(line["collector"] == one)
-        found[at[:-1]] = line["began"][at[1:]]
-    return found
+    began = np.full(len(line), np.nan)
+    for collector in np.unique(line["collector"]):
+        at = np.flatnonzero(line["collector"] == collector)
+        began[at[:-1]] = line["began"][at[1:]]
+    return began
 
 
 def _mean(values: Floats) -> float | None:
@@ -287,21 +287,21 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     fold = fold_of(journal, until_s)
     texts = Texts()
     styles = theme.styles(fold.task_names())
-    found = [
+    chosen = [
         (round_, k, row)
         for k, style in enumerate(styles)
         for row, round_ in _choice_rows(WarmupLine(fold, style.name), n_rounds, texts)
     ]
-    found.sort(key=lambda one: one[:2])
-    series = [{**styles[k].to_plain(), "name": f"{styles[k].name}, round {round_}"} for round_, k, _ in found]
-    values = np.array([row for *_, row in found], dtype=np.float64).reshape(-1, len(_CHOSEN)).T
+    chosen.sort(key=lambda choice: choice[:2])
+    series = [{**styles[k].to_plain(), "name": f"{styles[k].name}, round {round_}"} for round_, k, _ in chosen]
+    values = np.array([row for *_, row in chosen], dtype=np.float64).reshape(-1, len(_CHOSEN)).T
     columns = {
         name: of.astype(np.uint16 if k < _N_TEXTS else np.float64)
         for k, (name, of) in enumerate(zip(_CHOSEN, values, strict=True))
     }
-    rows: Table = {"row": np.arange(len(found), dtype=np.uint16), **columns}
+    rows: Table = {"row": np.arange(len(chosen), dtype=np.uint16), **columns}
     planned = int(np.sum([texts.all[int(i)] == "start" for i in columns["action"]]))
-    sentence = f"newest {words.plural(len(found), 'choice')}: {planned} planned" if found else "no choice yet"
+    sentence = f"newest {words.plural(len(chosen), 'choice')}: {planned} planned" if chosen else "no choice yet"
     return listing(
         "warmup.choices", fold, sentence, {"rows": rows}, CHOICES, shown=_COLUMNS, series=series, names=texts.all
     )
@@ -316,7 +316,7 @@ def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tu
     if not len(line):
         return []
     done = line.measured
-    found = []
+    rows = []
     for round_ in sorted(set(line["round"].astype(np.int64).tolist()), reverse=True)[:n_rounds]:
         mine = np.flatnonzero((line["round"] == round_) & (line["action"] > 0))
         if not len(mine):
@@ -326,5 +326,5 @@ def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tu
         at = np.flatnonzero(done.round == round_ + 1)
         known = [texts.of(line.texts(name)[first]) for name in _CHOSEN[:_N_TEXTS]]
         came = (done.wait[at[-1]], done.idle[at[-1]]) if len(at) else (np.nan, np.nan)
-        found.append(((*known, *(values.mean() if len(values) else np.nan for values in (after, lead)), *came), round_))
-    return found
+        rows.append(((*known, *(values.mean() if len(values) else np.nan for values in (after, lead)), *came), round_))
+    return rows

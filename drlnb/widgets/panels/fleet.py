@@ -44,7 +44,7 @@ class TaskRows:
         self._plain: tuple[Run, list[Plain]] | None = None
         for name in _STEERING:
             check = self._can_restart if name == "restart" else self._can_steer
-            panel.commands.add(name, Command(what=f"{name} task", run=partial(self._steer, name), check=check))
+            panel.commands.add(name, Command(label=f"{name} task", run=partial(self._steer, name), check=check))
 
     def draw(self) -> View:
         """Return the table."""

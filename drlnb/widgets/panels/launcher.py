@@ -105,8 +105,8 @@ class Runs:
         self.field = styled(ipywidgets.Dropdown(description="run", options=[("none yet", "")]), "run", "420px")
         self.field.observe(self._chosen, "value")
         self.looks = Commands(panel.messages)
-        self.looks.add("look", Command(what="look for runs", run=self._look))
-        panel.commands.add("show", Command(what="show run", run=self._attach))
+        self.looks.add("look", Command(label="look for runs", run=self._look))
+        panel.commands.add("show", Command(label="show run", run=self._attach))
         self.follow_newest()
 
     def tick(self, now_s: float) -> None:
@@ -188,8 +188,8 @@ class Launcher(Content):
         self.rows = TaskRows(self.panel)
         self.form = Form(self.panel, self.fleet)
         self.runs = Runs(self.panel, self.fleet)
-        self.panel.commands.add("start", Command(what="start", run=self._start, check=self._can_start))
-        self.panel.commands.add("clone", Command(what="clone task", run=self._clone, check=self.rows.known))
+        self.panel.commands.add("start", Command(label="start", run=self._start, check=self._can_start))
+        self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=self.rows.known))
         return [row(*self.form.fields.values()), row(self.runs.field)]
 
     def draw(self) -> View:

@@ -60,7 +60,7 @@ class Leasing(Content):
         self._task = ipywidgets.Dropdown(description="for", options=[_ALL, *names], value=_ALL)
         self._task.observe(self._task_chosen, "value")
         self._window.observe(self._window_chosen, "value")
-        apply = Command(what="change the hold planner", run=self._apply, check=self._can_apply)
+        apply = Command(label="change the hold planner", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
         return [row(styled(self._window, "window"), styled(self._hold, "hold"), styled(self._task, "task"))]
 

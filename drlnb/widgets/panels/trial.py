@@ -32,7 +32,7 @@ class Trial:
         self._changed = changed
         #: A thread of its own: a slow environment must not keep a click waiting.
         self._commands = Commands(messages)
-        self._commands.add("try", Command(what="try the environment", run=self._try))
+        self._commands.add("try", Command(label="try the environment", run=self._try))
         self._spaces: dict[str, Args] = {}
         #: (environment, algorithm) -> why it cannot be trained; empty if it can.
         self._unfit: dict[tuple[str, str], str] = {}

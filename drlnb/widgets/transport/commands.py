@@ -1,7 +1,7 @@
 """Carry out clicks: each is acknowledged at once, carried out by a thread, and answered with its outcome.
 
 The callback returns within milliseconds whatever the cluster does: it may run on the kernel's main thread, in the
-middle of somebody's ``await``.  A click that is heard twice (a reload, a second view) is carried out once.
+middle of a user's ``await``.  A click that is heard twice (a reload, a second view) is carried out once.
 """
 
 import threading
@@ -29,7 +29,7 @@ class Command:
     """One thing that can be clicked."""
 
     #: In words, as the message of a failure begins: ``pause task``.
-    what: str
+    label: str
     #: Carries it out, off the callback's thread; returns what to say, or nothing.
     run: Callable[[Args], str | None]
     #: Looks at the arguments within the callback: fast, raises InputError with the reason.
@@ -74,7 +74,7 @@ class Commands:
         try:
             command.check(args)
         except Exception as error:  # noqa: BLE001 - the page must hear of it, or its button waits for ever
-            self._settle(reply, "failed", ident, self.messages.failed(command.what, error))
+            self._settle(reply, "failed", ident, self.messages.failed(command.label, error))
             return
         self._settle(reply, "ack", ident, "")
         with self._lock:
@@ -98,12 +98,12 @@ class Commands:
             return None
 
     def _work(self) -> None:
-        while (one := self._next()) is not None:
-            ident, command, args, reply = one
+        while (queued := self._next()) is not None:
+            ident, command, args, reply = queued
             try:
                 text = command.run(args) or ""
             except Exception as error:  # noqa: BLE001 - told in the panel
-                self.messages.failed(command.what, error)
+                self.messages.failed(command.label, error)
                 self._settle(reply, "failed", ident, sentence_of(error))
             else:
                 self._settle(reply, "done", ident, text)

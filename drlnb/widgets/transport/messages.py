@@ -42,8 +42,8 @@ class MessageArea:
         Called with each new message, by the thread that says it.
     """
 
-    def __init__(self, told: Callable[[Message], None] = lambda message: None) -> None:
-        self._told = told
+    def __init__(self, on_message: Callable[[Message], None] = lambda message: None) -> None:
+        self._told = on_message
         self._lock = threading.Lock()
         self._messages: list[Message] = []
 
@@ -64,9 +64,9 @@ class MessageArea:
             self._messages = [new, *self._messages][:_MOST]
         self._told(new)
 
-    def failed(self, what: str, error: BaseException) -> str:
+    def failed(self, action: str, error: BaseException) -> str:
         """Add a message that something did not work; return the sentence."""
-        text = f"{what}: {sentence_of(error)}"
+        text = f"{action}: {sentence_of(error)}"
         expected = isinstance(error, InputError | PeerError)
         details = "" if expected else "".join(traceback.format_exception(error))
         _LOG.log(logging.INFO if expected else logging.ERROR, text, exc_info=None if expected else error)
@@ -74,12 +74,12 @@ class MessageArea:
         return text
 
     @contextmanager
-    def guard(self, what: str) -> Iterator[None]:
+    def guard(self, action: str) -> Iterator[None]:
         """Turn an exception into a message."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - told in the panel: nobody else would hear of it
-            self.failed(what, error)
+            self.failed(action, error)
 
 
 def sentence_of(error: BaseException) -> str:

@@ -34,10 +34,10 @@ class Registry:
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the panel under `key`, made now if there is none that lives."""
         with self._lock:
-            found = self._panels.get(key)
-            if found is None or found.closed:
-                found = self._panels[key] = make()
-            return found  # type: ignore[return-value]  # the key says which kind it is
+            panel = self._panels.get(key)
+            if panel is None or panel.closed:
+                panel = self._panels[key] = make()
+            return panel  # type: ignore[return-value]  # the key says which kind it is
 
     def moved(self, panel: Closable, key: Hashable) -> None:
         """Keep a panel under another key, since its settings have changed."""
@@ -48,7 +48,7 @@ class Registry:
     def forget(self, panel: Closable) -> None:
         """Keep a panel no longer."""
         with self._lock:
-            self._panels = {key: one for key, one in self._panels.items() if one is not panel}
+            self._panels = {key: other for key, other in self._panels.items() if other is not panel}
 
     def close_all(self) -> None:
         """Close every panel."""

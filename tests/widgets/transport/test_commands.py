@@ -35,7 +35,7 @@ def kinds(replies):
 def test_a_click_is_acknowledged_before_it_is_carried_out(commands):
     """The callback returns at once although the command blocks, and the outcome follows."""
     gate = threading.Event()
-    commands.add("go", Command(what="go", run=lambda args: gate.wait(5) and f"went {args['far']}"))
+    commands.add("go", Command(label="go", run=lambda args: gate.wait(5) and f"went {args['far']}"))
     began = time.perf_counter()
     replies = click(commands, far="home")
     assert time.perf_counter() - began < 0.05
@@ -48,7 +48,7 @@ def test_a_click_is_acknowledged_before_it_is_carried_out(commands):
 def test_the_same_click_twice_is_carried_out_once(commands):
     """A second view's copy of a click hears how it stands."""
     went = []
-    commands.add("go", Command(what="go", run=lambda args: went.append(1)))
+    commands.add("go", Command(label="go", run=lambda args: went.append(1)))
     replies = click(commands)
     until(lambda: len(replies) == 2)
     assert kinds(click(commands)) == [("done", "1")]
@@ -59,7 +59,7 @@ def test_clicks_are_carried_out_in_order(commands):
     """Pause and then resume ends with a task that runs."""
     went = []
     for name in "abc":
-        commands.add(name, Command(what=name, run=lambda args, name=name: went.append(name)))
+        commands.add(name, Command(label=name, run=lambda args, name=name: went.append(name)))
     last = [click(commands, name, ident=str(i)) for i, name in enumerate("abcabc")][-1]
     until(lambda: len(last) == 2)
     assert "".join(went) == "abcabc"
@@ -71,7 +71,7 @@ def test_what_is_refused_is_told_with_the_reason(commands, area):
     def check(args):
         raise ConfigError("there is no task 'x'")
 
-    commands.add("go", Command(what="pause task", run=pytest.fail, check=check))
+    commands.add("go", Command(label="pause task", run=pytest.fail, check=check))
     assert click(commands) == [{"kind": "failed", "id": "1", "text": "pause task: there is no task 'x'"}]
     assert [(m.level, m.details) for m in area] == [("error", "")]
 
@@ -87,7 +87,7 @@ def test_a_command_that_raises_gives_one_message_with_its_traceback(commands, ar
     def run(args):
         raise ZeroDivisionError("by zero")
 
-    commands.add("go", Command(what="go", run=run))
+    commands.add("go", Command(label="go", run=run))
     with caplog.at_level(logging.ERROR, "drlnb"):
         replies = click(commands)
         until(lambda: len(replies) == 2)
@@ -100,7 +100,7 @@ def test_a_command_that_raises_gives_one_message_with_its_traceback(commands, ar
 
 def test_the_thread_ends_when_nothing_is_left_to_do(commands):
     """No thread waits for clicks."""
-    commands.add("go", Command(what="go", run=lambda args: None))
+    commands.add("go", Command(label="go", run=lambda args: None))
     replies = click(commands)
     until(lambda: len(replies) == 2)
     until(lambda: "drlnb-commands" not in [t.name for t in threading.enumerate()])
@@ -109,8 +109,8 @@ def test_the_thread_ends_when_nothing_is_left_to_do(commands):
 def test_closing_forgets_the_clicks_that_wait(commands):
     """What has begun ends, what has not is not begun."""
     gate, went = threading.Event(), []
-    commands.add("wait", Command(what="wait", run=lambda args: gate.wait(5) and None))
-    commands.add("go", Command(what="go", run=lambda args: went.append(1)))
+    commands.add("wait", Command(label="wait", run=lambda args: gate.wait(5) and None))
+    commands.add("go", Command(label="go", run=lambda args: went.append(1)))
     click(commands, "wait", "1")
     click(commands, "go", "2")
     threading.Timer(0.02, gate.set).start()
