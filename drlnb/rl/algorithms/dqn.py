@@ -6,8 +6,7 @@ many updates as fell into the round's steps: k updates towards a network that st
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -16,15 +15,12 @@ import torch
 from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
+from drlnb.rl.algorithms.dqn_gradient import DqnGradient, QNetworks, QTowers, Rows
+from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner, on_device
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import HEAD, TOWER, Layout, dqn_layout
-from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.networks.layout import Layout, dqn_layout
 from drlnb.rl.networks.policies import check_discrete, check_policy, is_module
 from drlnb.rl.networks.trained_state import Kept
-from drlnb.rl.objectives import mlp_gradient
-from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient, td_target
-from drlnb.rl.objectives.samples import Rows as _Rows
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import INIT, generator
@@ -33,22 +29,10 @@ from drlnb.rl.settings.dqn import DqnSettings
 if TYPE_CHECKING:
     from drlnb.rl.networks.q_modules import QModules
 
-__all__ = ["ADAM_EPS", "DqnLearner", "Rows"]
+__all__ = ["ADAM_EPS", "DqnLearner"]
 
 #: torch's default, which Stable-Baselines3 leaves for DQN.
 ADAM_EPS = 1e-8
-
-
-@dataclass(frozen=True, slots=True)
-class Rows(_Rows):
-    """Transitions on the device; first axis: samples."""
-
-    obs: Tensor
-    next_obs: Tensor
-    action: Tensor
-    reward: Tensor
-    #: float32: 1 after a true end.
-    terminated: Tensor
 
 
 def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
@@ -91,23 +75,19 @@ class DqnLearner(RoundLearner[DqnSettings]):
         settings = DqnSettings.from_mapping(spec.hyperparameters)
         check_discrete(spec)
         check_policy(spec)
-        self._modules = _make_modules(spec, torch.device(device)) if is_module(spec) else None
-        layout = dqn_layout(spec) if self._modules is None else self._modules.layout
+        modules = _make_modules(spec, torch.device(device)) if is_module(spec) else None
+        layout = dqn_layout(spec) if modules is None else modules.layout
         start = np.zeros(layout.n_total, np.float32)
-        if self._modules is None:  # a module brings its own weights
+        if modules is None:  # a module brings its own weights
             start = initial(layout, generator(spec.seed, INIT))
         super().__init__(spec, settings, Kept(layout, start, torch.device(device), {"eps": ADAM_EPS}, target=True))
         assert self.kept.target is not None
         #: Parameters of the target network; flat, like the trained ones.
         self.target = self.kept.target
-        if self._modules is not None:
-            self._modules.attach(self.adam, self.target)
-        self._leaves = self.adam.leaves(views, layout)
-        self._tensors, self._target_tensors = views(self.adam.flat, layout), views(self.target, layout)
-        self._part = torch.zeros_like(self.adam.flat)
-        self._part_grads = views(self._part, layout)
-        self._gradient = self._explicit if by_hand and self._modules is None else self._autograd
-        self._relu = layout.activation == "relu"
+        if modules is not None:
+            modules.attach(self.adam, self.target)
+        self._networks: QNetworks = modules or QTowers(layout, self.adam, self.target)
+        self._gradient = DqnGradient(self._networks, self.adam, by_hand=by_hand)
         #: Of the staged block.
         self._header: Facts = {}
 
@@ -135,16 +115,16 @@ class DqnLearner(RoundLearner[DqnSettings]):
         """Return the block's tensors, first axis minibatches: all are moved at once."""
         arrays = {name: fragment.arrays[name] for name in ("obs", "next_obs", "action", "reward")}
         arrays["terminated"] = fragment.arrays["terminated"].astype(np.float32)
-        if self._modules is None:
+        if isinstance(self._networks, QTowers):
             for name in ("obs", "next_obs"):
                 flat = arrays[name].reshape(*arrays["action"].shape, self.layout.obs_width).astype(np.float32)
                 arrays[name] = flat / np.float32(255.0) if self.layout.scaled else flat
-        return [{name: self._tensor(array) for name, array in arrays.items()}]
+        return [{name: on_device(array, self.device) for name, array in arrays.items()}]
 
-    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
+    def _update(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
         self._move_target(int(self._header["n_target_updates"]))
         self.adam.learning_rate = parse_schedule(self.settings.learning_rate)(self.progress)
-        block = Rows(**self._staged[0])
+        block = Rows(**columns[0])
         table = torch.zeros((len(block), 2), device=self.device)
         for step in range(len(block)):
             table[step, 0] = self.gradient((block.part(step),))
@@ -176,46 +156,8 @@ class DqnLearner(RoundLearner[DqnSettings]):
         The parts may be of any sizes: each counts by its samples, so the sum is the whole minibatch's mean.
         """
         n_total = sum(map(len, parts))
-        losses = [self._gradient(rows, n_total, first=number == 0) for number, rows in enumerate(parts)]
+        losses = [self._gradient(rows, self.settings, n_total, first=number == 0) for number, rows in enumerate(parts)]
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-
-    def _q(self, obs: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Return the trained network's values ``(B, A)``."""
-        if self._modules is not None:
-            return self._modules.online(obs)
-        return tower(tensors, TOWER, HEAD, obs, relu=self._relu)
-
-    def _q_target(self, obs: Tensor) -> Tensor:
-        """Return the target network's values ``(B, A)``."""
-        if self._modules is not None:
-            return self._modules.target(obs)
-        return tower(self._target_tensors, TOWER, HEAD, obs, relu=self._relu)
-
-    def _targets(self, rows: Rows) -> Tensor:
-        with torch.no_grad():
-            following = self._q_target(rows.next_obs)
-            online = self._q(rows.next_obs, self._tensors) if self.settings.double_q else None
-            return td_target(rows.reward, rows.terminated, following, self.settings.gamma, next_q_online=online)
-
-    def _explicit(self, rows: Rows, n_total: int, *, first: bool) -> Tensor:
-        """Put (or add) a part's gradient into the flat buffer, by hand; return its share of the loss."""
-        grads, layers = self._part_grads, mlp_gradient.forward(self._tensors, TOWER, HEAD, rows.obs, relu=self._relu)
-        d_q, loss = huber_gradient(layers[-1], rows.action, self._targets(rows), n_total=n_total)
-        mlp_gradient.backward(self._tensors, grads, TOWER, HEAD, layers, d_q, relu=self._relu)
-        if first:
-            self.adam.grad.copy_(self._part)
-        else:
-            self.adam.grad.add_(self._part)
-        return loss
-
-    def _autograd(self, rows: Rows, n_total: int, *, first: bool) -> Tensor:
-        """Put (or add) a part's gradient into the flat buffer; return its share of the loss."""
-        if first:
-            self.adam.zero_grad()
-        q = self._q(rows.obs, self._leaves)
-        loss = dqn_loss(q, rows.action, self._targets(rows), n_total=n_total)
-        loss.backward()
-        return loss.detach()
 
 
 def _make_modules(spec: TaskSpec, device: torch.device) -> "QModules":

@@ -18,21 +18,20 @@ from torch import Tensor
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import gpf_actor
 from drlnb.rl.algorithms.gpf_actor import pack_family
-from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_values
+from drlnb.rl.algorithms.gpf_gradient import GpfGradient
+from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.actor_critic import MlpTowers, make_networks
-from drlnb.rl.networks.mlp import views
+from drlnb.rl.networks.actor_critic import ActorCritic, make_networks
 from drlnb.rl.networks.policies import check_discrete
-from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.objectives.advantages import gae
-from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss
+from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples
 from drlnb.rl.objectives.traces import retrace, vtrace
 from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import EXPLORE, generator
 from drlnb.rl.settings.gpf import GpfSettings
 
-__all__ = ["GpfLearner"]
+__all__ = ["GpfLearner", "with_fresh"]
 
 #: Entropy below which a policy has collapsed, in nats, and the first part of the budget in which that is a fault.
 _COLLAPSED, _EARLY = 0.01, 0.1
@@ -72,10 +71,8 @@ class GpfLearner(RoundLearner[GpfSettings]):
         check_discrete(spec)
         self._networks = make_networks(spec, torch.device(device))
         super().__init__(spec, settings, self._networks.kept)
-        self._part = torch.zeros_like(self.adam.flat)
-        self._part_grads = views(self._part, self.layout)
-        self._gradient = self._explicit if by_hand and self._networks.by_hand else self._autograd
-        self._coefficients = Coefficients(q_coef=settings.q_coef, vf_coef=settings.vf_coef, pg_coef=settings.pg_coef)
+        coefficients = Coefficients(q_coef=settings.q_coef, vf_coef=settings.vf_coef, pg_coef=settings.pg_coef)
+        self._gradient = GpfGradient(self._networks, coefficients, by_hand=by_hand)
         #: Remaining progress in the version that acted in this round.
         self._acted = 1.0
 
@@ -96,7 +93,7 @@ class GpfLearner(RoundLearner[GpfSettings]):
         if settings.expectation == "target":
             judge = np.broadcast_to(settings.strategies(self._acted)[0], judge.shape)
         if settings.expectation == "target" or int(fragment.header["round"]) < self.kept.round:
-            ratios, q = self._judged(observations, arrays, judge, values)
+            ratios, q = _judged(self._networks, observations, arrays, judge, values)
             v_target, _ = vtrace(rewards, values, next_values, ratios, *ends, gamma=gamma, gae_lambda=decay)
             q_target = retrace(rewards, next_values, q, ratios, *ends, gamma=gamma, gae_lambda=decay)
         else:
@@ -110,27 +107,12 @@ class GpfLearner(RoundLearner[GpfSettings]):
             "v_target": v_target.astype(np.float32),
             "value": values,
         }
-        return [
-            {"obs": obs, **{name: self._tensor(array[:, column]) for name, array in steps.items()}}
-            for column, obs in enumerate(observations)
-        ]
-
-    def _judged(
-        self, observations: Sequence[Tensor], arrays: Mapping[str, np.ndarray], judge: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``pi/mu`` of the taken actions under the judging member, and their Q; both ``(T, n)``."""
-        with torch.no_grad():
-            advantages = np.stack([self._networks.both(obs)[0].cpu().numpy() for obs in observations], 1)
-        log_pi, taken = gpf_actor.log_strategy(advantages, judge), arrays["action"][:, :, None]
-        log_p, advantage = (np.take_along_axis(rows, taken, 2)[:, :, 0] for rows in (log_pi, advantages))
-        q = advantage - (np.exp(log_pi) * advantages).sum(2) + values
-        return np.exp(log_p - arrays["log_prob"]), q
+        return staged_columns(observations, steps, self.device)
 
     # ---------------------------------------------------------------------------------------- the round's steps
 
-    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
+    def _update(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
         self.adam.learning_rate = parse_schedule(self.settings.learning_rate)(self.progress)
-        columns = self._in_order()
         if self.compute == "stream":
             return self._stream(columns, notify)
         lengths = {index: len(self._staged[index]["action"]) for index in sorted(self._staged)}
@@ -139,13 +121,13 @@ class GpfLearner(RoundLearner[GpfSettings]):
         def gradient(rows: Samples, out: Tensor) -> None:
             out[:-1] = self.gradient([rows])
 
-        return run_epochs(self, lambda epoch: self._with_fresh(samples, lengths, epoch), gradient, notify)
+        return run_epochs(self, lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
 
     def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
         """Keep each environment's gradient and statistics, summed over its samples."""
         for index, column in zip(indices, columns, strict=True):
             samples = Samples.join([column])
-            column["statistics"] = self.gradient([self._with_fresh(samples, {index: len(samples)}, 0)], n_total=1)
+            column["statistics"] = self.gradient([with_fresh(self, samples, {index: len(samples)}, 0)], n_total=1)
             column["gradient"] = self.adam.grad.clone()
 
     def _stream(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
@@ -161,15 +143,6 @@ class GpfLearner(RoundLearner[GpfSettings]):
         self.adam.step(self.settings.max_grad_norm, norm_out=row[0, -1])
         notify(1, 1)
         return row.cpu().numpy(), 1
-
-    def _with_fresh(self, samples: Samples, lengths: Mapping[int, int], epoch: int) -> Samples:
-        """Return the samples with deviates for fresh actions, keyed by environment: no split or order matters."""
-        width = self.settings.n_action_samples
-        if width is None:
-            return samples
-        key = self.spec.seed, EXPLORE, self.kept.round, epoch
-        drawn = [generator(*key, index).random((n, width), np.float32) for index, n in lengths.items()]
-        return replace(samples, fresh=torch.from_numpy(np.concatenate(drawn)).to(self.device))
 
     def gradient(self, parts: Sequence[Samples], n_total: int | None = None) -> Tensor:
         """Leave the gradient of all parts in the flat buffer, computed one after the other; return the statistics.
@@ -189,31 +162,6 @@ class GpfLearner(RoundLearner[GpfSettings]):
         n = n_total or sum(map(len, parts))
         self.adam.zero_grad()
         return torch.stack([self._gradient(samples, n) for samples in parts]).sum(0)
-
-    def _explicit(self, rows: Samples, n_total: int) -> Tensor:
-        """Add a part's gradient to the flat buffer, by hand; return its share of the statistics."""
-        assert isinstance(self._networks, MlpTowers)
-        tensors, relu = self._networks.tensors, self.layout.activation == "relu"
-        pi = mlp_gradient.forward(tensors, "pi", "action", rows.obs, relu=relu)
-        vf = mlp_gradient.forward(tensors, "vf", "value", rows.obs, relu=relu)
-        d_advantages, d_values, statistics = gpf_gradient(
-            pi[-1], vf[-1][:, 0], rows, coefficients=self._coefficients, n_total=n_total
-        )
-        towers = ("pi", "action", pi, d_advantages), ("vf", "value", vf, d_values[:, None])
-        for prefix, head, layers, d_out in towers:
-            mlp_gradient.backward(tensors, self._part_grads, prefix, head, layers, d_out, relu=relu)
-        self.adam.grad += self._part
-        return statistics
-
-    def _autograd(self, rows: Samples, n_total: int) -> Tensor:
-        """Add a part's gradient to the flat buffer; return its share of the statistics."""
-        advantages, values = self._networks.both(rows.obs)
-        taken = rows.action, rows.log_prob, rows.strategy, rows.q_target, rows.v_target
-        loss, statistics = gpf_loss(
-            advantages, values, *taken, coefficients=self._coefficients, fresh=rows.fresh, n_total=n_total
-        )
-        loss.backward()
-        return statistics
 
     def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
         targets, values = (torch.cat([c[name] for c in columns]).cpu().numpy() for name in ("v_target", "value"))
@@ -237,3 +185,29 @@ class GpfLearner(RoundLearner[GpfSettings]):
         buffer = super().published()
         pack_family(buffer, self.settings, self.progress)
         return buffer
+
+
+def _judged(
+    networks: ActorCritic,
+    observations: Sequence[Tensor],
+    arrays: Mapping[str, np.ndarray],
+    judge: np.ndarray,
+    values: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``pi/mu`` of the taken actions under the judging member, and their Q; both ``(T, n)``."""
+    with torch.no_grad():
+        advantages = np.stack([networks.both(obs)[0].cpu().numpy() for obs in observations], 1)
+    log_pi, taken = gpf_actor.log_strategy(advantages, judge), arrays["action"][:, :, None]
+    log_p, advantage = (np.take_along_axis(rows, taken, 2)[:, :, 0] for rows in (log_pi, advantages))
+    q = advantage - (np.exp(log_pi) * advantages).sum(2) + values
+    return np.exp(log_p - arrays["log_prob"]), q
+
+
+def with_fresh(learner: GpfLearner, samples: Samples, lengths: Mapping[int, int], epoch: int) -> Samples:
+    """Return the samples with deviates for fresh actions, keyed by environment: no split or order matters."""
+    width = learner.settings.n_action_samples
+    if width is None:
+        return samples
+    key = learner.spec.seed, EXPLORE, learner.kept.round, epoch
+    drawn = [generator(*key, index).random((n, width), np.float32) for index, n in lengths.items()]
+    return replace(samples, fresh=torch.from_numpy(np.concatenate(drawn)).to(learner.device))

@@ -1,20 +1,20 @@
 """Prepare values and run epochs for algorithms that learn from the round's own fragments: PPO and GPF."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.algorithms.rounds import Notify, RoundLearner
+from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner, on_device
 from drlnb.rl.networks.actor_critic import ActorCritic
 from drlnb.rl.objectives.samples import Rows
 from drlnb.rl.seeding import SHUFFLE, generator
 from drlnb.rl.settings.gpf import GpfSettings
 from drlnb.rl.settings.ppo import PpoSettings
 
-__all__ = ["minibatches", "round_metrics", "run_epochs", "staged_values"]
+__all__ = ["minibatches", "round_metrics", "run_epochs", "staged_columns", "staged_values"]
 
 _Rows = TypeVar("_Rows", bound=Rows)
 _Learner = RoundLearner[PpoSettings] | RoundLearner[GpfSettings]
@@ -55,6 +55,14 @@ def staged_values(
         next_values[arrays["final_at"][cut, 0], column] = estimates[n_steps + 1 :]
         observations.append(rows[:n_steps])
     return observations, values, next_values
+
+
+def staged_columns(rows: Sequence[Tensor], steps: Mapping[str, np.ndarray], device: torch.device) -> list[Column]:
+    """Return what is staged of each environment: its rows, and its part of the arrays ``(T, n, ..)``."""
+    return [
+        {"obs": obs, **{name: on_device(array[:, column], device) for name, array in steps.items()}}
+        for column, obs in enumerate(rows)
+    ]
 
 
 def run_epochs(

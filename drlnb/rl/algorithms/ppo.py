@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_values
+from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
 from drlnb.rl.algorithms.ppo_gradient import Batch, PpoGradient, Terms
 from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
@@ -67,10 +67,7 @@ class PpoLearner(RoundLearner[PpoSettings]):
         steps["returns"] = steps["advantage"] + values
         if "action_mask" in arrays:
             steps["forbidden"] = ~arrays["action_mask"]
-        return [
-            {"obs": obs, **{name: self._tensor(array[:, column]) for name, array in steps.items()}}
-            for column, obs in enumerate(observations)
-        ]
+        return staged_columns(observations, steps, self.device)
 
     def _terms(self) -> Terms:
         """Return weights and limits where the schedules stand now, and set Adam's step size."""
@@ -109,10 +106,10 @@ class PpoLearner(RoundLearner[PpoSettings]):
 
     # ---------------------------------------------------------------------------------------- the round's steps
 
-    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
-        batch, terms = Batch.join(self._in_order()), self._terms()
+    def _update(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
+        batch, terms = Batch.join(columns), self._terms()
         if self.compute == "stream":
-            return self._stream(batch, notify)
+            return self._stream(columns, batch, notify)
 
         def gradient(rows: Batch, out: Tensor) -> None:
             self._gradient(rows, self._advantages(rows.advantage), terms, out)
@@ -136,10 +133,10 @@ class PpoLearner(RoundLearner[PpoSettings]):
             columns[0][name] = self.adam.grad.clone()
         columns[0] |= {"statistics": table, "n_samples": torch.tensor(len(batch))}
 
-    def _stream(self, batch: Batch, notify: Notify) -> tuple[np.ndarray, int]:
+    def _stream(self, columns: Sequence[Column], batch: Batch, notify: Notify) -> tuple[np.ndarray, int]:
         """Make the round's one step from the gradients of the arrivals; return its statistics and 1."""
-        columns = self._in_order() if self.spec.deterministic else list(self._staged.values())
-        first = [column for column in columns if "raw" in column]
+        arrived = columns if self.spec.deterministic else self._staged.values()
+        first = [column for column in arrived if "raw" in column]
         parts = [StreamedPart(int(c["n_samples"]), c["raw"], c["unit"], c["rest"]) for c in first]
         means = weighted_sum((column["statistics"] for column in first), [part.n_samples for part in parts])
         mean, spread = 0.0, 1.0

@@ -5,7 +5,7 @@ What differs stays in an algorithm's own file: which columns a fragment becomes,
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.settings.checks import Settings
 
-__all__ = ["Column", "Notify", "RoundLearner"]
+__all__ = ["Column", "Notify", "RoundLearner", "on_device"]
 
 #: What is staged of one environment: tensors on the device by name, the first axis of samples is time.
 Column = dict[str, Tensor]
@@ -89,7 +89,7 @@ class RoundLearner(ABC, Generic[_Settings]):
         """
         started = time.perf_counter()
         indices = [int(i) for i in fragment.header["env_indices"]]
-        self._refuse_twice(indices, f"worker {worker} staged")
+        _refuse_twice(self._staged, indices, f"worker {worker} staged", self.kept.round)
         columns = self._columns(fragment)
         for name in _MOMENTS:
             for number, row in enumerate(fragment.arrays.get(name, ())):
@@ -98,11 +98,6 @@ class RoundLearner(ABC, Generic[_Settings]):
             self._at_arrival(indices, columns)
         self._staged.update(zip(indices, columns, strict=True))
         return time.perf_counter() - started
-
-    def _refuse_twice(self, indices: Iterable[int], who: str) -> None:
-        twice = sorted(self._staged.keys() & set(indices))
-        if twice:
-            raise ValueError(f"{who} environments {twice} again in round {self.kept.round}")
 
     @abstractmethod
     def _columns(self, fragment: Fragment) -> list[Column]:
@@ -120,14 +115,10 @@ class RoundLearner(ABC, Generic[_Settings]):
 
     def import_partial(self, part: Fragment) -> None:
         """Stage what :meth:`export_partial` returned; see :meth:`.Learner.import_partial`."""
-        self._refuse_twice(part.header["env_indices"], "a kept part holds")
+        _refuse_twice(self._staged, part.header["env_indices"], "a kept part holds", self.kept.round)
         for key, array in part.arrays.items():
             index, _, name = key.partition("/")
-            self._staged.setdefault(int(index), {})[name] = self._tensor(array)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        """Return a copy of an array on the device."""
-        return torch.from_numpy(np.array(array)).to(self.device)
+            self._staged.setdefault(int(index), {})[name] = on_device(array, self.device)
 
     # ------------------------------------------------------------------------------------------- the steps
 
@@ -135,36 +126,27 @@ class RoundLearner(ABC, Generic[_Settings]):
         """Run the round's gradient steps, then merge the normaliser; see :meth:`.Learner.finish`."""
         if not self._staged:
             raise ValueError(f"round {self.kept.round} has nothing staged")
+        columns = [self._staged[index] for index in sorted(self._staged)]  # the order of arrival does not matter
         with self.kept.all_or_nothing():
-            table, n_updates = self._update(on_minibatch or _ignore)
-            self._check_finite(table)
+            table, n_updates = self._update(columns, on_minibatch or _ignore)
+            _check_finite(table, self.columns, self.kept.round)
         self.kept.n_updates += n_updates
-        columns = self._in_order()
         for column in columns:
             self.kept.merge(column)
         metrics = self._metrics(columns, table, n_updates)
         self._staged.clear()
         return metrics
 
-    def _in_order(self) -> list[Column]:
-        """Return the columns in the order of the environments: the order of arrival does not matter."""
-        return [self._staged[index] for index in sorted(self._staged)]
-
     @abstractmethod
-    def _update(self, notify: Notify) -> tuple[np.ndarray, int]:
-        """Run the gradient steps; return their statistics, a row per step, and what ``n_updates`` grows by."""
+    def _update(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
+        """Run the gradient steps; return their statistics, a row per step, and what ``n_updates`` grows by.
+
+        The columns are in the order of their environments.
+        """
 
     @abstractmethod
     def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
         """Return the round's metrics."""
-
-    def _check_finite(self, table: np.ndarray) -> None:
-        for name in ("loss", "grad_norm"):
-            values = table[:, self.columns.index(name)]
-            bad = np.flatnonzero(~np.isfinite(values))
-            if len(bad):
-                at = f"gradient step {bad[0]} of round {self.kept.round}"
-                raise NonFinite(f"{name} is {values[bad[0]]} at {at}; update refused")
 
     # ------------------------------------------------------------------------------------- what goes out and in
 
@@ -187,3 +169,22 @@ class RoundLearner(ABC, Generic[_Settings]):
 
 def _ignore(done: int, total: int) -> None:
     """Do nothing after a gradient step."""
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return a copy of an array on a device."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def _refuse_twice(staged: Mapping[int, Column], indices: Iterable[int], who: str, round: int) -> None:
+    twice = sorted(staged.keys() & set(indices))
+    if twice:
+        raise ValueError(f"{who} environments {twice} again in round {round}")
+
+
+def _check_finite(table: np.ndarray, columns: Sequence[str], round: int) -> None:
+    for name in ("loss", "grad_norm"):
+        values = table[:, columns.index(name)]
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise NonFinite(f"{name} is {values[bad[0]]} at gradient step {bad[0]} of round {round}; update refused")

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
-from drlnb.rl.algorithms.dqn import DqnLearner, Rows
+from drlnb.rl.algorithms.dqn import DqnLearner
 from drlnb.rl.algorithms.dqn_actor import dqn_layout
+from drlnb.rl.algorithms.dqn_gradient import Rows
 from drlnb.rl.algorithms.registry import make_actor, make_learner, make_replay, round_steps
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector, split_envs

@@ -12,7 +12,8 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn import DqnLearner, Rows
+from drlnb.rl.algorithms.dqn import DqnLearner
+from drlnb.rl.algorithms.dqn_gradient import QTowers, Rows
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.files import pack as packed
 from drlnb.rl.checkpoints.files import unpack
@@ -127,7 +128,7 @@ def test_actor_and_learner_agree(env, policy):
     actor.load(learner.published())
     space = spec.observation_space
     rows = np.random.default_rng(1).integers(0, 2, (5, *space["shape"])).astype(space["dtype"])
-    wanted = learner._modules.online(torch.from_numpy(rows)).detach().numpy()
+    wanted = learner._networks.online(torch.from_numpy(rows)).detach().numpy()
     assert actor.forward(rows) == pytest.approx(wanted, abs=1e-6)
 
 
@@ -169,11 +170,11 @@ def test_the_target_network_moves_when_told_only():
     """A step on the trained network leaves the target's values; an update makes them equal."""
     learner = DqnLearner(task(policy=Own))
     obs = torch.full((1, SIDE, SIDE, 1), 100, dtype=torch.uint8)
-    before = learner._q_target(obs).clone()
+    before = learner._networks.target(obs).clone()
     learner.adam.flat.add_(0.5)
-    assert torch.equal(learner._q_target(obs), before)
+    assert torch.equal(learner._networks.target(obs), before)
     learner._move_target(1)
-    assert torch.equal(learner._q_target(obs), learner._q(obs, {}).detach())
+    assert torch.equal(learner._networks.target(obs), learner._networks.online(obs).detach())
 
 
 def test_where_it_is_lit_is_learnt():
@@ -186,7 +187,7 @@ def test_where_it_is_lit_is_learnt():
 def test_a_dictionary_without_images_is_an_mlp():
     """Its rows go through the numpy actor and gradients by hand, choices one-hot."""
     learner = DqnLearner(task(Sign, "MultiInputPolicy"))
-    assert learner._modules is None
+    assert isinstance(learner._networks, QTowers)
     assert views(learner.adam.flat, learner.layout)["q.0.weight"].shape == (64, 4)
 
 
@@ -200,7 +201,7 @@ def test_an_mlp_gets_images_divided_by_255():
     arrays |= {"reward": np.zeros((1, 1), np.float32), "terminated": np.zeros((1, 1), bool)}
     rows = Rows(**learner._columns(Fragment({}, arrays))[0]).part(0)
     assert rows.obs.numpy() == pytest.approx(np.full((1, SIDE * SIDE), 200 / 255), rel=1e-6)
-    assert actor.forward(image[0]) == pytest.approx(learner._q(rows.obs, learner._tensors).numpy(), abs=1e-6)
+    assert actor.forward(image[0]) == pytest.approx(learner._networks.online(rows.obs).detach().numpy(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.gpf import GpfLearner
+from drlnb.rl.algorithms.gpf import GpfLearner, with_fresh
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector, split_envs
@@ -194,7 +194,7 @@ def test_gradients_by_hand_equal_autograd(hyper, activation, make):
         learner = GpfLearner(spec, by_hand=by_hand)
         batch = joined(staged(learner, fragment))
         moved(learner)
-        batch = learner._with_fresh(batch, dict.fromkeys(range(4), 16), 0)
+        batch = with_fresh(learner, batch, dict.fromkeys(range(4), 16), 0)
         found.append((learner.gradient([batch]).clone(), learner.adam.grad.clone()))
     scale = max(1.0, found[1][1].abs().max().item())
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-6 * scale, rtol=1e-4)
@@ -301,7 +301,7 @@ def test_the_gradient_reaches_the_advantage_network(make):
         spec = make(n_action_samples=n_action_samples)
         learner = GpfLearner(spec)
         batch = joined(staged(learner, sample(spec)))
-        learner.gradient([learner._with_fresh(batch, dict.fromkeys(range(4), 16), 0)])
+        learner.gradient([with_fresh(learner, batch, dict.fromkeys(range(4), 16), 0)])
         assert learner.adam.grad[: learner.layout.n_policy].abs().max() > 1e-5
 
 
@@ -309,7 +309,7 @@ def test_fresh_actions_are_drawn_from_the_policy_and_anew_each_epoch(make):
     """2000 states of A = log(1, 3), 5 actions each: action 1's mean share is 3/4; epochs and environments differ."""
     learner = GpfLearner(make(n_action_samples=5))
     rows = Samples(*(torch.zeros(2000, 1) for _ in Samples.__slots__))
-    drawn = [learner._with_fresh(rows, {index: 2000}, epoch).fresh for index, epoch in ((0, 0), (0, 1), (1, 0))]
+    drawn = [with_fresh(learner, rows, {index: 2000}, epoch).fresh for index, epoch in ((0, 0), (0, 1), (1, 0))]
     assert not torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     log_pi = torch.log(torch.tensor([[0.25, 0.75]])).expand(2000, 2)
