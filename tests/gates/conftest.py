@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 #: Copied with their files; every other floor is an empty package, so that only these need be clean.
 FLOORS = ("records", "planning")
-EMPTY = ("cli", "fleet", "sim", "runtime", "rl")
+EMPTY = ("cli", "bench", "report", "widgets", "fleet", "sim", "runtime", "rl", "views")
 #: What the contracts name and may not exist yet.
 ROOMS = ("leasing", "warmup", "batching", "swapping", "distribution", "placement")
 
@@ -74,6 +74,7 @@ GATES: dict[str, tuple[str, ...]] = {
     "mypy": ("-m", "mypy"),
     "contracts": ("-c", "from importlinter.cli import lint_imports_command as main; main(['--no-cache'])"),
     "sizes": (".ci/sizes.py",),
+    "house": (".ci/house.py",),
     "doctest": ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", "drlnb/sim"),
     "imports": ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_imports.py", "-k", "pure and planning"),
 }

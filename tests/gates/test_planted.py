@@ -4,6 +4,9 @@ The replay gate's plant, a machine that reads a clock, is in ``tests/planning/te
 """
 
 import json
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +19,7 @@ SIM, ROOM = "drlnb/sim/planted.py", "drlnb/planning/leasing/planted.py"
 BRANCHES = "".join(f"    if n == {i}:\n        return {i * i}\n" for i in range(10))
 
 
-@pytest.mark.parametrize("gate", ["format", "ruff", "mypy", "contracts", "sizes", "imports"])
+@pytest.mark.parametrize("gate", ["format", "ruff", "mypy", "contracts", "sizes", "house", "imports"])
 def test_the_clean_copy_is_green(tree, gate):
     """What the plants turn red is green without them."""
     ran = tree.gate(gate)
@@ -108,6 +111,56 @@ PLANTS = {
     ),
     "long module": ("sizes", SIM, DOC + "x = 1\n" * 400, ["module has 401 lines"]),
     "export without words": ("sizes", SIM, DOC + '__all__ = ["N"]\nN = 1\n', ["N is exported without"]),
+    "a question": ("house", SIM, '"""What is planted?"""\n', ["planted.py:1: its first line is a question"]),
+    "theatre": (
+        "house",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('', 'None')}".replace("Return", "Note"),
+        ["begins with 'Note'"],
+    ),
+    "a person": ("house", SIM, '"""Serve a person."""\n', ["docstring says 'a person'"]),
+    "a local without a name": ("house", SIM, DOC + "\nfound = 1\n", ["local 'found'"]),
+    "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 201, ["say Any: "]),
+    "a room above its budget": ("house", SIM, DOC + "x = 1\n" * 9000, ["room sim: 9,000 code lines"]),
+    "a room without a budget": ("house", "drlnb/attic/planted.py", DOC + "x = 1\n", ["room attic: no budget"]),
+    "a product above its budget": ("house", SIM, DOC + "x = 1\n" * 32_001, ["code lines of the product: "]),
+    "a plan named twice": (
+        "house",
+        SIM,
+        DOC + 'x = "chain"\n',
+        ["files that name the distribution plan 'chain': 2"],
+    ),
+    "question in a docstring's end": (
+        "ruff",
+        SIM,
+        DOC + f"\n\n{FUNCTION.format('', 'None')}".replace("something.", "something") + "    return\n",
+        ["missing-trailing-period"],
+    ),
+    "docstring in the third person": (
+        "ruff",
+        SIM,
+        DOC + f"\n\n{FUNCTION.format('', 'None')}".replace("Return", "Returns") + "    return\n",
+        ["non-imperative-mood"],
+    ),
+    "wrong type in a panel": ("mypy", "drlnb/widgets/planted.py", DOC + '\nN: int = "one"\n', ["planted.py:3"]),
+    "child imports a plugin": (
+        "contracts",
+        "drlnb/runtime/ipc/planted.py",
+        DOC + "import drlnb.runtime.client\n",
+        ["ipc.planted -> drlnb.runtime.client"],
+    ),
+    "network imports an algorithm": (
+        "contracts",
+        "drlnb/rl/networks/planted.py",
+        DOC + "import drlnb.rl.algorithms\n",
+        ["networks.planted -> drlnb.rl.algorithms"],
+    ),
+    "rows import the cluster": (
+        "contracts",
+        "drlnb/fleet/rows/planted.py",
+        DOC + "import drlnb.fleet.cluster\n",
+        ["rows.planted -> drlnb.fleet.cluster"],
+    ),
     "wrong example": ("doctest", SIM, '"""Planted.\n\n>>> 1 + 1\n3\n"""\n', ["Expected:", "1 failed"]),
     "warning in an example": (
         "doctest",
@@ -124,6 +177,69 @@ def test_the_gate_turns_red(tree, plant):
     gate, path, text, words = PLANTS[plant]
     ran = tree.plant({path: text}).gate(gate)
     assert ran.red_for(*words), ran.output
+
+
+METHODS = "".join(f"    def m{{i}}{i}(self) -> None:\n        pass\n\n" for i in range(13))
+
+
+def test_a_class_counts_with_its_bases(tree):
+    """Two classes of 13 methods in two files are one of 26: a class that is cut into files is still one class."""
+    base = f"{DOC}\n\nclass Base:\n" + METHODS.format(i="a")
+    child = f"{DOC}from drlnb.sim.base import Base\n\n\nclass Child(Base):\n" + METHODS.format(i="b")
+    tree.plant({"drlnb/sim/base.py": base})
+    assert tree.gate("house").green
+    ran = tree.plant({"drlnb/sim/child.py": child}).gate("house")
+    assert ran.red_for("class drlnb.sim.child.Child", "26 methods"), ran.output
+
+
+def test_a_full_folder_is_red(tree):
+    """Seventeen files in one folder are one too many."""
+    files = {f"drlnb/sim/planted{i}.py": DOC for i in range(17)}
+    assert tree.plant(files).gate("house").red_for("drlnb/sim: 17 files")
+
+
+def test_passages_that_stand_twice_are_red(tree):
+    """Thirteen times two of eight places are more pairs than the house may have; names and values do not matter."""
+    shapes = [
+        "a = f(b)",
+        "if a:",
+        "    b += 1",
+        "while a:",
+        "    b.c(1, 2)",
+        "    del b[0]",
+        "    a = not b",
+        "assert a",
+    ]
+    text = DOC + "\n".join(shapes).replace("a", "{0}")
+    files = {f"drlnb/sim/planted{i}.py": text.format(f"n{i}").replace("1", str(i)) + "\n" for i in range(8)}
+    others = {f"drlnb/rl/planted{i}.py": DOC + "\n".join(reversed(shapes)) + "\n" for i in range(8)}
+    third = {f"drlnb/fleet/planted{i}.py": DOC + "\n".join(shapes[3:] + shapes[:3]) + "\n" for i in range(8)}
+    ran = tree.plant({**files, **others, **third}).gate("house")
+    assert ran.red_for("passages of six lines that stand twice: 84"), ran.output
+
+
+JAVASCRIPT = {
+    "badly laid out": ("const a = {x:1}\nexport default a;\n", "Code style issues"),
+    "unused": ("function f() {\n  const a = 1;\n}\nexport default f;\n", "'a' is assigned a value but never used"),
+    "wrong type": (
+        '/** @type {number} */\nconst a = "one";\nexport default a;\n',
+        "is not assignable to type 'number'",
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", [None, *JAVASCRIPT])
+def test_the_javascript_gate(tmp_path, plant):
+    """It finds layout, lint and types; a right file is green."""
+    tools = os.environ.get("JS_TOOLS")
+    if not tools:
+        pytest.skip("JS_TOOLS names no folder in which npm has put the tools of .ci/js/package.json")
+    text, words = JAVASCRIPT.get(plant, ("/** @type {number} */\nconst a = 1;\nexport default a;\n", ""))
+    (tmp_path / "planted.js").write_text(text, encoding="utf-8")
+    script = Path(__file__).parents[2] / ".ci/js/check.sh"
+    ran = subprocess.run(["bash", script, tools, tmp_path], capture_output=True, text=True, check=False, timeout=100)
+    assert (ran.returncode == 0) == (plant is None), ran.stdout + ran.stderr
+    assert words in ran.stdout + ran.stderr
 
 
 def test_a_right_example_is_green(tree):
