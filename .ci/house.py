@@ -28,6 +28,11 @@ FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200
 PASSAGES = 80
+ODD_WORDS = 0
+#: Where the house is not yet within its bounds: what it may have until then.  These numbers only ever fall.
+CEILINGS: dict[str, int] = {}
+#: Classes that are still larger than they may be, and their (lines, methods); they only ever shrink.
+LARGE: dict[str, tuple[int, int]] = {}
 TEST_RATIOS = {"planning": 2.0}
 TEST_RATIO = 1.2
 
@@ -37,6 +42,8 @@ LOCALS = frozenset({"one", "found", "what", "told"})
 PHRASES = ("a person", "somebody's", "the person")
 
 _PASSAGE_LINES = 6
+#: So far may a figure fall below its ceiling before the ceiling has to follow.
+_SLACK = 40
 #: A shape that stands in more places than this is the language's, not ours.
 _COMMON = 8
 
@@ -253,11 +260,30 @@ class House:
     rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
-    def row(self, what: str, value: object, bound: object, *, good: bool, binding: bool = True) -> None:
-        """Add a line of the table; a bound that is passed and binds is a finding."""
+    def row(self, what: str, value: object, bound: object, *, good: bool) -> None:
+        """Add a line of the table."""
         self.rows.append((what, str(value), str(bound), good))
-        if binding and not good:
-            self.findings.append(f"{what}: {value}, at most {bound}")
+
+    def most(self, what: str, value: int, bound: int) -> None:
+        """Add a line of the table; more than the bound, or than the ceiling that stands for it now, is a finding."""
+        self.row(what, f"{value:,}", f"{bound:,}", good=value <= bound)
+        ceiling = CEILINGS.get(what, bound)
+        if value > ceiling:
+            self.findings.append(f"{what}: {value:,}, at most {ceiling:,}")
+        elif what in CEILINGS and value < ceiling - _SLACK:
+            self.findings.append(f"{what}: {value:,}: lower its ceiling of {ceiling:,} in .ci/house.py")
+
+    def sizes(self, classes: Iterable[tuple[int, int, str]]) -> None:
+        """Find the classes that are too large, and those that are no longer."""
+        large = {name: (n, m) for n, m, name in classes if n > CLASS_LINES or m > CLASS_METHODS}
+        for name, (n_lines, n_methods) in large.items():
+            most_lines, most_methods = LARGE.get(name, (CLASS_LINES, CLASS_METHODS))
+            if n_lines > max(CLASS_LINES, most_lines) or n_methods > max(CLASS_METHODS, most_methods):
+                self.findings.append(
+                    f"class {name}: {n_lines} lines and {n_methods} methods over its inheritance, "
+                    f"at most {max(CLASS_LINES, most_lines)} and {max(CLASS_METHODS, most_methods)}"
+                )
+        self.findings += [f"class {name}: it need not be in LARGE any more" for name in LARGE if name not in large]
 
 
 def _room_rows(house: House, product: list[Module], tests: list[Module], scripts: dict[str, int]) -> None:
@@ -278,18 +304,17 @@ def _room_rows(house: House, product: list[Module], tests: list[Module], scripts
         elif budget is not None and code[room] > budget:
             house.findings.append(f"room {room}: {code[room]:,} code lines, its budget is {budget:,}")
     total, n_tests = sum(code.values()), sum(checks.values())
-    house.row("code lines of the product", f"{total:,}", f"{PRODUCT_LINES:,}", good=total <= PRODUCT_LINES)
+    house.most("code lines of the product", total, PRODUCT_LINES)
     house.row("lines of JavaScript", f"{sum(scripts.values()):,}", "-", good=True)
     house.row(
         "test code / code",
         f"{n_tests / total:.2f}",
         f">= {TEST_RATIO}",
         good=n_tests >= TEST_RATIO * total,
-        binding=False,
     )
     for room, least in TEST_RATIOS.items():
         ratio = checks[room] / max(1, code[room])
-        house.row(f"test code / code of {room}", f"{ratio:.2f}", f">= {least}", good=ratio >= least, binding=False)
+        house.row(f"test code / code of {room}", f"{ratio:.2f}", f">= {least}", good=ratio >= least)
 
 
 def measure(root: Path) -> House:
@@ -309,21 +334,19 @@ def measure(root: Path) -> House:
     house.row(f"lines of the largest class ({classes[0][2]})", classes[0][0], CLASS_LINES, good=True)
     most = max(classes, key=lambda cls: cls[1])
     house.row(f"methods of the largest class ({most[2]})", most[1], CLASS_METHODS, good=True)
-    for n_lines, n_methods, name in classes:
-        if n_lines > CLASS_LINES or n_methods > CLASS_METHODS:
-            house.findings.append(
-                f"class {name}: {n_lines} lines and {n_methods} methods over its inheritance, "
-                f"at most {CLASS_LINES} and {CLASS_METHODS}"
-            )
+    house.sizes(classes)
     said = sum(n_any(module) for module in product)
-    house.row("annotations that say Any", said, ANY, good=said <= ANY)
+    house.most("annotations that say Any", said, ANY)
     twice = passages(product)
-    house.row("passages of six lines that stand twice", len(twice), PASSAGES, good=len(twice) <= PASSAGES)
+    house.most("passages of six lines that stand twice", len(twice), PASSAGES)
     words = [line for module in product for line in odd_words(module)]
-    house.row("words: questions, theatre, empty names", len(words), 0, good=True)
-    house.findings += words
+    house.most("words: questions, theatre, empty names", len(words), ODD_WORDS)
+    if house.findings and house.findings[-1].startswith("words"):
+        house.findings += words
     plan = literal_files(product, "chain")
-    house.row("files that name the distribution plan 'chain'", len(plan), 1, good=len(plan) <= 1)
+    house.most(
+        "files that name the distribution plan 'chain'", len(plan), 2
+    )  # its own file, and a line in the registry
     return house
 
 
