@@ -47,7 +47,7 @@ def picture(config: str, root: Path = ROOT) -> str:
         lines.append("    direction LR")
         for room in rooms:
             inner = packages.get(f"drlnb.{room}", [])
-            folders = " > ".join(
+            folders = "<br/>".join(
                 " | ".join(names)
                 for layer in inner
                 if (names := [name for name in layer if _exists(root, f"drlnb.{room}.{name}")])

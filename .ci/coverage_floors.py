@@ -1,4 +1,4 @@
-"""Is every floor of the package covered as far as the house asks?
+"""Compare the coverage of each floor with what the house asks.
 
 Usage: ``python .ci/coverage_floors.py coverage.json [FLOOR ...]`` with the file of ``coverage json``.  Lines and
 branches count alike.  Prints one row per floor and, below a red one, the files that miss most; exits 1 if one is red.

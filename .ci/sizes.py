@@ -1,4 +1,4 @@
-"""Is every function, module and exported name within the house's bounds?
+"""Find functions, modules and exported names that are not within the house's bounds.
 
 Usage: ``python .ci/sizes.py [ROOT]``, where ROOT holds ``drlnb/``.  Prints one line per finding; exits 1 if there is
 one.  Functions have at most 60 lines, modules at most 400; every name in ``__all__`` is documented where it is made.

@@ -61,7 +61,7 @@ def outside_imports(floor):
 
 @cache
 def brought_by_others(floor):
-    """Which impure modules do the packages that a floor may import load themselves?"""
+    """Return the impure modules that the packages which a floor may import load themselves."""
     outside = outside_imports(floor)
     return loaded_by(*outside, of=IMPURE)[outside[-1]]
 

@@ -1,4 +1,4 @@
-"""What stays of ``drlnb bench lab`` when it is killed?"""
+"""Nothing stays of ``drlnb bench lab`` when it is killed."""
 
 import contextlib
 import signal

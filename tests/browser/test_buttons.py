@@ -1,4 +1,4 @@
-"""What does a click do at once, what if it fails, and which buttons are off, and why?"""
+"""A click acts at once, a failure is shown, and buttons that are off say why."""
 
 from drlnb.bench.lab.driver import until
 from tests.browser.scenes import FEEDBACK_MS, FLEET, PRESS, SOON_MS, Desk, cells, wait_asked

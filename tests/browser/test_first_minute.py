@@ -1,4 +1,4 @@
-"""Scene 1: what does a person see in the first minute?"""
+"""Scene 1: what a user sees in the first minute."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Does the fixture itself work, and does it see what should not be?"""
+"""The fixture itself works, and sees what should not be."""
 
 import pytest
 

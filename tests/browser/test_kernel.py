@@ -1,4 +1,4 @@
-"""What do panels do when their kernel is interrupted, restarted, or runs their cell again?"""
+"""Panels go on when their kernel is interrupted, restarted, or runs their cell again."""
 
 from drlnb.bench.lab.driver import until
 from tests.browser.scenes import SOON_MS, TRAIN, Desk, cells, held_digests

@@ -1,4 +1,4 @@
-"""Scenes 2 and 13: can a person follow the slot from hand to hand, and does the picture live while a cell blocks?"""
+"""Scenes 2 and 13: a user follows the slot from hand to hand, and the picture lives while a cell blocks."""
 
 import json
 import re

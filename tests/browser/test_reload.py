@@ -1,4 +1,4 @@
-"""Scenes 11 and 12: is everything there again after a reload, and the same in a second notebook?"""
+"""Scenes 11 and 12: everything is there again after a reload, and the same in a second notebook."""
 
 import time
 from statistics import median

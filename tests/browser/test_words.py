@@ -1,4 +1,4 @@
-"""Scene 17: is a person told in words what is wrong, where they look, and before anything is made?"""
+"""Scene 17: a user reads in words what is wrong, where they look, and before anything is made."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Where are the notebooks?"""
+"""Find the notebooks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Are the notebooks that are kept here clean, and would it be seen if one were not?"""
+"""The notebooks that are kept here are clean, and it would be seen if one were not."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What does ``drlnb lab`` open, and what does it refuse?"""
+"""What ``drlnb lab`` opens, and what it refuses."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Does the tour keep its promises when somebody runs it from top to bottom?"""
+"""The tour keeps its promises when it runs from top to bottom."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Is a panel that decides too much seen?"""
+"""A panel that decides too much is seen."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What of a module's text reaches the page?"""
+"""What of a module's text reaches the page."""
 
 import pytest
 
