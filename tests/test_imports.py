@@ -86,6 +86,8 @@ def test_the_package_itself_loads_nothing_heavy():
     [
         ("drlnb.rl.collecting.collector", {"torch", "dask", "distributed"}),
         ("drlnb.runtime.node.plugin", {"torch", "gymnasium"}),
+        ("drlnb.rl.checkpoints.files", {"torch", "gymnasium"}),
+        ("drlnb.rl.acting.actors", {"torch", "gymnasium"}),
         ("drlnb.runtime.scheduler.plugin", {"torch", "gymnasium"}),
         ("drlnb.cli.main", {"torch", "distributed"}),
     ],

@@ -8,15 +8,17 @@ need no further thought, and no gradient reaches those outputs.
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.plain import Facts
+
+if TYPE_CHECKING:
+    import gymnasium
 
 __all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "check_masks", "masked", "read_masks", "uses_masks"]
 
@@ -88,7 +90,7 @@ class MaskSource:
         Of its action space.
     """
 
-    def __init__(self, env: gymnasium.Env, head: Head) -> None:
+    def __init__(self, env: "gymnasium.Env", head: Head) -> None:
         self._head, self._method = head, _method(env)
 
     def __call__(self, info: Facts) -> np.ndarray:
@@ -107,19 +109,21 @@ class MaskSource:
             raise EnvError(str(error)) from None
 
 
-def _method(env: gymnasium.Env) -> Callable[[], object] | None:
+def _method(env: "gymnasium.Env") -> Callable[[], object] | None:
     try:
         return env.get_wrapper_attr("action_masks")
     except AttributeError:
         return None
 
 
-def allowed_action(env: gymnasium.Env, info: Facts) -> Any:  # of the environment's type
+def allowed_action(env: "gymnasium.Env", info: Facts) -> Any:  # of the environment's type
     """Return a random action, an allowed one where the environment gives a mask."""
+    from gymnasium import spaces  # not above: masks are read by agents too, which never load gymnasium
+
     space = env.action_space
     method, n = _method(env), getattr(space, "nvec", None)
     given = method() if method is not None else info.get("action_mask")
-    if given is None or not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+    if given is None or not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return space.sample()
     sizes = (int(space.n),) if n is None else tuple(int(size) for size in np.ravel(n))
     try:
