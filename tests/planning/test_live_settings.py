@@ -203,3 +203,9 @@ def test_the_page_says_whose_each_setting_is_and_its_default():
                 assert said == (
                     "" if default is None else f"{default:g}" if isinstance(default, float) else f"{default}".lower()
                 )
+
+
+def test_a_planner_of_the_users_own_is_judged_by_whoever_has_it():
+    """The setting's kind lets its name pass: only the run that was given it knows it."""
+    assert setting_problem("distribution.plan", "own:mine") == ""
+    assert "must be one of" in setting_problem("distribution.plan", "mine")

@@ -52,6 +52,11 @@ def test_proportional_follows_the_measured_speed(seen, expected):
     assert steps("proportional", seen) == expected
 
 
+def test_proportional_keeps_equal_steps_where_nobody_can_give():
+    """3 and 4 environments, 21 samples: the slow node is at its bound of 1, and 18 samples are no multiple of 4."""
+    assert steps("proportional", view(1.0, 0.001, n_steps=3, n_envs=(3, 4))) == (3, 3)
+
+
 def test_proportional_trades_steps_between_two_sizes():
     """3 and 2 environments, 5 x 8 = 40 samples: 3a + 2b = 40 has no solution next to every ratio, but each is even."""
     a, b = steps("proportional", view(0.3, 0.1, n_steps=8, n_envs=(3, 2)))
