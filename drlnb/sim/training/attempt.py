@@ -1,6 +1,6 @@
 """Play the master of one attempt at a task: its messages to the pool, its work on executors.
 
-The master is a process: it may be killed, and then hears and says nothing any more, or stand still for a while.  What
+The master is a process: it may be killed, then nothing reaches or leaves it any more, or stand still for a while.  What
 its collectors and executors do goes on meanwhile; their answers reach a dead one never, a frozen one when it wakes.
 """
 
@@ -10,24 +10,21 @@ from typing import Any
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
-from drlnb.records.base import Record
-from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.base import Command, Event, Record
 from drlnb.records.columns.leasing import (
     GradientsRestored,
     LeaseReturned,
     RequestPolled,
     RequestRefused,
-    RestoreGradients,
     SendGrant,
     SlotRequested,
-    YieldAsked,
 )
 from drlnb.records.columns.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
-from drlnb.records.columns.warmup import RevokeStart, StartCollector, StopCollector, WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.sim.costs import Durations
-from drlnb.sim.driver import Clock, Effects, Hosted
-from drlnb.sim.training.nodes import MODEL_BYTES, NodesSide
+from drlnb.sim.driver import Clock, Hosted
+from drlnb.sim.training.executor import ExecutorSide
+from drlnb.sim.training.nodes import NodesSide
 from drlnb.sim.training.pool import Pool
 
 __all__ = ["Attempt"]
@@ -38,7 +35,7 @@ _RETRY_S = 0.2
 _ANSWERS = (words.GradientComputed, GradientsRestored, words.ParametersReady)
 
 
-class Attempt(NodesSide):
+class Attempt:
     """The machine of one attempt at a task, and what it commands.
 
     Parameters
@@ -84,53 +81,34 @@ class Attempt(NodesSide):
         #: The command that ended the task.
         self.end: words.EndTask | None = None
         self._clock, self._pool, self._workload, self._node = clock, pool, workload, node
-        #: Collector -> (node, number of its process); the number is that of the latest start.
-        self._processes: dict[int, tuple[str, int]] = {}
-        #: Collector -> its environments.
-        self._n_envs: dict[int, int] = {}
-        self._n_starting = 0
-        #: Collector -> round that it was started for last.
-        self._begun: dict[int, int] = {}
-        #: (host, version) -> ranges of bytes that have arrived.
-        self._stored: dict[tuple[str, int], set[tuple[int, int]]] = {}
-        #: Sender -> when its link is free again.
-        self._link_free_t: dict[str, float] = {}
-        self._opening, self._saved = opening, saved
+        self._opening = opening
         #: The newest request, and how often it was made anew under another id.
         self._wanted: words.RequestSlot
         self._n_again = 0
-        self._store = StoreGate(version=opening["version"])
+        effects: dict[type[Command], Callable[[Any], None]] = {
+            words.RequestSlot: self._request,
+            words.AskPlacement: self._ask_placement,
+            words.ReturnLease: self._return,
+            words.EndTask: self._end_task,
+        }
         self.host = Hosted(
             clock,
             machine,
             kind="round",
             config=machine.config,
             stream=f"task-{self.name}-a{self.attempt}",
-            effects=self._effects(),
+            effects=effects,
             watch=self._watch,
             validate=validate,
         )
+        of = (pool, workload, self.host, self.name, attempt)
+        self.nodes = NodesSide(*of, clock, lambda: self._rpc_s, saved)
+        # Their answers go to the host, so it was there first.
+        effects.update({**self.nodes.effects, **ExecutorSide(*of, StoreGate(version=opening["version"])).effects})
 
-    def _effects(self) -> Effects:
-        return {
-            words.RequestSlot: self._request,
-            words.AskPlacement: self._ask_placement,
-            words.InitialiseParameters: self._initialise,
-            words.ComputeGradient: self._compute,
-            RestoreGradients: self._restore,
-            words.FinishRound: self._finish,
-            words.CommitParameters: self._commit,
-            words.ReturnLease: self._return,
-            words.DropExperience: self._drop,
-            words.WriteCheckpoint: self._write_checkpoint,
-            words.Evaluate: self._evaluate,
-            words.EndTask: self._end_task,
-            StartCollector: self._start,
-            StopCollector: self._stop,
-            RevokeStart: self._revoke_start,
-            WakeCollector: self._wake,
-            SendChunk: self._send,
-        }
+    @property
+    def _rpc_s(self) -> float:
+        return self._workload.round(self._round).rpc_s
 
     def open(self) -> None:
         """Start the master."""
@@ -200,31 +178,21 @@ class Attempt(NodesSide):
             demand=command.demand,
         )
 
-    def yield_asked(self, fence: Fence) -> None:
-        """Inform the master that somebody waits for a slot like its own."""
-        self.host.feed_after(self._rpc_s, YieldAsked, fence=fence)
+    def report(self, kind: type[Event], **values: Any) -> None:
+        """Send the master an event: it arrives a small message later."""
+        self.host.feed_after(self._rpc_s, kind, **values)
 
     def placed(self, command: SendPlacement) -> None:
         """Deliver the pool's answer to the master."""
         if command.refusal:
-            self.host.feed_after(self._rpc_s, words.TaskFailed, reason=command.refusal, detail="")
+            self.report(words.TaskFailed, reason=command.refusal, detail="")
         else:
-            self.host.feed_after(self._rpc_s, words.PlacementReceived, collector_nodes=command.collector_nodes)
-
-    def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Inform the master that a lease has ended."""
-        self.host.feed_after(self._rpc_s, words.LeaseLost, fence=fence, reason=reason)
-
-    def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Inform the master that the executor of its slot is gone."""
-        self.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reason)
+            self.report(words.PlacementReceived, collector_nodes=command.collector_nodes)
 
     def node_lost(self, node: str, reason: str) -> None:
-        """Lose the collectors of a node and tell the master."""
-        for i, (at, number) in self._processes.items():
-            if at == node:
-                self._processes[i] = (node, number + 1)
-        self.host.feed_after(self._rpc_s, NodeLost, node=node, reason=reason)
+        """Lose the collectors of a node and inform the master."""
+        self.nodes.lose(node)
+        self.report(NodeLost, node=node, reason=reason)
 
     # ------------------------------------------------------------------ the pool
     def _request(self, command: words.RequestSlot) -> None:
@@ -292,70 +260,11 @@ class Attempt(NodesSide):
             computed_s=round(command.computed_s, 6),
             yielded=command.yielded,
         )
-        self.host.feed_after(self._rpc_s, words.LeaseClosed, fence=command.fence)
+        self.report(words.LeaseClosed, fence=command.fence)
 
     def _end_task(self, command: words.EndTask) -> None:
         self.end = command
         self._pool.host.feed_after(self._rpc_s, TaskStopped, task=self.name, attempt=self.attempt, reason=command.state)
-
-    # ------------------------------------------------------------------ the executor
-    def _submit(self, slot: str, fence: Fence, duration_s: float, done: Callable[[], None]) -> None:
-        switch_s = self._workload.costs.switch_s
-        self._pool.executors[slot].submit(fence, duration_s, done, tenant=self.name, switch_s=switch_s)
-
-    def _initialise(self, command: words.InitialiseParameters) -> None:
-        self._store.learn(command.fence, self.attempt)
-        finish_s = self._workload.round(0).finish_s
-        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(0, command.fence, finish_s))
-
-    def _compute(self, command: words.ComputeGradient) -> None:
-        # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
-        self._store.learn(command.fence, self.attempt)
-        costs = self._workload.round(command.round)
-        stage_s = costs.stage_s[command.collector]
-
-        def done() -> None:
-            self.host.feed(
-                words.GradientComputed,
-                collector=command.collector,
-                round=command.round,
-                fence=command.fence,
-                elapsed_s=costs.compute_s[command.collector] if costs.compute_s else stage_s,
-                key=f"g/{command.key}" if command.keep else "",
-            )
-
-        self._submit(command.slot, command.fence, stage_s, done)
-
-    def _restore(self, command: RestoreGradients) -> None:
-        self._store.learn(command.fence, self.attempt)
-
-        def done() -> None:
-            self.host.feed(GradientsRestored, round=command.round, fence=command.fence, elapsed_s=0.0)
-
-        self._submit(command.slot, command.fence, 0.0, done)
-
-    def _finish(self, command: words.FinishRound) -> None:
-        finish_s = self._workload.round(command.round).finish_s
-        self._submit(command.slot, command.fence, finish_s, lambda: self._ready(command.round, command.fence, finish_s))
-
-    def _ready(self, k: int, fence: Fence, elapsed_s: float) -> None:
-        self.host.feed(
-            words.ParametersReady,
-            round=k,
-            fence=fence,
-            elapsed_s=elapsed_s,
-            n_bytes=MODEL_BYTES,
-            key=f"{self.name}/a{self.attempt}/v{k + 1}",
-            metrics={},
-        )
-
-    def _commit(self, command: words.CommitParameters) -> None:
-        # A refusal needs no answer: the lease is lost, and its loss is on its way to the machine.
-        if self._store.admit(command.fence, self.attempt, command.version) is None:
-            self.host.feed_after(0.0, words.ParametersCommitted, version=command.version, fence=command.fence)
-
-    def _drop(self, command: words.DropExperience) -> None:
-        """Free a fragment: nothing was allocated."""
 
 
 def _numbered(request_id: str, again: int) -> str:

@@ -1,7 +1,7 @@
 """Play the nodes of one attempt at a task: its collectors, its parameters on hosts, its checkpoints."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drlnb.planning.distribution import below
@@ -16,7 +16,7 @@ from drlnb.records.columns.warmup import (
     WakeCollector,
 )
 from drlnb.sim.costs import Durations
-from drlnb.sim.driver import Clock, Hosted
+from drlnb.sim.driver import Clock, Effects, Hosted
 from drlnb.sim.training.pool import Pool
 
 __all__ = ["MODEL_BYTES", "NodesSide"]
@@ -27,66 +27,85 @@ MODEL_BYTES = 40_000
 _SAMPLE_BYTES = 40
 
 
+@dataclass(slots=True)
 class NodesSide:
     """The part of an attempt that lives on nodes: it goes on while the master stands still."""
 
+    pool: Pool
+    workload: Durations
     host: Hosted
-    name: str
+    task: str
     attempt: int
-    end: words.EndTask | None
-    _clock: Clock
-    _pool: Pool
-    _workload: Durations
-    _saved: Callable[[dict[str, Any]], None]
-    _processes: dict[int, tuple[str, int]]
-    _n_envs: dict[int, int]
-    _n_starting: int
-    _round: int
-    _begun: dict[int, int]
-    _stored: dict[tuple[str, int], set[tuple[int, int]]]
-    _link_free_t: dict[str, float]
+    clock: Clock
+    #: Time that a small message takes now.
+    rpc_s: Callable[[], float]
+    #: Called with the fields of each checkpoint that was written.
+    saved: Callable[[dict[str, Any]], None]
+    #: Collector -> (node, number of its process); the number is that of the latest start.
+    _processes: dict[int, tuple[str, int]] = field(default_factory=dict)
+    #: Collector -> its environments.
+    _n_envs: dict[int, int] = field(default_factory=dict)
+    _n_starting: int = 0
+    #: Collector -> round that it was started for last.
+    _begun: dict[int, int] = field(default_factory=dict)
+    #: (host, version) -> ranges of bytes that have arrived.
+    _stored: dict[tuple[str, int], set[tuple[int, int]]] = field(default_factory=dict)
+    #: Sender -> when its link is free again.
+    _link_free_t: dict[str, float] = field(default_factory=dict)
 
     @property
-    def _rpc_s(self) -> float:
-        return self._workload.round(self._round).rpc_s
+    def effects(self) -> Effects:
+        """What carries out each kind of command."""
+        return {
+            words.WriteCheckpoint: self._write_checkpoint,
+            words.Evaluate: self._evaluate,
+            StartCollector: self._start,
+            StopCollector: self._stop,
+            RevokeStart: self._stop,
+            WakeCollector: self._wake,
+            SendChunk: self._send,
+        }
 
     # ------------------------------------------------------------------ collectors
     def kill_collector(self, collector: int, reason: str) -> bool:
         """Kill a collector's process, if it has been started."""
-        node, number = self._processes.get(collector, ("", 0))
-        lives = node in self._pool.live_nodes and self.end is None
+        node, _ = self._processes.get(collector, ("", 0))
+        lives = node in self.pool.live_nodes
         if lives:
-            self._processes[collector] = (node, number + 1)
+            self._displace(collector, node)
             self.host.feed(CollectorLost, collector=collector, node=node, reason=reason, detail="")
         return lives
+
+    def lose(self, node: str) -> None:
+        """Lose the processes of a node."""
+        for i, (at, _) in self._processes.items():
+            if at == node:
+                self._displace(i, node)
+
+    def _displace(self, collector: int, node: str) -> int:
+        """Count another process as the newest of a collector; return its number."""
+        _, number = self._processes.get(collector, ("", 0))
+        self._processes[collector] = (node, number + 1)
+        return number + 1
 
     def _start(self, command: StartCollector) -> None:
         if command.round and self._begun.get(command.collector) == command.round:
             return  # it was started for this round: another time changes nothing
         self._n_envs[command.collector] = len(command.env_indices)
-        _, number = self._processes.get(command.collector, ("", 0))
-        self._processes[command.collector] = (command.node, number + 1)
-        self._clock.after(command.after_s, self._start_now, command, number + 1)
+        self.clock.after(command.after_s, self._start_now, command, self._displace(command.collector, command.node))
 
     def _start_now(self, command: StartCollector, number: int) -> None:
         if self._processes[command.collector] != (command.node, number):
             return  # another time was set, or the start was taken back
         self._begun[command.collector] = command.round
         self._n_starting += 1
-        start_s = self._workload.start_s()
-        self._clock.after(start_s, self._started, command, number, start_s, self._n_starting)
+        start_s = self.workload.start_s()
+        self.clock.after(start_s, self._started, command, number, start_s, self._n_starting)
 
-    def _stop(self, command: StopCollector) -> None:
-        """End a process that has sent; its environments are kept."""
+    def _stop(self, command: StopCollector | RevokeStart) -> None:
+        """End a process that has sent, its environments are kept; or forget a start: its process is not the newest."""
         self._begun.pop(command.collector, None)
-        _, number = self._processes[command.collector]
-        self._processes[command.collector] = (command.node, number + 1)
-
-    def _revoke_start(self, command: RevokeStart) -> None:
-        """Forget a start: what it would have made is not the newest process any more."""
-        self._begun.pop(command.collector, None)
-        _, number = self._processes[command.collector]
-        self._processes[command.collector] = (command.node, number + 1)
+        self._displace(command.collector, command.node)
 
     def _started(self, command: StartCollector, number: int, start_s: float, n_starting: int) -> None:
         self._n_starting -= 1
@@ -103,15 +122,15 @@ class NodesSide:
 
     def _wake(self, command: WakeCollector) -> None:
         _, number = self._processes[command.collector]
-        collect_s = self._workload.round(command.round).collect_s[command.collector]
-        self._clock.after(collect_s, self._acted, command, number, collect_s)
+        collect_s = self.workload.round(command.round).collect_s[command.collector]
+        self.clock.after(collect_s, self._acted, command, number, collect_s)
 
     def _acted(self, command: WakeCollector, number: int, collect_s: float) -> None:
         if not self._lives(command.collector, command.node, number):
             return
         n_samples = command.n_steps * self._n_envs[command.collector]
         self.host.feed_after(
-            self._rpc_s,
+            self.rpc_s(),
             words.ExperienceArrived,
             collector=command.collector,
             round=command.round,
@@ -119,30 +138,30 @@ class NodesSide:
             version=command.version,
             n_samples=n_samples,
             n_bytes=n_samples * _SAMPLE_BYTES,
-            key=f"{self.name}/r{command.round}/c{command.collector}/p{number}",
+            key=f"{self.task}/r{command.round}/c{command.collector}/p{number}",
             collect_s=collect_s,
             episodes=(),
         )
 
     def _lives(self, collector: int, node: str, number: int) -> bool:
-        return self._processes[collector] == (node, number) and node in self._pool.live_nodes
+        return self._processes[collector] == (node, number) and node in self.pool.live_nodes
 
     # ------------------------------------------------------------------ parameters, checkpoints, evaluation
     def _send(self, command: SendChunk) -> None:
         """Send a range along its route; every host of the route ends in an event of its own."""
-        self._pass_on("", command, self._clock.now)
+        self._pass_on("", command, self.clock.now)
 
     def _pass_on(self, sender: str, command: SendChunk, sent_t: float) -> None:
         """Put a message on the sender's link, after those that wait there; the master's is named by no text."""
-        now = self._clock.now
+        now = self.clock.now
         free_t = max(now, self._link_free_t.get(sender, 0.0))
-        free_t += self._workload.costs.on_wire_s(command.stop - command.start)
+        free_t += self.workload.costs.on_wire_s(command.stop - command.start)
         self._link_free_t[sender] = free_t
-        latency_s = self._workload.round(command.version - 1).publish_s
-        self._clock.after(free_t - now + latency_s, self._arrive, command, sent_t)
+        latency_s = self.workload.round(command.version - 1).publish_s
+        self.clock.after(free_t - now + latency_s, self._arrive, command, sent_t)
 
     def _arrive(self, command: SendChunk, sent_t: float) -> None:
-        if command.host not in self._pool.live_nodes:
+        if command.host not in self.pool.live_nodes:
             self._cut_off(command, "the node is gone")
             return
         ranges = self._stored.setdefault((command.host, command.version), set())
@@ -153,7 +172,7 @@ class NodesSide:
                 host=command.host,
                 version=command.version,
                 n_bytes=MODEL_BYTES,
-                publish_s=round(self._clock.now - sent_t, 6),
+                publish_s=round(self.clock.now - sent_t, 6),
             )
         for host, children in command.children:
             self._pass_on(command.host, replace(command, host=host, children=children), sent_t)
@@ -166,7 +185,7 @@ class NodesSide:
             self.host.feed(HostUnreachable, host=host, version=command.version, reason=text, relay=command.host)
 
     def _write_checkpoint(self, command: words.WriteCheckpoint) -> None:
-        costs = self._workload.costs
+        costs = self.workload.costs
         checkpoint = {
             "version": command.version,
             "n_rounds": command.n_rounds,
@@ -177,21 +196,21 @@ class NodesSide:
             "eval_best": command.eval_best,
         }
         self.host.feed_after(costs.gather_s, words.CheckpointGathered, version=command.version)
-        self._clock.after(costs.gather_s + costs.write_s, self.host.when_up, self._written, checkpoint)
+        self.clock.after(costs.gather_s + costs.write_s, self.host.when_up, self._written, checkpoint)
 
     def _written(self, checkpoint: dict[str, Any]) -> None:
-        self._saved(checkpoint)
+        self.saved(checkpoint)
         self.host.feed(
             words.CheckpointWritten,
             version=checkpoint["version"],
-            elapsed_s=self._workload.costs.write_s,
+            elapsed_s=self.workload.costs.write_s,
             n_bytes=3 * MODEL_BYTES,
             failure="",
         )
 
     def _evaluate(self, command: words.Evaluate) -> None:
         _, number = self._processes[command.collector]
-        self._clock.after(command.n_episodes * self._workload.costs.episode_s, self._evaluated, command, number)
+        self.clock.after(command.n_episodes * self.workload.costs.episode_s, self._evaluated, command, number)
 
     def _evaluated(self, command: words.Evaluate, number: int) -> None:
         if self._lives(command.collector, command.node, number):

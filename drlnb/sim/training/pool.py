@@ -82,7 +82,7 @@ class Executor:
         self._life = 0
 
     def submit(
-        self, fence: Fence, duration_s: float, done: Callable[[], None], *, tenant: str = "", switch_s: float = 0.0
+        self, fence: Fence, duration_s: float, done: Callable[[], object], *, tenant: str = "", switch_s: float = 0.0
     ) -> None:
         """Queue a job; `done` is called at its end, unless it is thrown away; another tenant first costs a switch.
 
@@ -127,7 +127,7 @@ class Executor:
         self._revoked = fence
         return self.clear() if self.fence == fence else 0.0
 
-    def _end(self, life: int, done: Callable[[], None]) -> None:
+    def _end(self, life: int, done: Callable[[], object]) -> None:
         if life == self._life:
             self._ends.popleft()
             done()

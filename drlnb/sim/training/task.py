@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drlnb.records import round as words
-from drlnb.records.columns.leasing import SendGrant
+from drlnb.records.columns.leasing import SendGrant, YieldAsked
 from drlnb.records.columns.placement import SendPlacement
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
@@ -115,7 +115,7 @@ class Task:
 
     def kill_collector(self, collector: int, reason: str) -> bool:
         """Kill a collector's process, if it has been started."""
-        return not self.now.dead and self.now.kill_collector(collector, reason)
+        return not self.now.dead and self.end is None and self.now.nodes.kill_collector(collector, reason)
 
     # ------------------------------------------------------------------ what others say
     def granted(self, command: SendGrant) -> None:
@@ -130,16 +130,16 @@ class Task:
 
     def yield_asked(self, fence: Fence) -> None:
         """Inform the master that somebody waits for a slot like its own."""
-        self.now.yield_asked(fence)
+        self.now.report(YieldAsked, fence=fence)
 
     def lease_lost(self, fence: Fence, reason: str) -> None:
         """Inform the master that a lease has ended."""
-        self.now.lease_lost(fence, reason)
+        self.now.report(words.LeaseLost, fence=fence, reason=reason)
 
     def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
         """Inform the master that the executor of its slot is gone."""
-        self.now.executor_died(fence, slot, reason)
+        self.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reason)
 
     def node_lost(self, node: str, reason: str) -> None:
-        """Lose the collectors of a node and tell the master."""
+        """Lose the collectors of a node and inform the master."""
         self.now.node_lost(node, reason)
