@@ -25,7 +25,7 @@ def install():
 class Scripted:
     """Plays the steps of :meth:`_script`."""
 
-    def __init__(self, config):
+    def __init__(self, config, planners=None):
         self.config = {**ROUND_DEFAULTS, **config}
         self._steps = self._script()
         self._missing = []

@@ -16,7 +16,7 @@ from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.link import Link
 from drlnb.runtime.node.masters import Masters
 
-__all__ = ["Agent", "played_link", "rows", "until"]
+__all__ = ["SPEC", "Agent", "played_link", "rows", "until"]
 
 SPEC = TaskSpec(
     name="a",
@@ -129,7 +129,7 @@ def rows(agent, kind):
     """Return the rows of one record class that the broker was sent, and those that are on their way."""
     sent = [row for message in agent.told("drlnb_task_rows") for row in message["rows"]]
     master = agent.masters.get(("r", "a"))
-    return [row for row in [*sent, *(master._rows if master else [])] if row["r"] == kind]
+    return [row for row in [*sent, *(master.rows.waiting if master else [])] if row["r"] == kind]
 
 
 async def until(holds):

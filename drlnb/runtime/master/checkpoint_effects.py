@@ -74,7 +74,7 @@ class CheckpointEffects:
         failure, n_bytes = "", 0
         try:
             async with self._in_order:
-                if await m.is_superseded():
+                if await m.rows.is_superseded():
                     return  # the folder is the later attempt's
                 n_bytes = await asyncio.to_thread(
                     write_trained,

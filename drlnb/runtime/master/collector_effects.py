@@ -105,15 +105,13 @@ class CollectorEffects:
                 payload=self._env_states(command),
                 quiet_s=m.quiet_s,
                 mode=command.start_mode,
-                attempt=m.attempt,
                 collector=command.collector,
                 spec=m.spec_plain,
                 env_indices=list(command.env_indices),
                 out=str(m.out),
                 round=command.round,
-                run=m.run,
-                task=m.task,
                 number=begun,
+                **m.ids,
                 master=m.agent.address,
             )
         except (OSError, ValueError) as error:

@@ -7,12 +7,10 @@ collector in vain waits a while for the report, and then feeds the missing answe
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from drlnb.records.base import Record
 from drlnb.records.columns import warmup
-
-if TYPE_CHECKING:
-    from drlnb.runtime.master.master import Master
 
 __all__ = ["Losses"]
 
@@ -25,12 +23,12 @@ class Losses:
 
     Parameters
     ----------
-    master
-        Whose.
+    feed_for
+        Feeds an event to the master's machine and returns the records of a class that it answers.
     """
 
-    def __init__(self, master: "Master") -> None:
-        self._master = master
+    def __init__(self, feed_for: Callable[..., Sequence[Record]]) -> None:
+        self._feed_for = feed_for
         #: Collector -> number of its newest process, and of the newest one that counts as lost.
         self._newest: Counter[int] = Counter()
         self._lost: Counter[int] = Counter()
@@ -68,7 +66,6 @@ class Losses:
         asked, number = question
         if self._asked[collector] != asked or number <= self._lost[collector]:
             return
-        feed_for = self._master.host.feed_for
-        answer = feed_for(warmup.CollectorRestartPlanned, warmup.CollectorUnanswered, collector=collector, **fields)
-        if answer:  # the machine waited for it
+        planned, unanswered = warmup.CollectorRestartPlanned, warmup.CollectorUnanswered
+        if self._feed_for(planned, unanswered, collector=collector, **fields):  # the machine waited for it
             self._lost[collector] = number

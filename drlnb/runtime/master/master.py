@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from drlnb.planning.round.state import RING
 from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event
 from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -35,21 +36,14 @@ from drlnb.runtime.master.checkpoint_effects import read_newest
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
-from drlnb.runtime.master.opening import Committed, taken_over
+from drlnb.runtime.master.opening import AGAIN, Committed, taken_over
+from drlnb.runtime.master.row_feed import RowFeed
 from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.agent import Agent, Processes
 
-__all__ = ["AGAIN", "Master"]
-
-#: How :meth:`Master.run_to_end` ends when another attempt must follow here.
-AGAIN = "again"
-
-#: Time between two messages of journal rows to the broker, in seconds (at most 10 messages per second and task).
-_FLUSH_S = 0.1
-#: Rows per message.
-_PAGE = 2000
+__all__ = ["Master"]
 
 
 class Master:
@@ -81,6 +75,7 @@ class Master:
         self.agent, self.processes, self.run, self.task = agent, processes, run, task
         self.n_replay_losses = n_replay_losses
         self.attempt = int(attached["attempt"])
+        self.ids: dict[str, Any] = {"run": run, "task": task, "attempt": self.attempt}
         self.spec_plain = dict(attached["spec"])
         self.spec = TaskSpec.from_plain(self.spec_plain)
         self.out = Path(attached["out"])
@@ -115,15 +110,13 @@ class Master:
         #: Longest time that the task's environments may take for a step or a reset, in seconds.
         self.quiet_s: float | None = None
         self.n_progress = 0
-        #: Environment steps that the journal has counted.
-        self.n_timesteps = 0
-        self.losses = Losses(self)
         #: Whether the machine is up: before, there is nothing that hears.
         self.is_up = False
         #: The user's wishes that came before, in their order.
         self._early: list[dict[str, Any]] = []
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._rows: list[dict[str, Any]] = []
+        superseded = partial(self.abort, "another attempt has begun")
+        self.rows = RowFeed(agent, self.ids, self.stream, superseded)
         self._flusher: asyncio.Task[Any] | None = None
         self._ended = False
 
@@ -191,10 +184,13 @@ class Master:
         }
         machine = RoundMachine(config, unpack_planners(self.own_planners, self.planners))
         self.quiet_s = machine.config["env_timeout_s"]
-        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl", self._journal_failed)
-        self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self._row], t0=time.monotonic())
+        self.writer = JournalWriter(
+            self.out / "journal" / f"{self.stream}.jsonl", partial(self.rows.add_note, "JournalFailed")
+        )
+        self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self.rows.add], t0=time.monotonic())
         self.host.on_defect = self._defect
-        self._flusher = asyncio.get_running_loop().create_task(self._flush_forever())
+        self.losses = Losses(self.host.feed_for)
+        self._flusher = asyncio.get_running_loop().create_task(self.rows.flush_forever())
         self.host.open(
             StreamOpened(
                 stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
@@ -243,39 +239,26 @@ class Master:
                     return words.PlacementReceived, {"collector_nodes": tuple(reply["collector_nodes"])}
             await asyncio.sleep(0.2)
 
-    async def finish(self, state: str, reason: str) -> None:
-        """End the task everywhere and say so."""
+    async def finish(self, state: str, reason: str = "") -> None:
+        """End the attempt everywhere; report the end of the task unless another attempt follows here."""
         if self._ended:
             return
         self._ended = True
         await self._end_children()
-        for _ in range(3):
+        for _ in range(0 if state == AGAIN else 3):
             with contextlib.suppress(OSError, TimeoutError):
-                await self.agent.ask_broker(
-                    "drlnb_task_end", run=self.run, task=self.task, attempt=self.attempt, state=state, reason=reason
-                )
+                await self.agent.ask_broker("drlnb_task_end", **self.ids, state=state, reason=reason)
                 break
         if not self.done.done():
             self.done.set_result(state)
 
-    async def begin_again(self) -> None:
-        """End this attempt everywhere; the agent begins another one from the newest checkpoint."""
-        if self._ended:
-            return
-        self._ended = True
-        await self._end_children()
-        if not self.done.done():
-            self.done.set_result(AGAIN)
-
     async def _end_children(self) -> None:
         ends = [
-            self.agent.call(
-                address, "drlnb_end_task", run=self.run, task=self.task, attempt=self.attempt, timeout_s=10.0
-            )
+            self.agent.call(address, "drlnb_end_task", **self.ids, timeout_s=10.0)
             for address in self.addresses.values()
         ]
         await asyncio.gather(*ends, return_exceptions=True)
-        await self._flush()
+        await self.rows.flush()
 
     async def abort(self, reason: str) -> None:
         """Drop everything without a word to the broker: another attempt takes over, or the node ends."""
@@ -289,7 +272,7 @@ class Master:
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
-        await self._flush()
+        await self.rows.flush()
         ring = (self.run, self.task, RING)
         if (live := self.processes.live.get(ring)) is not None and live.attempt == self.attempt:
             await self.processes.stop(ring)  # this node may hold no collector of the task
@@ -344,52 +327,7 @@ class Master:
     def _lease_gone(self, fence: Fence, reason: str) -> None:
         self.host.feed(words.LeaseLost, fence=fence, reason=reason)
 
-    # ------------------------------------------------------------------ rows for who watches
-    def _row(self, record: Record) -> None:
-        if isinstance(record, words.TaskOpened | words.MetricsRecorded):
-            self.n_timesteps = record.n_timesteps
-        self._rows.append({"s": self.stream, **record.to_row()})
-
-    def _journal_failed(self, reason: str) -> None:
-        # Called from the writer's thread; list.append is atomic.
-        self._rows.append({"s": self.stream, "k": "n", "r": "JournalFailed", "text": reason})
-
     def _defect(self, text: str) -> None:
         """End the task in the open, instead of hanging it, when an effect of ours raises."""
-        self._rows.append({"s": self.stream, "k": "n", "r": "Defect", "text": text})
+        self.rows.add_note("Defect", text)
         self.agent.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))
-
-    async def _flush_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_FLUSH_S)
-            await self._flush()
-
-    async def _flush(self) -> None:
-        while self._rows:
-            page, self._rows = self._rows[:_PAGE], self._rows[_PAGE:]
-            try:
-                await self._send_rows(page)
-            except (OSError, TimeoutError):
-                self._rows = page + self._rows
-                return
-
-    async def _send_rows(self, page: list[dict[str, Any]]) -> bool:
-        """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
-        reply = await self.agent.ask_broker(
-            "drlnb_task_rows",
-            run=self.run,
-            task=self.task,
-            attempt=self.attempt,
-            rows=page,
-            n_timesteps=self.n_timesteps,
-        )
-        is_superseded = bool(reply.get("stale"))
-        if is_superseded:
-            await self.abort("another attempt has begun")
-        return is_superseded
-
-    async def is_superseded(self) -> bool:
-        """Ask the broker whether a later attempt has begun; not if it does not answer."""
-        with contextlib.suppress(OSError, TimeoutError):
-            return await self._send_rows([])
-        return False

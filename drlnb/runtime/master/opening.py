@@ -10,7 +10,10 @@ from drlnb.rl.checkpoints.trained import Trained
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
 
-__all__ = ["Committed", "taken_over"]
+__all__ = ["AGAIN", "Committed", "taken_over"]
+
+#: How :meth:`Master.run_to_end` ends when another attempt must follow here.
+AGAIN = "again"
 
 
 @dataclass(slots=True, kw_only=True)

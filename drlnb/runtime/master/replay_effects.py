@@ -10,6 +10,7 @@ from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Command
 from drlnb.rl.fragments import Fragment
+from drlnb.runtime.master.opening import AGAIN
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
@@ -117,4 +118,4 @@ class ReplayEffects:
 
     async def _restart(self, command: replay.RestartTask) -> None:
         del command
-        await self.m.begin_again()
+        await self.m.finish(AGAIN)

@@ -5,7 +5,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from drlnb.runtime.master.master import AGAIN, Master
+from drlnb.runtime.master.master import Master
+from drlnb.runtime.master.opening import AGAIN
 from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.link import Link
 from drlnb.runtime.protocol import Handler, Plain

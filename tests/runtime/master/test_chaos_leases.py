@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ from drlnb.runtime.node.stores import Stores
 from drlnb.runtime.scheduler import nodes
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.scheduler.runs import LiveRun, Runs
-from tests.runtime.played_agent import played_link
+from tests.runtime.played_agent import SPEC, played_link
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -282,13 +283,13 @@ def test_a_superseded_master_ends_without_a_word():
             said.append(op)
             return {"stale": True}
 
-        done = asyncio.get_running_loop().create_future()
-        master = Master.__new__(Master)
-        master.__dict__.update(run="r", task="a", attempt=1, done=done, _rows=[{"s": "s"}], _ended=False)
-        master.__dict__.update(agent=SimpleNamespace(ask_broker=ask_broker), n_timesteps=0)
-        await master._flush()
-        assert await asyncio.wait_for(done, 1.0) == "aborted: another attempt has begun"
-        assert await master.is_superseded()
+        plain = {"attempt": 1, "spec": SPEC, "out": "", "settings": {}, "planners": {}, "resume": False}
+        attached = {**plain, "leasing": asdict(LeasingSettings())}
+        master = Master(SimpleNamespace(ask_broker=ask_broker), None, "r", "a", attached)
+        master.rows.waiting.append({"s": "s"})
+        await master.rows.flush()
+        assert await asyncio.wait_for(master.done, 1.0) == "aborted: another attempt has begun"
+        assert await master.rows.is_superseded()
         return said
 
     assert set(asyncio.run(go())) == {"drlnb_task_rows"}

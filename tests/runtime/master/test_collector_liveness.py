@@ -1,7 +1,6 @@
 """A collector that does not answer, whoever tells of it: no task waits for ever."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -82,7 +81,7 @@ def losses(answer):
         fed.append(fields)
         return answer
 
-    return Losses(SimpleNamespace(host=SimpleNamespace(feed_for=feed_for))), fed
+    return Losses(feed_for), fed
 
 
 def test_a_process_that_the_machine_counts_as_lost_is_no_news_afterwards():
