@@ -21,8 +21,21 @@ from itertools import combinations
 from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
-BUDGETS: dict[str, int] = {}
-#: What a room may have that is not named above: each new system gets its own line.
+BUDGETS = {
+    "runtime": 6_400,
+    "planning": 5_200,
+    "rl": 5_100,
+    "fleet": 3_500,
+    "views": 3_500,
+    "bench": 2_400,
+    "sim": 2_300,
+    "widgets": 1_080,
+    "cli": 1_000,
+    "records": 950,
+    "report": 500,
+    "drlnb": 70,
+}
+#: All rooms together; each of the systems to come brings 4,000 of its own.
 PRODUCT_LINES = 32_000
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
@@ -30,7 +43,23 @@ ANY = 200
 PASSAGES = 80
 ODD_WORDS = 0
 #: Where the house is not yet within its bounds: what it may have until then.  These numbers only ever fall.
-CEILINGS: dict[str, int] = {}
+CEILINGS = {
+    "code lines of the product": 36_840,
+    "room runtime": 7_380,
+    "room planning": 5_740,
+    "room rl": 5_860,
+    "room fleet": 4_110,
+    "room views": 4_040,
+    "room bench": 2_910,
+    "room sim": 2_820,
+    "room widgets": 1_220,
+    "room cli": 1_130,
+    "room records": 990,
+    "room report": 620,
+    "room drlnb": 75,
+    "annotations that say Any": 385,
+    "passages of six lines that stand twice": 251,
+}
 #: Classes that are still larger than they may be, and their (lines, methods); they only ever shrink.
 LARGE: dict[str, tuple[int, int]] = {}
 TEST_RATIOS = {"planning": 2.0}
@@ -259,6 +288,8 @@ class House:
 
     rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    #: Every room is here: not a copy of some, in which ceilings would seem too high.
+    whole: bool = True
 
     def row(self, what: str, value: object, bound: object, *, good: bool) -> None:
         """Add a line of the table."""
@@ -270,7 +301,7 @@ class House:
         ceiling = CEILINGS.get(what, bound)
         if value > ceiling:
             self.findings.append(f"{what}: {value:,}, at most {ceiling:,}")
-        elif what in CEILINGS and value < ceiling - _SLACK:
+        elif self.whole and value < ceiling - _SLACK and what in CEILINGS:
             self.findings.append(f"{what}: {value:,}: lower its ceiling of {ceiling:,} in .ci/house.py")
 
     def sizes(self, classes: Iterable[tuple[int, int, str]]) -> None:
@@ -283,7 +314,8 @@ class House:
                     f"class {name}: {n_lines} lines and {n_methods} methods over its inheritance, "
                     f"at most {max(CLASS_LINES, most_lines)} and {max(CLASS_METHODS, most_methods)}"
                 )
-        self.findings += [f"class {name}: it need not be in LARGE any more" for name in LARGE if name not in large]
+        if self.whole:
+            self.findings += [f"class {name}: it need not be in LARGE any more" for name in LARGE if name not in large]
 
 
 def _room_rows(house: House, product: list[Module], tests: list[Module], scripts: dict[str, int]) -> None:
@@ -299,10 +331,11 @@ def _room_rows(house: House, product: list[Module], tests: list[Module], scripts
         ratio = checks[room] / code[room] if code[room] else 0.0
         line = f"{room:<12}{code[room]:>8,}{budget or '-':>8}{scripts.get(room, 0) or '-':>7}"
         print(f"{line}{checks[room]:>8,}{ratio:>12.2f}")
-        if BUDGETS and budget is None:
+        most = CEILINGS.get(f"room {room}", budget)
+        if most is None:
             house.findings.append(f"room {room}: no budget is declared for it in .ci/house.py")
-        elif budget is not None and code[room] > budget:
-            house.findings.append(f"room {room}: {code[room]:,} code lines, its budget is {budget:,}")
+        elif code[room] > most:
+            house.findings.append(f"room {room}: {code[room]:,} code lines, at most {most:,}")
     total, n_tests = sum(code.values()), sum(checks.values())
     house.most("code lines of the product", total, PRODUCT_LINES)
     house.row("lines of JavaScript", f"{sum(scripts.values()):,}", "-", good=True)
@@ -324,6 +357,7 @@ def measure(root: Path) -> House:
     scripts: defaultdict[str, int] = defaultdict(int)
     for path in sorted((root / "drlnb").rglob("*.js")):
         scripts[path.relative_to(root).parts[1]] += javascript_lines(path.read_text(encoding="utf-8"))
+    house.whole = BUDGETS.keys() <= {module.room for module in product if module.n_code}
     _room_rows(house, product, tests, scripts)
 
     for name, modules in (("folder", product), ("folder of tests", tests)):

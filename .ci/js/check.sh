@@ -7,7 +7,9 @@ code=0
 "$tools/node_modules/.bin/prettier" --check --print-width 100 --no-config "$files"/*.js || code=1
 # Both look for their configuration beside what they check: a copy of the files lies beside it.
 work="$(mktemp -d)" && trap 'rm -rf "$work"' EXIT
-cp "$here/eslint.config.js" "$here/tsconfig.json" "$here/package.json" "$work" && mkdir "$work/js" && cp "$files"/*.js "$work/js"
+cp "$here/eslint.config.js" "$here/tsconfig.json" "$here/package.json" "$work" && mkdir "$work/js"
+cp "$files"/*.js "$work/js"
+cp "$files"/*.d.ts "$work/js" 2>/dev/null
 ln -s "$tools/node_modules" "$work/node_modules"
 cd "$work" || exit 2
 node_modules/.bin/eslint js || code=1

@@ -120,7 +120,7 @@ PLANTS = {
     ),
     "a person": ("house", SIM, '"""Serve a person."""\n', ["docstring says 'a person'"]),
     "a local without a name": ("house", SIM, DOC + "\nfound = 1\n", ["local 'found'"]),
-    "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 201, ["say Any: "]),
+    "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 401, ["say Any: "]),
     "a room above its budget": ("house", SIM, DOC + "x = 1\n" * 9000, ["room sim: 9,000 code lines"]),
     "a room without a budget": ("house", "drlnb/attic/planted.py", DOC + "x = 1\n", ["room attic: no budget"]),
     "a product above its budget": ("house", SIM, DOC + "x = 1\n" * 32_001, ["code lines of the product: "]),
@@ -128,7 +128,7 @@ PLANTS = {
         "house",
         SIM,
         DOC + 'x = "chain"\n',
-        ["files that name the distribution plan 'chain': 2"],
+        ["files that name the distribution plan 'chain': 3"],
     ),
     "question in a docstring's end": (
         "ruff",
@@ -199,23 +199,15 @@ def test_a_full_folder_is_red(tree):
 
 
 def test_passages_that_stand_twice_are_red(tree):
-    """Thirteen times two of eight places are more pairs than the house may have; names and values do not matter."""
-    shapes = [
-        "a = f(b)",
-        "if a:",
-        "    b += 1",
-        "while a:",
-        "    b.c(1, 2)",
-        "    del b[0]",
-        "    a = not b",
-        "assert a",
-    ]
-    text = DOC + "\n".join(shapes).replace("a", "{0}")
-    files = {f"drlnb/sim/planted{i}.py": text.format(f"n{i}").replace("1", str(i)) + "\n" for i in range(8)}
-    others = {f"drlnb/rl/planted{i}.py": DOC + "\n".join(reversed(shapes)) + "\n" for i in range(8)}
-    third = {f"drlnb/fleet/planted{i}.py": DOC + "\n".join(shapes[3:] + shapes[:3]) + "\n" for i in range(8)}
-    ran = tree.plant({**files, **others, **third}).gate("house")
-    assert ran.red_for("passages of six lines that stand twice: 84"), ran.output
+    """Ten passages that stand in eight files each are 280 pairs; names and values do not matter, shapes do."""
+    files = {}
+    for passage in range(10):
+        for place in range(8):
+            lines = [f"a{place} = b({', '.join(['c'] * (8 * passage + i + 1))})" for i in range(8)]
+            files[f"drlnb/sim/planted{passage}_{place}.py"] = DOC + "\n".join(lines) + "\n"
+    n_pairs = int(tree.gate("house").output.partition("stand twice")[2].split()[0])
+    ran = tree.plant(files).gate("house")
+    assert ran.red_for(f"passages of six lines that stand twice: {n_pairs + 280}"), ran.output
 
 
 JAVASCRIPT = {

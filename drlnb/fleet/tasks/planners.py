@@ -89,11 +89,11 @@ def _entry_point(kind: PlannerKind[Any, Any], text: str) -> EntryPoint | None:
     if name in kind.names:
         return None
     points = {point.name: point for point in entry_points(group=GROUP)}
-    found = points.get(f"{kind.decision}.{name}")
+    entry = points.get(f"{kind.decision}.{name}")
     near = nearest(f"{kind.decision}.{name}", points).replace(f"{kind.decision}.", "")
-    if found is None and near:
+    if entry is None and near:
         raise ConfigError(f"{kind.decision} planner must be one of {', '.join(kind.names)}, got {text!r}{near}")
-    return found
+    return entry
 
 
 def _built(kind: PlannerKind[Any, Any], text: str, point: EntryPoint | None) -> Planner[Any, Any]:

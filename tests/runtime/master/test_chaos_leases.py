@@ -78,6 +78,8 @@ def test_who_goes_on_polling_keeps_its_place():
             holder, waiter = cluster.client("holder"), cluster.client("waiter")
             held = await holder.acquire("h", 1)
             asked = cluster.keep(waiter.acquire("w", 1))
+            while len(cluster.of(leasing.SlotRequested)) < 2:
+                await asyncio.sleep(0)
             await asyncio.sleep(3 * TIMES["lost_polls"] * TIMES["poll_s"])
             await holder.release(held["fence"], clean=True, computed_s=0.0)
             assert (await asyncio.wait_for(asked, 1.0))["waited_s"] > 0.15

@@ -167,7 +167,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
       (v) => `${ax.label} ${number(v)}`,
     );
     strokeMarks(pen, groups, C_TOP + 9, bottom, ink.fg);
-    ends(pen, x, y, [left, right], ink);
+    ends(pen, x, y, [left, right]);
     if (cursor !== null && cursor >= span.low && cursor <= span.high)
       pen.line(
         [
@@ -194,7 +194,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   function thin(at, t, x, room) {
     if (at.length <= 2 * room) return at;
     const keep = /** @type {number[]} */ ([]);
-    for (let i = 0; i < at.length;) {
+    for (let i = 0; i < at.length; ) {
       const column = Math.floor(x(t.x[at[i]]));
       let low = at[i],
         high = at[i];
@@ -248,9 +248,8 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
    * @param {(v: number) => number} x
    * @param {(v: number) => number} y
    * @param {Point} edges
-   * @param {Record<string, string>} ink
    */
-  function ends(pen, x, y, edges, ink) {
+  function ends(pen, x, y, edges) {
     const [left, right] = edges;
     const t = state.tables.points;
     const labels = lines
