@@ -109,8 +109,10 @@ class Executor:
         self.busy: Fence | None = None
         #: What runs now is a user's own function, which can be interrupted.
         self._in_job = False
-        #: The child was signalled to interrupt the function that runs, or one that had ended when the signal came.
-        self._signalled = self._stale = False
+        #: How often the child was signalled to interrupt the function that runs.
+        self._n_signals = 0
+        #: A signal came when the function that it was meant for had ended.
+        self._stale = False
         #: Units of work done (minibatches), for renewals.
         self.n_progress = 0
         self._progress_t = 0.0
@@ -257,7 +259,7 @@ class Executor:
         self._progress_t = time.monotonic()
         # A user's function is told whether an interrupt that came too late was not meant for it.
         fresh = {"fresh": self._stale} if self._in_job else {}
-        self._signalled = self._stale = False
+        self._n_signals, self._stale = 0, False
         asked = asyncio.ensure_future(child.channel.ask({**header, **fresh}, *payloads))
         try:
             while True:
@@ -280,14 +282,15 @@ class Executor:
             self.busy, self._in_job = None, False
         self.n_progress += 1
         self._n_deaths = 0
-        self._stale = self._signalled and not answer[0].get("interrupted")
+        # One signal interrupts; a second one (its holder, then the pool) may come when the function has ended.
+        self._stale = self._n_signals > bool(answer[0].get("interrupted"))
         return answer
 
     def interrupt(self, fence: Fence) -> bool:
         """Interrupt a user's function that runs under `fence`; false if none does."""
         if self.busy != fence or not self._in_job or self.child is None:
             return False
-        self._signalled = True
+        self._n_signals += 1
         signal_pid(self.child.pid, "SIGINT")
         return True
 

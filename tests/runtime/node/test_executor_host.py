@@ -160,6 +160,32 @@ def test_an_executor_that_rests_after_deaths_can_be_started_now(act, monkeypatch
     act(work)
 
 
+@pytest.mark.parametrize(
+    ("n_signals", "interrupted", "stale"), [(0, False, False), (1, True, False), (1, False, True), (2, True, True)]
+)
+def test_a_signal_too_many_is_not_for_the_next_function(act, monkeypatch, n_signals, interrupted, stale):
+    """Its holder interrupts a function, then the pool does: the second signal may come when it has ended."""
+    signals, jobs = [], []
+    monkeypatch.setattr(executor_host, "signal_pid", lambda pid, name: signals.append((pid, name)))
+
+    async def ask(self, header, *payloads):
+        jobs.append(header)
+        if len(jobs) == 1:
+            assert [executor_of[0].interrupt(Fence(1, 5)) for _ in range(n_signals)] == [True] * n_signals
+        return {"op": "ran", "interrupted": interrupted and len(jobs) == 1}, b""
+
+    async def work(executor):
+        executor_of.append(executor)
+        monkeypatch.setattr(Child, "ask", ask)
+        for _ in range(2):
+            await executor.ask({**SPEC, "fence": Fence(1, 5)}, timeout_s=5.0)
+
+    executor_of = []
+    act(work)
+    assert signals == [(1000, "SIGINT")] * n_signals
+    assert [job["fresh"] for job in jobs] == [False, stale]
+
+
 @pytest.mark.cluster
 def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
     """The same with real processes: after a SIGKILL the slot's next process computes for later leases only."""
