@@ -31,11 +31,11 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
         run = fleet.train(tasks(), out=tmp_path / "run")
         table, leases = run.panel("fleet"), run.panel("leasing")
         refreshed(leases, lambda: len(leases.view().columns["bars"]["start"]) > 3)
-        assert "of 1 slots busy" in leases.sentence()
-        clicked(table.pictures[0].widget, "pause", task="CartPole-v1-s0")
-        refreshed(table, lambda: "1 paused" in table.sentence())
-        clicked(table.pictures[0].widget, "resume", ident="c2", task="CartPole-v1-s0")
-        refreshed(table, lambda: "paused" not in table.sentence())
+        assert "of 1 slots busy" in leases.view().sentence
+        clicked(table.picture.widget, "pause", task="CartPole-v1-s0")
+        refreshed(table, lambda: "1 paused" in table.view().sentence)
+        clicked(table.picture.widget, "resume", ident="c2", task="CartPole-v1-s0")
+        refreshed(table, lambda: "paused" not in table.view().sentence)
         clicked(leases.shell.widget, "apply", hold="last", task="CartPole-v1-s1")
         refreshed(leases, lambda: leases.view().header["marks"])
         assert [mark["label"] for mark in leases.view().header["marks"]] == ["B hold: last"]
@@ -50,7 +50,7 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
             clicked(guest.panel("fleet").shell.widget, "stop")
             assert run.watch.settle(60)
             assert guest.watch.settle(60)
-        refreshed(table, lambda: table.sentence() == "2 tasks: 2 stopped")
+        refreshed(table, lambda: table.view().sentence == "2 tasks: 2 stopped")
         assert [list(panel.messages) for panel in (table, leases, same)] == [[], [], []]
 
 
