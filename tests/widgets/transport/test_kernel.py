@@ -100,11 +100,12 @@ def test_what_raises_gives_one_message_each_and_the_panel_lives_on(kernel, panel
     """A drawing that fails again and again counts up; a handler's failure stands beside it."""
     kernel.execute("""
 leases = run.panel("leasing")
-draw, leases.draw = leases.draw, lambda index: 1 / 0
+content = leases.content
+draw, content.draw = content.draw, lambda: 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
-leases._spans = lambda: {}
-leases._window.value = "2 min"
+content._spans = lambda: {}
+content._window.value = "2 min"
 """)
     said = json.loads(
         printed(kernel.execute("import json; print(json.dumps([[m.text, m.n > 1] for m in leases.messages]))"))
@@ -113,7 +114,7 @@ leases._window.value = "2 min"
         ["choose the window: KeyError: '2 min'", False],
         ["draw panel: ZeroDivisionError: division by zero", True],
     ]
-    kernel.execute("leases.draw = draw; leases.touch(); leases.refresh()")
+    kernel.execute("content.draw = draw; leases.touch(); leases.refresh()")
     kernel.execute("assert leases.view().sentence and not leases.closed\nleases.close()")
 
 
