@@ -77,8 +77,8 @@ def test_a_wheel_carries_every_notebook_and_module(site):
     packed = sorted((site / "drlnb" / "cli" / "notebooks").rglob("*"))
     assert [path.name for path in packed] == [path.name for path in NOTEBOOKS]
     assert [path.read_bytes() for path in packed] == [path.read_bytes() for path in NOTEBOOKS]
-    modules = {path.name for path in (ROOT / "drlnb" / "views" / "js").glob("*.js")}
-    assert {path.name for path in (site / "drlnb" / "views" / "js").iterdir()} == modules
+    modules = {path.name for path in (ROOT / "drlnb" / "views" / "drawing" / "js").glob("*.js")}
+    assert {path.name for path in (site / "drlnb" / "views" / "drawing" / "js").iterdir()} == modules
 
 
 def test_without_a_checkout_the_lab_copies_them_and_keeps_what_was_changed(site, tmp_path):
