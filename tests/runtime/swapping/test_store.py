@@ -8,9 +8,12 @@ from drlnb.runtime.swapping.store import SwapPlans
 
 
 def test_without_a_key_nothing_is_put_around_a_step():
-    """The plan of `none` has no key."""
-    with SwapPlans().around(None):
-        pass
+    """The plan of `none` has no key: the plans that are here stay closed."""
+    plans, opened = SwapPlans(), []
+    plans.put("a", lambda: opened.append("a"))
+    with plans.around(None):
+        assert opened == []
+    assert opened == []
 
 
 def test_an_unknown_plan_is_named():
