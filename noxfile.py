@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["slow", "older_torch", "oldest_distributed", "base_only", "wheel"]
+nox.options.sessions = ["slow", "laws", "older_torch", "oldest_distributed", "base_only", "wheel"]
 nox.options.error_on_missing_interpreters = True
 
 PINNED = ("-c", "constraints.txt")
@@ -29,6 +29,13 @@ def slow(session: nox.Session) -> None:
     """Run long learning, whole matrices, soaks."""
     session.install(*PINNED, "-e", ".[test]")
     session.run("python", "-m", "pytest", "-m", "slow", "--timeout=3600", *session.posargs)
+
+
+@nox.session
+def laws(session: nox.Session) -> None:
+    """Run the default tier with many more examples of each law."""
+    session.install(*PINNED, "-e", ".[test]")
+    session.run("python", "-m", "pytest", "--timeout=3600", *session.posargs, env={"HYPOTHESIS_PROFILE": "nightly"})
 
 
 @nox.session

@@ -1,11 +1,8 @@
 """Measure the house: sizes, classes, folders, words, types, tests and code lines per room, each beside its bound.
 
-Usage: ``python .ci/house.py [ROOT]``, where ROOT holds ``drlnb/`` and ``tests/``.  Prints a table of the house and one
-of its rooms, then one line per finding; exits 1 if there is one.
-
-Code lines are those that are neither blank nor comment nor docstring.  A class counts with all classes of the house
-that it inherits from, once each.  A passage stands twice if six or more lines in a row are alike but for names and
-values.
+``python .ci/house.py [ROOT]`` prints two tables, then one line per finding; exits 1 if there is one.  Code lines are
+neither blank nor comment nor docstring.  A class counts with all classes of the house that it inherits from, once each.
+A passage stands twice if six or more lines in a row are alike but for names and values.
 """
 
 import ast
@@ -44,21 +41,21 @@ PASSAGES = 80
 ODD_WORDS = 0
 #: Where the house is not yet within its bounds: what it may have until then.  These numbers only ever fall.
 CEILINGS = {
-    "code lines of the product": 36_840,
-    "room runtime": 7_380,
-    "room planning": 5_740,
-    "room rl": 5_860,
+    "code lines of the product": 32_545,
+    "room runtime": 6_429,
+    "room planning": 5_304,
+    "room rl": 5_580,
     "room fleet": 4_110,
-    "room views": 4_040,
-    "room bench": 2_910,
-    "room sim": 2_820,
-    "room widgets": 1_220,
-    "room cli": 1_130,
-    "room records": 990,
-    "room report": 620,
+    "room views": 3_619,
+    "room bench": 1_953,
+    "room sim": 2_585,
+    "room widgets": 1_165,
+    "room cli": 1_060,
+    "room records": 850,
+    "room report": 518,
     "room drlnb": 75,
-    "annotations that say Any": 385,
-    "passages of six lines that stand twice": 251,
+    "annotations that say Any": 93,
+    "passages of six lines that stand twice": 166,
 }
 #: Classes that are still larger than they may be, and their (lines, methods); they only ever shrink.
 LARGE: dict[str, tuple[int, int]] = {}

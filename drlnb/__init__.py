@@ -4,7 +4,7 @@ Public names load on first use, so that importing :mod:`drlnb` in a headless wor
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drlnb.rl.envs.register import register_environments
 
@@ -45,24 +45,18 @@ __all__ = [
     "resume",
 ]
 
-#: Public name -> the module that defines it.
-_HOMES = {
-    "BaseCallback": "drlnb.fleet.callbacks.base",
-    "CallbackList": "drlnb.fleet.callbacks.base",
-    "CheckpointCallback": "drlnb.fleet.callbacks.stock",
-    "DQN": "drlnb.fleet.algorithms",
-    "EvalCallback": "drlnb.fleet.callbacks.stock",
-    "EveryNTimesteps": "drlnb.fleet.callbacks.stock",
-    "Fleet": "drlnb.fleet.fleet",
-    "GPF": "drlnb.fleet.algorithms",
-    "PPO": "drlnb.fleet.algorithms",
-    "StopTrainingOnNoModelImprovement": "drlnb.fleet.callbacks.stock",
-    "StopTrainingOnRewardThreshold": "drlnb.fleet.callbacks.stock",
-    "Task": "drlnb.fleet.tasks.task",
-    "Training": "drlnb.fleet.training",
-    "play": "drlnb.fleet.playback",
-    "resume": "drlnb.fleet.resume",
+_MODULES = {
+    "algorithms": ("DQN", "GPF", "PPO"),
+    "callbacks.base": ("BaseCallback", "CallbackList"),
+    "fleet": ("Fleet",),
+    "playback": ("play",),
+    "resume": ("resume",),
+    "tasks.task": ("Task",),
+    "training": ("Training",),
 }
+#: Public name -> the module that defines it: of the ready-made callbacks, unless it is listed.
+_HOMES = dict.fromkeys(__all__, "drlnb.fleet.callbacks.stock")
+_HOMES |= {name: f"drlnb.fleet.{module}" for module, names in _MODULES.items() for name in names}
 
 #: Names whose runs give back trained models: the classes that these models can learn on with are loaded with them.
 _WITH_MODELS = frozenset({"Fleet", "play", "resume"})
@@ -70,14 +64,14 @@ _WITH_MODELS = frozenset({"Fleet", "play", "resume"})
 register_environments()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
     if name in _WITH_MODELS:
         import_module(_HOMES["PPO"])
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
         return _version()
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'drlnb' has no attribute {name!r}")
 
 

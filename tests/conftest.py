@@ -25,8 +25,9 @@ TIERS = ("cluster", "browser", "notebook", "gpu", "slow", "gates")
 SLOW_S = 0.25
 
 hypothesis.settings.register_profile("default", max_examples=30, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=60, deadline=None, database=None, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+hypothesis.settings.register_profile("ci", max_examples=30, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("nightly", max_examples=500, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 # -- what is there ---------------------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ def _shared_memory() -> set[str]:
 
 def _mappings() -> int:
     """Return how many memory files of drlnb are mapped here, open or not; looks only once a host store was loaded."""
-    if "drlnb.runtime.ipc.parameter_store" not in sys.modules:
+    if "drlnb.runtime.ipc.shared_memory" not in sys.modules:
         return 0
     with contextlib.suppress(OSError):
         return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:drlnb")
@@ -233,6 +234,11 @@ def _loopback_only():
 
 
 # -- the same everywhere ---------------------------------------------------------------------------------------------
+
+
+def pytest_collection_finish():
+    """Make the table of all characters, from which texts are drawn: it takes seconds, and is no test's fault."""
+    hypothesis.strategies.text(max_size=1).validate()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drlnb.bench.frame.bench import Bench, Groups, option
-from drlnb.bench.rl.cases import CASES
 
 __all__ = [
     "BENCHES",
-    "Browser",
+    "CASES",
     "LeasingLive",
     "Peers",
     "Returns",
@@ -18,6 +18,32 @@ __all__ = [
     "SimulatedWarmup",
     "WarmupLive",
 ]
+
+
+class Case(NamedTuple):
+    """One environment and algorithm under the shipped settings, and what every seed must earn."""
+
+    algo: str
+    env: str
+    #: Mean raw return of 40 deterministic episodes, of the worst seed.
+    at_least: float
+    #: ``ci`` takes seconds a seed, ``nightly`` minutes.
+    tier: str
+
+
+#: Row of ``drlnb bench returns`` -> case.
+CASES = {
+    "ppo-cartpole": Case("ppo", "CartPole-v1", 475, "ci"),
+    "gpf-cartpole": Case("gpf", "CartPole-v1", 475, "ci"),
+    "dqn-cartpole": Case("dqn", "CartPole-v1", 475, "ci"),
+    "ppo-acrobot": Case("ppo", "Acrobot-v1", -100, "nightly"),
+    "gpf-acrobot": Case("gpf", "Acrobot-v1", -120, "nightly"),
+    "ppo-mountaincar": Case("ppo", "MountainCar-v0", -130, "nightly"),
+    "dqn-mountaincar": Case("dqn", "MountainCar-v0", -130, "nightly"),
+    "ppo-pendulum": Case("ppo", "Pendulum-v1", -250, "nightly"),
+    "ppo-lunarlander": Case("ppo", "LunarLander-v3", 200, "nightly"),
+    "ppo-halfcheetah": Case("ppo", "HalfCheetah-v5", 1300, "nightly"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +87,8 @@ class _Simulated:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of the rows that are no hold-outs."""
+        """The seeds of each row."""
         return tuple(range(self.repeats))
-
-    @property
-    def held_out(self) -> tuple[int, ...]:
-        """Seeds on which nothing was ever tuned."""
-        return tuple(range(100, 100 + self.repeats))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +134,6 @@ class Seats:
     seconds: float = option(30.0, "that count, per way", least=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Browser:
-    """How much ``drlnb bench lab`` measures."""
-
-    browser: bool = option(False, "measure (about 2 min); without it rows are only named")
-    repeats: int = option(3, "interleaved pairs per row", least=1)
-
-
 def _groups(package: str, **modules: str) -> Groups:
     """Return groups by the modules that measure them: the function has the group's name, or is called with it."""
     groups = {}
@@ -135,7 +148,7 @@ def _groups(package: str, **modules: str) -> Groups:
 _LEASING_LIVE = Bench(
     "leasing-live",
     "Lease one slot to four tasks, in real processes and modelled time.",
-    _groups("leasing", live="throughput grants", predicted="predicted"),
+    _groups("leasing", live="throughput grants"),
     LeasingLive,
 )
 _WARMUP_LIVE = Bench(
@@ -173,7 +186,7 @@ _ALL = (
     Bench(
         "leasing",
         "Share slots by each hold planner, in simulation; time the lease table.",
-        _groups("leasing", simulated="utilisation throughput fairness makespan table held-out", events="events"),
+        _groups("leasing", simulated="utilisation throughput fairness", events="events"),
         SimulatedLeasing,
         live=_LEASING_LIVE,
     ),
@@ -187,12 +200,11 @@ _ALL = (
     Bench(
         "warmup",
         "Start collectors by each planner, in simulation, on the same rounds.",
-        _groups("warmup", simulated="wait cells plan held-out"),
+        _groups("warmup", simulated="wait cells plan"),
         SimulatedWarmup,
         live=_WARMUP_LIVE,
     ),
     _WARMUP_LIVE,
-    Bench("lab", "Measure panels and reports in a real JupyterLab.", _groups("lab", rows="desk"), Browser),
 )
 #: Every bench by its name, in the order in which they are listed.
 BENCHES = {bench.name: bench for bench in _ALL}

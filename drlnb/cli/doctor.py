@@ -1,47 +1,26 @@
 """``drlnb doctor``: list what is on this machine, and what should be done about it."""
 
 import argparse
-import json
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypedDict
 
 from drlnb.cli.parser import Command
+from drlnb.fleet.plain import Plain
 
 __all__ = ["COMMAND", "Finding", "findings"]
 
-#: Longest wait for a child that looks at torch or at the driver, in seconds.
-_TORCH_S, _TOOL_S = 90.0, 10.0
+#: Longest wait for the driver's tool, in seconds.
+_TOOL_S = 10.0
 #: What a local run with one task needs, with room to spare, in bytes.
 _LEAST_DISK, _LEAST_MEMORY = 2 << 30, 2 << 30
-
-_LOOK_AT_TORCH = """
-import json, torch
-found = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": [], "why": ""}
-if torch.version.cuda:
-    try:
-        torch.cuda.init()
-        found["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    except Exception as error:
-        found["why"] = str(error).splitlines()[0]
-print("FOUND" + json.dumps(found))
-"""
-
-
-class _Torch(TypedDict, total=False):
-    """What torch knows of itself and of its devices, or why it does not answer."""
-
-    version: str
-    cuda: str | None
-    devices: list[str]
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 def findings() -> list[Finding]:
     """Look at everything."""
-    torch = _look_at_torch()
+    torch: Plain = {"devices": [], "why": "a package that drlnb needs is missing, too"}
+    with contextlib.suppress(ImportError), tempfile.NamedTemporaryFile() as log:
+        from drlnb.runtime.node.devices import ask_torch  # needs numpy and msgpack, which may be what is missing
+
+        torch = ask_torch(Path(log.name))
     driver = _driver()
     return [
         _python(),
@@ -89,23 +72,7 @@ def _python() -> Finding:
     return Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", advice)
 
 
-def _look_at_torch() -> _Torch:
-    """Ask torch in a child: its import may hang on a broken driver."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _LOOK_AT_TORCH], capture_output=True, text=True, timeout=_TORCH_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"why": f"it did not answer within {_TORCH_S:g} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
-    if not lines:
-        words = done.stderr.strip().splitlines()
-        return {"why": words[-1] if words else f"its import ended with {done.returncode}"}
-    facts: _Torch = json.loads(lines[0].removeprefix("FOUND"))
-    return facts
-
-
-def _torch(facts: _Torch) -> Finding:
+def _torch(facts: Plain) -> Finding:
     if "version" not in facts:
         return Finding("torch", f"missing or broken: {facts['why']}", "pip install -c constraints.txt torch")
     cuda = f"CUDA {facts['cuda']}" if facts["cuda"] else "a build without CUDA"
@@ -127,17 +94,20 @@ def _driver() -> str:
     return f"{', '.join(devices)} without nvidia-smi" if devices else ""
 
 
-def _slots(torch: _Torch, driver: str) -> Finding:
-    devices = torch.get("devices", [])
-    if devices:
+def _slots(torch: Plain, driver: str) -> Finding:
+    if devices := [str(device["name"]) for device in torch["devices"]]:
         return Finding("slots", f"{len(devices)}: {', '.join(devices)}")
     reading = "no CUDA device: training uses virtual CPU slots"
     if not driver:
         return Finding("slots", f"{reading} (no sign of an NVIDIA device or driver)")
     if torch.get("cuda"):
-        why = torch.get("why") or "torch sees no device"
-        return Finding("slots", f"{reading} ({why})", "update the driver, or install the torch build of an older CUDA")
+        advice = "update the driver, or install the torch build of an older CUDA"
+        return Finding("slots", f"{reading} ({torch['why']})", advice)
     return Finding("slots", f"{reading} (this torch has no CUDA)", "install a CUDA build of torch: see README.md")
+
+
+def _n_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _package(name: str) -> Finding:
@@ -163,28 +133,21 @@ def _memory() -> Finding:
     import psutil
 
     free = psutil.virtual_memory().available
-    limit = _cgroup_limit(lambda path: Path(path).read_text(encoding="ascii").strip())
+    limit = _cgroup_limit()
+    reading = f"{free / 1e9:.1f} GB free"
     if limit is not None and limit < psutil.virtual_memory().total:
-        reading = f"{free / 1e9:.1f} GB free on the host, this container may use {limit / 1e9:.1f} GB"
+        reading += f" on the host, this container may use {limit / 1e9:.1f} GB"
         free = min(free, limit)
-    else:
-        reading = f"{free / 1e9:.1f} GB free"
     return Finding("memory", reading, "" if free >= _LEAST_MEMORY else "close something, or train fewer tasks at once")
 
 
-def _cgroup_limit(read: Callable[[str], str]) -> int | None:
+def _cgroup_limit(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Return the memory limit of this container in bytes, None if there is none."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = read(path)
-        except OSError:
-            continue
-        return int(text) if text.isdigit() else None
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError):
+            text = (groups / name).read_text(encoding="ascii").strip()
+            return int(text) if text.isdigit() else None
     return None
-
-
-def _n_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 #: How ``drlnb doctor`` is called.

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import NoReturn
 
 import drlnb
 from drlnb.cli.parser import Command, UsageError, nearest, option
@@ -48,11 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     words = [word for word in arguments.words or () if word != "--"]
     _refuse(arguments.port, words)
     notebook, notice = notebook_for(arguments.notebook, arguments.dir, fresh=arguments.fresh)
-    for line in (notice, _other_interpreter()):
-        if line:
-            print(f"drlnb: {line}", file=sys.stderr)
+    # Kernels of this interpreter come before a user's or the system's of the same name, here and in JupyterLab.
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    for line in filter(None, (notice, _other_interpreter())):
+        print(f"drlnb: {line}", file=sys.stderr)
     print(f"opening {notebook} in JupyterLab; Ctrl-C twice ends it", flush=True)
-    _become(lab_words(notebook, port=arguments.port, browser=not arguments.no_browser, words=words))
+    words = lab_words(notebook, port=arguments.port, browser=not arguments.no_browser, words=words)
+    sys.stderr.flush()
+    os.execv(words[0], words)
 
 
 def lab_words(notebook: Path, *, port: int | None, browser: bool, words: Sequence[str] = ()) -> list[str]:
@@ -122,55 +125,27 @@ def _placed(source: Path, target: Path, name: str, *, fresh: bool) -> tuple[Path
             shutil.copyfile(path, target / path.name)
     notebook = target / f"{name}.ipynb"
     if fresh:
-        copy = _next_free(notebook)
+        copy = next(free for n in count(2) if not (free := target / f"{name}-{n}.ipynb").exists())
         shutil.copyfile(source / notebook.name, copy)
         return copy, ""
     if notebook.read_bytes() != (source / notebook.name).read_bytes():
-        return (
-            notebook,
-            f"{notebook.name} was changed since it was copied and is opened as it is; --fresh opens a new copy",
-        )
+        notice = f"{notebook.name} was changed since it was copied and is opened as it is; --fresh opens a new copy"
+        return notebook, notice
     return notebook, ""
 
 
-def _next_free(path: Path) -> Path:
-    n = 2
-    while (other := path.with_stem(f"{path.stem}-{n}")).exists():
-        n += 1
-    return other
-
-
 # ---------------------------------------------------------------------- the process
-def _environment() -> dict[str, str]:
-    """Return the environment: kernels of this interpreter come before a user's or the system's of the same name."""
-    return {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1"}
-
-
 def _other_interpreter() -> str:
     """Return a notice if the kernel ``python3`` is another interpreter, where drlnb may not be installed."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
-    before = os.environ.get("JUPYTER_PREFER_ENV_PATH")
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
     try:
         words = KernelSpecManager().get_kernel_spec("python3").argv
     except NoSuchKernel:
         return "there is no kernel python3; make one with: python -m ipykernel install --sys-prefix"
-    finally:
-        if before is None:
-            del os.environ["JUPYTER_PREFER_ENV_PATH"]
-        else:
-            os.environ["JUPYTER_PREFER_ENV_PATH"] = before
     if words[0] in _SAME or Path(words[0]).resolve() == Path(sys.executable).resolve():
         return ""
     return f"the kernel python3 runs {words[0]}, not {sys.executable}: drlnb may be missing there"
-
-
-def _become(words: Sequence[str]) -> NoReturn:
-    """Replace this process."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(words[0], list(words), _environment())
 
 
 #: How ``drlnb lab`` is called.

@@ -20,16 +20,8 @@ __all__ = ["build_parser", "main"]
 
 #: Command -> its module, in the order of ``--help``.
 _COMMANDS = {
-    "train": "drlnb.cli.train",
-    "resume": "drlnb.cli.resume",
-    "runs": "drlnb.cli.runs",
-    "replay": "drlnb.cli.replay",
-    "report": "drlnb.cli.report",
-    "play": "drlnb.cli.play",
-    "simulate": "drlnb.cli.simulate",
-    "bench": "drlnb.cli.bench",
-    "lab": "drlnb.cli.lab",
-    "doctor": "drlnb.cli.doctor",
+    name: f"drlnb.cli.{name}"
+    for name in ("train", "resume", "runs", "replay", "report", "play", "simulate", "bench", "lab", "doctor")
 }
 
 #: Exit codes: a task or the run failed; wrong input; stopped by Ctrl-C.

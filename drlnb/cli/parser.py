@@ -2,15 +2,13 @@
 
 import argparse
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
-from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.seats.rules import n_seats_problem
-from drlnb.records.errors import InputError
+from drlnb.fleet.plain import parse_seeds
+from drlnb.records.errors import ConfigError, InputError
 
 __all__ = [
     "Command",
@@ -18,16 +16,17 @@ __all__ = [
     "Parser",
     "UsageError",
     "at_least",
-    "device_choice",
     "either",
-    "key_values",
     "option",
     "parse",
-    "seat_count",
-    "seconds",
+    "positive",
     "seed_list",
     "words",
 ]
+
+
+#: Most seeds of one command.
+_MOST_SEEDS = 1000
 
 
 class UsageError(InputError, ValueError):
@@ -99,12 +98,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
-            name = "command" if action.dest == "command" else _option(action)
+            option = [action.metavar or action.dest, *action.option_strings][-1]
+            name = "command" if action.dest == "command" else option
             raise UsageError(f"unknown {name} {str(value)!r}{nearest(str(value), known)}")
-
-
-def _option(action: argparse.Action) -> str:
-    return action.option_strings[-1] if action.option_strings else str(action.metavar or action.dest)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -138,82 +134,53 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers not below a limit (``100_000`` and ``1e5`` are read, too)."""
+def at_least(least: int, others: str = "") -> Callable[[str], int]:
+    """Return a reader of whole numbers not below a limit (``100_000`` and ``1e5`` are read, too).
+
+    Parameters
+    ----------
+    least
+        The limit.
+    others
+        What the option takes beside such numbers, for the message.
+    """
 
     def read(text: str) -> int:
-        number: float
-        try:
-            number = int(text)
-        except ValueError:
-            number = _float(text)
-        if number != number or number in (float("inf"), float("-inf")) or number != int(number) or number < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
-        return int(number)
+        for number_of in (int, float):
+            with suppress(ValueError, OverflowError):  # no number, or an infinite one
+                if (number := number_of(text)) >= least and number == int(number):
+                    return int(number)
+        raise argparse.ArgumentTypeError(f"must be a whole number >= {least}{others}, got {text!r}")
 
     return read
 
 
-def device_choice(text: str) -> int | list[str]:
-    """Read how many devices, or which ones by their names.
+def positive(word: str, unit: str = "") -> Callable[[str], float | None]:
+    """Return a reader of numbers above 0; `word` is None.
+
+    Parameters
+    ----------
+    word
+        What may be given instead of a number.
+    unit
+        What is counted, for the message.
 
     Examples
     --------
-    >>> device_choice("2"), device_choice("cuda:0,cuda:2")
-    (2, ['cuda:0', 'cuda:2'])
-    """
-    names = [part.strip() for part in text.split(",")]
-    if not any(is_device_name(name) for name in names):
-        try:
-            return at_least(1)(text)
-        except argparse.ArgumentTypeError as error:
-            hint = str(error).replace(", got", ", or devices such as cuda:0,cuda:2; got")
-            raise argparse.ArgumentTypeError(hint) from None
-    if problem := devices_problem(names):
-        raise argparse.ArgumentTypeError(problem.replace("slots ", "", 1))
-    return names
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def seat_count(text: str) -> int | str:
-    """Read a number of seats, or ``auto``.
-
-    Examples
-    --------
-    >>> seat_count("2"), seat_count("auto")
-    (2, 'auto')
-    """
-    seats: int | str = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
-    if problem := n_seats_problem(seats):
-        raise argparse.ArgumentTypeError(problem.removeprefix("seats "))
-    return seats
-
-
-def seconds(text: str) -> float | None:
-    """Read a number of seconds above 0; ``none`` is None.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        If it is something else.
-
-    Examples
-    --------
-    >>> seconds("2.5"), seconds("none")
+    >>> read = positive("none", " of seconds")
+    >>> read("2.5"), read("none")
     (2.5, None)
     """
-    if text.lower() == "none":
-        return None
-    with suppress(ValueError):
-        if 0.0 < (number := float(text)) < float("inf"):
-            return number
-    raise argparse.ArgumentTypeError(f"must be a number of seconds > 0, or none, got {text!r}")
+
+    def read(text: str) -> float | None:
+        if text.lower() == word:
+            return None
+        with suppress(ValueError):
+            if 0.0 < (number := float(text)) < float("inf"):
+                return number
+        raise argparse.ArgumentTypeError(f"must be a number{unit} > 0, or {word}, got {text!r}")
+
+    return read
 
 
 def seed_list(text: str) -> list[int]:
@@ -224,35 +191,7 @@ def seed_list(text: str) -> list[int]:
     >>> seed_list("0-2,7")
     [0, 1, 2, 7]
     """
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if match is None:
-            raise argparse.ArgumentTypeError(f"must be like 0-4 or 1,5,9, got {text!r}")
-        first = int(match[1])
-        last = int(match[2]) if match[2] else first
-        if not first <= last < first + 1000:
-            raise argparse.ArgumentTypeError(f"must count upwards, by at most 1000 seeds, got {text!r}")
-        seeds += range(first, last + 1)
-    if len(set(seeds)) < len(seeds):
-        raise argparse.ArgumentTypeError(f"must name each seed once, got {text!r}")
-    return seeds
-
-
-def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
-    """Read ``KEY=VALUE`` words.
-
-    Raises
-    ------
-    UsageError
-        If a word is none (environments must come before the option), or a key comes twice.
-    """
-    values: dict[str, str] = {}
-    for word in words:
-        key, mark, value = word.partition("=")
-        if not mark or not key:
-            raise UsageError(f"{option} takes KEY=VALUE, got {word!r} (name environments before {option})")
-        if key in values:
-            raise UsageError(f"{option} names {key} twice")
-        values[key] = value
-    return values
+    try:
+        return list(parse_seeds(text, most=_MOST_SEEDS))
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,11 +1,10 @@
 """``drlnb play DIR``: watch a run again in the terminal, as it was shown while it trained."""
 
 import argparse
-import math
 import sys
 from pathlib import Path
 
-from drlnb.cli.parser import Command, option
+from drlnb.cli.parser import Command, option, positive
 
 __all__ = ["COMMAND"]
 
@@ -13,19 +12,9 @@ __all__ = ["COMMAND"]
 _LOOK_S = 0.1
 
 
-def _speed(text: str) -> float:
-    try:
-        speed = math.inf if text == "all" else float(text)
-    except ValueError:
-        speed = math.nan
-    if not speed > 0:
-        raise argparse.ArgumentTypeError(f"must be a number > 0, or all, got {text!r}")
-    return speed
-
-
 def run(args: argparse.Namespace) -> int:
     """Show the tasks as they stood, then the summary."""
-    from drlnb.cli.progress import Live, leases_line, table
+    from drlnb.cli.progress import Live, summary_lines
     from drlnb.fleet.playback import play
     from drlnb.fleet.run import summary_of
 
@@ -40,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
     live.show(recording.tasks)
     for notice in recording.notices:
         live.write(f"drlnb: {notice}")
-    summary = summary_of(recording)
-    for line in ("", *table(summary, recording.tasks), leases_line(summary["leases"])):
+    for line in summary_lines(summary_of(recording), recording.tasks):
         live.write(line)
     live.write(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")
     return 0
@@ -54,6 +42,6 @@ COMMAND = Command(
     run,
     (
         option("dir", metavar="DIR", type=Path, help="run directory"),
-        option("--speed", metavar="X", type=_speed, default=4.0, help=_SPEED_HELP),
+        option("--speed", metavar="X", type=positive("all"), default=4.0, help=_SPEED_HELP),
     ),
 )

@@ -4,18 +4,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
+from drlnb.fleet.plain import Plain
 from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 
-__all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "table"]
+__all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "summary_lines", "table"]
 
 #: Seconds between two plain reports where lines cannot be rewritten.
 _PLAIN_S = 5.0
-#: What ``Training.summary`` returns: counts, seconds and names, by their keys.
-Summary = Mapping[str, Any]
 
 
 def span(seconds: float | None) -> str:
@@ -132,7 +131,7 @@ def settings_lines(specs: Sequence[TaskSpec], defaults: Mapping[str, object]) ->
 
 
 #: Heads of the summary's columns, and what they show; the first two stand at the left.
-_COLUMNS: Mapping[str, Callable[[Summary, str], str]] = {
+_COLUMNS: Mapping[str, Callable[[Plain, str], str]] = {
     "task": lambda row, state: str(row["name"]),
     "state": lambda row, state: state,
     "steps": lambda row, state: f"{row['timesteps']:,}",
@@ -144,7 +143,12 @@ _COLUMNS: Mapping[str, Callable[[Summary, str], str]] = {
 }
 
 
-def table(summary: Summary, tasks: Mapping[str, TaskStatus]) -> list[str]:
+def summary_lines(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
+    """Return the summary: an empty line, a table of the tasks, and a line about the slots."""
+    return ["", *table(summary, tasks), leases_line(summary["leases"])]
+
+
+def table(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
     """Return the summary table's lines."""
     rows = [[cell(row, tasks[row["name"]].state) for cell in _COLUMNS.values()] for row in summary["tasks"]]
     columns = list(zip(_COLUMNS, *rows, strict=True))
@@ -156,7 +160,7 @@ def table(summary: Summary, tasks: Mapping[str, TaskStatus]) -> list[str]:
     ]
 
 
-def leases_line(leases: Summary) -> str:
+def leases_line(leases: Plain) -> str:
     """Return the summary of the slots in one line."""
     share = {key: _number(leases[key], ".0%") for key in ("utilisation", "expected_utilisation", "bound", "held")}
     times = {key: _number(leases[key], ".2f") for key in ("inflation", "expected_inflation")}

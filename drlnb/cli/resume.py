@@ -21,8 +21,8 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
-        fleet = session.open(lambda: Fleet(args.client, **wanted))
-        return session.follow(fleet.go_on(args.dir))
+        session.fleet = Fleet(args.client, **wanted)
+        return session.follow(session.fleet.go_on(args.dir))
 
 
 _DIR = option("dir", metavar="DIR", type=Path, help="run directory")

@@ -1,10 +1,14 @@
 """``drlnb runs``: list runs, and steer them from another terminal."""
 
 import argparse
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from drlnb.cli.parser import Command, UsageError, option
+
+if TYPE_CHECKING:
+    from drlnb.runtime.client.link import Link
 
 __all__ = ["COMMAND"]
 
@@ -29,13 +33,10 @@ def _line(run: str, state: str, tasks: str, where: str) -> str:
 
 
 def _list_cluster(address: str) -> int:
-    from drlnb.fleet.cluster.link import connect
+    from drlnb.fleet.cluster.pool import connect
 
-    link = connect(address)
-    try:
+    with closing(connect(address)) as link:
         runs = link.runs()
-    finally:
-        link.close()
     for row in runs:
         tasks = ", ".join(f"{name} {task['state']}" for name, task in dict(row["tasks"]).items())
         print(_line(row["run"], row["state"], tasks, row["out"]))
@@ -66,22 +67,19 @@ _WORST = ("failed", "interrupted", "stopped", "done")
 
 
 def _steer(args: argparse.Namespace) -> int:
-    from drlnb.fleet.cluster.link import connect
+    from drlnb.fleet.cluster.pool import connect
 
     run_id, address = _cluster_of(args.which, args.client)
-    link = connect(address)
-    try:
+    with closing(connect(address)) as link:
         known = [str(row["run"]) for row in link.runs()]
         if run_id not in known:
             raise UsageError(f"{address} has no run {run_id}; it has {', '.join(known) or 'none'}")
         answer = _asked(link, run_id, args)
-    finally:
-        link.close()
     print(f"{run_id}{f', task {args.task}' if args.task else ''}: {answer}")
     return 0
 
 
-def _asked(link: Any, run_id: str, args: argparse.Namespace) -> str:
+def _asked(link: "Link", run_id: str, args: argparse.Namespace) -> str:
     """Ask the cluster; return in words what was asked."""
     if args.action == "set":
         from drlnb.planning.settings import owner, takes_effect

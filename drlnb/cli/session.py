@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self, TextIO, TypeAlias
 
-from drlnb.cli.progress import Live, leases_line, table
+from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import summary_of
 from drlnb.fleet.training import Training
@@ -43,7 +43,8 @@ class Session:
     def __init__(self, *, as_json: bool, debug: bool) -> None:
         self.human: TextIO = sys.stderr if as_json else sys.stdout
         self._as_json = as_json
-        self._fleet: Fleet | None = None
+        #: The fleet that it trains on: nothing of it stays behind.
+        self.fleet: Fleet | None = None
         self._phase = "starting"
         self._n_signals = 0
         self._former: dict[int, _Handler] = {}
@@ -63,8 +64,8 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._phase = "killing"
         try:
-            if self._fleet is not None:
-                self._fleet.kill()
+            if self.fleet is not None:
+                self.fleet.kill()
         finally:
             for signum, handler in self._former.items():
                 signal.signal(signum, handler)
@@ -80,11 +81,6 @@ class Session:
         """Write a line for the user."""
         print(text, file=self.human, flush=True)
 
-    def open(self, make: Callable[[], Fleet]) -> Fleet:
-        """Make the fleet, and see to it that nothing of it stays behind."""
-        self._fleet = make()
-        return self._fleet
-
     def follow(self, training: Training) -> int:
         """Show a training until it has ended, then its summary; return the exit code."""
         live = Live(self.human)
@@ -94,12 +90,12 @@ class Session:
         except KeyboardInterrupt:
             self._phase = "killing"
             live.write("killing: what was done since the last checkpoint is lost")
-            if self._fleet is not None:
-                self._fleet.kill()
+            if self.fleet is not None:
+                self.fleet.kill()
             return self._interrupted(training)
         self._phase = "closing"
-        if self._fleet is not None:
-            self._fleet.close()
+        if self.fleet is not None:
+            self.fleet.close()
         return self._report(training)
 
     def _watch(self, training: Training, live: Live) -> None:
@@ -120,16 +116,12 @@ class Session:
 
     def _report(self, training: Training) -> int:
         tasks = training.tasks
+        summary = None
         try:
             summary = summary_of(training)
+            self.write("\n".join(summary_lines(summary, tasks)))
         except JournalError as error:
             print(f"drlnb: no summary: {error}", file=sys.stderr)
-            summary = None
-        if summary is not None:
-            self.write("")
-            for line in table(summary, tasks):
-                self.write(line)
-            self.write(leases_line(summary["leases"]))
         self.write(f"run directory: {training.out}")
         for task in tasks.values():
             if task.state == "failed":

@@ -46,9 +46,7 @@ _LEASING = (
     option("--queue", default="fifo", metavar="NAME", help="who is next: fifo (default) or drr"),
     option("--no-stream", action="store_true", help="nothing is computed before all experience of a round is there"),
     option("--faults", default="", metavar="LIST", help=_FAULTS),
-    option(
-        "--rounds", type=at_least(20), default=60, metavar="N", help="rounds per task, a tenth discarded (default 60)"
-    ),
+    _number("--rounds", "N", 60, "rounds per task, a tenth discarded", least=20),
     option("--seeds", **_SEEDS, default=[0, 1, 2, 3, 4], help="of the durations (default 0-4)"),
     _JSON,
 )

@@ -1,31 +1,24 @@
 """``drlnb train ENV [ENV ...]``: train all tasks at once."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from drlnb.cli.parser import (
-    Command,
-    UsageError,
-    at_least,
-    device_choice,
-    either,
-    key_values,
-    option,
-    seat_count,
-    seconds,
-    seed_list,
-    words,
-)
-from drlnb.planning.seats.rules import ISOLATIONS
+from drlnb.cli.parser import Command, UsageError, at_least, either, option, positive, seed_list, words
+from drlnb.planning.placement.devices import devices_problem, is_device_name
+from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
 from drlnb.records.spec import ALGORITHMS
 
-__all__ = ["CLUSTER", "COMMAND", "check_cluster"]
+if TYPE_CHECKING:
+    from drlnb.fleet.tasks.task import Task
+
+__all__ = ["CLUSTER", "COMMAND", "check_cluster", "device_choice", "key_values", "seat_count"]
 
 #: Settings that are options of their own, never hyper-parameters.
-_OPTIONS = {
+_OPTIONS: Mapping[str, str] = {
     "seed": "--seed",
     "seeds": "--seeds",
     "total_timesteps": "--total-timesteps",
@@ -38,6 +31,55 @@ _OPTIONS = {
     "group": "nothing: it is not an option yet",
     "name": "nothing: it is not an option yet",
 }
+
+
+def device_choice(text: str) -> int | list[str]:
+    """Read how many devices, or which ones by their names.
+
+    Examples
+    --------
+    >>> device_choice("2"), device_choice("cuda:0,cuda:2")
+    (2, ['cuda:0', 'cuda:2'])
+    """
+    names = [part.strip() for part in text.split(",")]
+    if not any(is_device_name(name) for name in names):
+        return at_least(1, " or devices such as cuda:0,cuda:2")(text)
+    if problem := devices_problem(names):
+        raise argparse.ArgumentTypeError(problem.replace("slots ", "", 1))
+    return names
+
+
+def seat_count(text: str) -> int | str:
+    """Read a number of seats, or ``auto``.
+
+    Examples
+    --------
+    >>> seat_count("2"), seat_count("auto")
+    (2, 'auto')
+    """
+    seats: int | str = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
+    if problem := n_seats_problem(seats):
+        raise argparse.ArgumentTypeError(problem.removeprefix("seats "))
+    return seats
+
+
+def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Read ``KEY=VALUE`` words.
+
+    Raises
+    ------
+    UsageError
+        If a word is none (environments must come before the option), or a key comes twice.
+    """
+    values: dict[str, str] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark or not key:
+            raise UsageError(f"{option} takes KEY=VALUE, got {word!r} (name environments before {option})")
+        if key in values:
+            raise UsageError(f"{option} names {key} twice")
+        values[key] = value
+    return values
 
 
 _GPUS = (
@@ -74,14 +116,14 @@ def _planners(words: Sequence[str]) -> Mapping[str, str] | str:
     return words[0] if len(words) == 1 and "=" not in words[0] else key_values("--planners", words)
 
 
-def _tasks(args: argparse.Namespace) -> list[Any]:
+def _tasks(args: argparse.Namespace) -> "list[Task]":
     from drlnb.fleet.tasks.task import Task
 
     hyper = key_values("--hyper", args.hyper)
     for key in hyper:
         if key in _OPTIONS:
             raise UsageError(f"{key} is not a hyper-parameter; give it as {_OPTIONS[key]}")
-    make: Any = partial(Task.from_zoo, args.zoo) if args.zoo else Task
+    make: Callable[..., Task] = partial(Task.from_zoo, args.zoo) if args.zoo else Task
     return [
         make(
             env,
@@ -125,9 +167,8 @@ def run(args: argparse.Namespace) -> int:
             session.write(line)
         slots = args.gpus or "auto"
         seats, isolation = args.seats or 1, args.isolation or "shared"
-        fleet = session.open(
-            lambda: Fleet(args.client, n_workers=args.workers, slots=slots, seats=seats, isolation=isolation)
-        )
+        fleet = Fleet(args.client, n_workers=args.workers, slots=slots, seats=seats, isolation=isolation)
+        session.fleet = fleet
         given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout, "settings": settings}
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))
 
@@ -136,6 +177,11 @@ _DESCRIPTION = (
     "Train every environment at once on a few slots. Without options a task uses the settings tuned "
     "for its environment, else Stable-Baselines3's defaults."
 )
+_ZOO = "take each environment's settings from an rl-baselines3-zoo file"
+_PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or seed: the patents' own rules"
+_SET = "settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)"
+_TRACK = "send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too"
+_ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (default 60; none: all time)"
 _COUNT = {"type": at_least(1), "metavar": "N"}
 _ACTIONS = ("error", "resume", "restart", "overwrite")
 _ON_EXISTING = "what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite"
@@ -146,9 +192,7 @@ COMMAND = Command(
     (
         option("envs", nargs="+", metavar="ENV", help="Gymnasium id, or module:Id-v0"),
         option("--algo", choices=ALGORITHMS, help="algorithm (default ppo; with --zoo what the file's name says)"),
-        option(
-            "--zoo", metavar="FILE", type=Path, help="take each environment's settings from an rl-baselines3-zoo file"
-        ),
+        option("--zoo", metavar="FILE", type=Path, help=_ZOO),
         *CLUSTER,
         option("--collectors", **_COUNT, help="collector processes per task (default min(2, n_envs))"),
         option("--n-envs", **_COUNT, help="environments per task, over all collectors"),
@@ -158,26 +202,10 @@ COMMAND = Command(
             option("--seeds", type=seed_list, metavar="LIST", help="one task per seed: 0-4 or 1,5,9"),
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
-        words(
-            "--planners",
-            "KEY=VALUE",
-            "planners, such as hold=last or distribution=chain; or auto, or seed: the patents' own rules",
-        ),
-        words(
-            "--set",
-            "KEY=VALUE",
-            "settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)",
-        ),
-        words(
-            "--track", "NAME", "send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too"
-        ),
-        option(
-            "--env-timeout",
-            type=seconds,
-            default=60.0,
-            metavar="S",
-            help="seconds that environments may take for one step, or to be made (default 60; none: all time)",
-        ),
+        words("--planners", "KEY=VALUE", _PLANNERS),
+        words("--set", "KEY=VALUE", _SET),
+        words("--track", "NAME", _TRACK),
+        option("--env-timeout", type=positive("none", " of seconds"), default=60.0, metavar="S", help=_ENV_TIMEOUT),
         option("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)"),
         option("--on-existing", choices=_ACTIONS, default="error", metavar="ACTION", help=_ON_EXISTING),
     ),

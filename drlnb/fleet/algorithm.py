@@ -10,8 +10,7 @@ from typing import ClassVar, Self
 
 from drlnb.fleet.budgets import Budgets
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
-from drlnb.fleet.callbacks.progress import ProgressLine
-from drlnb.fleet.callbacks.tensorboard_log import TensorBoardLog, budget_folder
+from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.listening import start_listening
 from drlnb.fleet.policies.files import load_model

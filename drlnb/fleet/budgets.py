@@ -15,8 +15,8 @@ from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.checkpoints.new_budget import anew
-from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.checkpoints.trained import Trained, anew
+from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.one_thread import one_thread
 
 __all__ = ["Budgets"]
@@ -36,7 +36,7 @@ class Budgets:
         #: Where to train; None: on the fleet that is up, or a new one.
         self.fleet: Fleet | None = None
         #: The training in this process that goes on now.
-        self.live: LocalSession | None = None
+        self.live: LocalLoop | None = None
         self._run: Training | None = None
 
     def learn_here(self, total: int, callbacks: CallbackList, *, reset: bool) -> None:
@@ -45,12 +45,13 @@ class Budgets:
         with one_thread():
             self._begin(spec, start)
             callbacks.init_callback(self._model)
-            session = self.live = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+            session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+            self.live = session.loop
             try:
                 callbacks.init_callback(self._model, session)
                 self._model.adopt(session.follow())
             except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
-                self._model.adopt(session.trained(envs=False))
+                self._model.adopt(session.loop.trained(envs=False))
                 raise
             finally:
                 self.live = None
@@ -116,7 +117,7 @@ class Budgets:
 
 def _republished(spec: TaskSpec, trained: Trained) -> Trained:
     """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
-    from drlnb.rl.algorithms.protocol import make_learner
+    from drlnb.rl.algorithms.registry import make_learner
 
     with one_thread():
         learner = make_learner(spec)

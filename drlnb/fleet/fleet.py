@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from drlnb.fleet.cluster.cluster import Client, check_pool, close_at_exit
-from drlnb.fleet.cluster.pool import Pool
+from drlnb.fleet import faces
+from drlnb.fleet.cluster.pool import Client, Pool, check_pool, close_at_exit
 from drlnb.fleet.cluster.user_lease import Lease, Leases
-from drlnb.fleet.faces import faces
-from drlnb.fleet.faces.say import note, say
+from drlnb.fleet.faces import note, say
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import known_run, launch
 from drlnb.fleet.plain import Plain, Row
@@ -29,7 +28,7 @@ from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import decoded, journal_of
 
 if TYPE_CHECKING:
-    from drlnb.runtime.client.install import SlotRow
+    from drlnb.runtime.client.link import SlotRow
 
 __all__ = ["Fleet", "current_fleet"]
 
@@ -125,7 +124,7 @@ class Fleet:
         made.leases = Leases(made.pool.link.client)
         made.trainings = []
         made.closed = False
-        made._at_exit = close_at_exit(made)
+        made._at_exit = close_at_exit(made.close)
         if made.pool.handle is not None:
             _own["fleet"] = made
         for notice in made.notices:
@@ -134,7 +133,7 @@ class Fleet:
 
     def __repr__(self) -> str:
         kind = "own cluster" if self.pool.handle is not None else "cluster"
-        state = "closed" if self.closed else f"{len(self.slots)} slots on {len(self.pool.nodes)} nodes"
+        state = "closed" if self.closed else f"{len(self.slots)} slots on {self.pool.n_nodes} nodes"
         return f"<Fleet {self.name!r}: {state}, {kind} at {self.address}>"
 
     def __enter__(self) -> Self:
@@ -143,9 +142,8 @@ class Fleet:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Row:
-        """Show the launcher in a notebook, ``repr`` elsewhere; never raises."""
-        return faces.mimebundle("launcher", self)
+    #: The launcher in a notebook.
+    _repr_mimebundle_ = faces.shown_as("launcher")
 
     def panel(self, **settings: object) -> Any:
         """Return the launcher: a form, and the tasks of the newest run."""

@@ -17,7 +17,7 @@ from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, decoded, journal_of
 
 if TYPE_CHECKING:
-    from drlnb.fleet.cluster.client_link import Link
+    from drlnb.runtime.client.link import Link
 
 __all__ = ["Follower"]
 
@@ -63,7 +63,7 @@ class Follower(Watch):
         self._missed = False
         #: Number of the next row to ask for.
         self._since = 0
-        self._start()
+        self._start(self._watch)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -83,12 +83,6 @@ class Follower(Watch):
             return Journal.read(self.folder.path)
         with self._lock:
             return journal_of(self._rows)
-
-    def close(self, timeout_s: float = _POLL_S + 5.0) -> None:
-        """Stop watching; the run goes on if its cluster does."""
-        self._closing.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
 
     # ------------------------------------------------------------------ started again
     def restarted(self, task: str, attempt: int) -> None:
@@ -111,14 +105,11 @@ class Follower(Watch):
             if not self.ended or self.closed or self._board.ended:
                 return
             self._ended.clear()
-        self._thread.join()
-        self._start()
+        if self._thread is not None:
+            self._thread.join()
+        self._start(self._watch)
 
     # ------------------------------------------------------------------ the thread
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._watch, name=f"drlnb-training-{self.run_id}", daemon=True)
-        self._thread.start()
-
     def _watch(self) -> None:
         """Follow the run to its end, and further if a task was started again just then."""
         while True:

@@ -7,30 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drlnb.fleet.cluster.existing import check, prepare
-from drlnb.fleet.faces.say import say
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
-from drlnb.rl.algorithms.registry import check_fit, streams
+from drlnb.rl.algorithms.registry import check_fit, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.master.checkpoint_effects import write_trained
 
 if TYPE_CHECKING:
-    from drlnb.fleet.cluster.client_link import Link
+    from drlnb.runtime.client.link import Link
 
 __all__ = ["known_run", "launch", "same_work"]
 
 
 def launch(
-    link: "Link",
-    spec: RunSpec,
-    out: Path,
-    on_existing: str = "error",
-    *,
-    start: Mapping[str, Trained] | None = None,
+    link: "Link", spec: RunSpec, out: Path, on_existing: str = "error", *, start: Mapping[str, Trained] | None = None
 ) -> tuple[RunDir, RunSpec]:
     """Try the environments, prepare the directory, register the run and start its masters.
 
@@ -138,7 +133,7 @@ def _of_seed(spec: RunSpec) -> dict[str, dict[str, object]]:
     """Return what each task has of the seed's rules beside its planners; say what it cannot have, and the way out."""
     if not spec.seed:
         return {}
-    if swept := [task.name for task in spec.tasks if not streams(task)]:
+    if swept := [task.name for task in spec.tasks if not settings_of(task).streams(task.n_envs)]:
         say(
             f"seed: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"

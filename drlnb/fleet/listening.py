@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_callback
-from drlnb.fleet.faces.say import say
+from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.training import Training
+from drlnb.fleet.watch import known
 from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.round import CheckpointWritten, EvaluationFinished, MetricsRecorded, WriteCheckpoint
@@ -155,13 +156,8 @@ def listen(run: Training, callback: object, *, task: str | None = None) -> threa
     ConfigError
         If there is no such task, or the callback is none, or needs evaluations.
     """
-    names = list(run.specs)
-    if task is None and len(names) == 1:
-        task = names[0]
-    if task is None or task not in names:
-        raise ConfigError(f"task must be one of {', '.join(names)}, got {task!r}")
+    spec = known(run.specs, task)
     called = as_callback(callback)
-    spec = run.specs[task]
     model = Model(spec)
     called.init_callback(model)
     if wanted := called.settings(spec.n_envs):
@@ -169,7 +165,7 @@ def listen(run: Training, callback: object, *, task: str | None = None) -> threa
             f"a run that has begun cannot be given {', '.join(sorted(wanted))}: hand the callback to a model's learn "
             "or submit"
         )
-    return start_listening(run, task, model, called)
+    return start_listening(run, spec.name, model, called)
 
 
 def start_listening(

@@ -1,16 +1,22 @@
-"""Name the types of plain data, and check the whole numbers that users give."""
+"""Name the types of plain data, and check the values that users give."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["Plain", "Row", "checked_count", "count_problem"]
+__all__ = ["Plain", "Row", "checked_count", "checked_plain", "count_problem", "parse_seeds", "quoted"]
 
 #: Values by name as JSON holds them, to be read; whoever reads one checks it.
 Plain = Mapping[str, Any]
 #: One row of a journal or a table.
 Row = dict[str, Any]
+
+#: Largest seed that every random generator takes.
+_MOST_SEED = 2**32 - 1
+_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
 def count_problem(name: str, value: object, least: int = 1) -> str:
@@ -36,3 +42,60 @@ def checked_count(name: str, value: int, least: int = 1) -> int:
     if problem := count_problem(name, value, least):
         raise ConfigError(problem)
     return value
+
+
+def checked_plain(key: str, value: object) -> object:
+    """Return a value of scheduling if it can be written into a journal; whether it is good the cluster says.
+
+    Raises
+    ------
+    ConfigError
+        If it is no plain data.
+    """
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} must be a number, a word, true or false, got {value!r}") from None
+    return value
+
+
+def parse_seeds(text: str, most: int) -> tuple[int, ...]:
+    """Return the seeds that a text lists, each once.
+
+    Parameters
+    ----------
+    text
+        Seeds and ranges of them, by comma.
+    most
+        How many there may be.
+
+    Raises
+    ------
+    ConfigError
+        If it lists none, too many, or something else.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2, 7", most=4)
+    (0, 1, 2, 7)
+    """
+    seeds: list[int] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        bounds = _RANGE.fullmatch(part)
+        if bounds is None:
+            raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {quoted(part)}")
+        first, last = int(bounds[1]), int(bounds[2] or bounds[1])
+        if last < first or last > _MOST_SEED:
+            raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {quoted(part)}")
+        if last - first >= most or len(seeds) + last - first >= most:
+            raise ConfigError(f"at most {most} seeds at once, got {quoted(text)}")
+        seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
+    if not seeds:
+        raise ConfigError("seeds are missing: write 0, or 0-4 for five tasks")
+    return tuple(seeds)
+
+
+def quoted(text: str) -> str:
+    """Quote what was typed, shortened."""
+    word = text.strip()
+    return repr(word if len(word) <= 40 else f"{word[:40]}...")

@@ -1,11 +1,10 @@
 """Play a run back: its journal is released row by row, on a clock of its own, without a cluster or any process."""
 
 import bisect
+import itertools
 import json
 import math
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +15,7 @@ from drlnb.fleet.watch import Watch
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError
-from drlnb.records.journal import Journal, Stream, read_stream, stream_of
+from drlnb.records.journal import Journal, read_stream, stream_of
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, entries_of, journal_of
 from drlnb.views.folds.fold import Fold
@@ -50,9 +49,7 @@ class Player(Watch):
         self.speed = speed
         self.duration_s = self._times[-1] if self._times else 0.0
         self._clock_t, self._from_s = time.monotonic(), self.duration_s if math.isinf(speed) else 0.0
-        self._thread: threading.Thread | None = None
-        self._release()
-        self._start()
+        self._go_on()
 
     @property
     def refusal(self) -> str:
@@ -71,8 +68,7 @@ class Player(Watch):
         with self._lock:
             self._from_s, self._clock_t = float(t_s), time.monotonic()
             self._ended.clear()
-        self._release()
-        self._start()
+        self._go_on()
 
     def journal(self) -> Journal:
         """Return the part of the journal that has been played."""
@@ -81,18 +77,16 @@ class Player(Watch):
 
     def close(self, timeout_s: float | None = None) -> None:
         """Play no further."""
-        self._closing.set()
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
+        super().close(timeout_s)
         self._ended.set()
         self._wake_waiters()
 
-    def _start(self) -> None:
-        """Start a thread that looks at the clock, unless one does or nothing will come."""
-        if self.ended or self.closed or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._play, name=f"drlnb-play-{self.run_id}", daemon=True)
-        self._thread.start()
+    def _go_on(self) -> None:
+        """Show what has happened by now, and start a thread that looks at the clock if something will come."""
+        self._release()
+        playing = self._thread is not None and self._thread.is_alive()
+        if not (self.ended or self.closed or playing):
+            self._start(self._play)
 
     def _play(self) -> None:
         while not self._closing.wait(_TICK_S) and not self.ended:
@@ -177,23 +171,17 @@ def readable(folder: Path) -> tuple[Journal, list[str]]:
         raise JournalError(f"{folder}: no journal here (looked for {folder / 'journal'}/*.jsonl)")
     streams, defects = {}, []
     for path in (path for path in paths if path.stat().st_size):
-        stream, defect = _stream(path)
-        if stream is not None:
-            streams[path.stem] = stream
-        if defect:
-            defects.append(defect)
+        try:
+            stream = streams[path.stem] = read_stream(path)
+            if stream.torn:
+                defects.append(f"{path}: its last line was cut off; 1 row is missing")
+        except JournalError as error:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            good = list(itertools.takewhile(_is_record, lines))
+            defects.append(f"{error}; {len(lines) - len(good)} rows from there on are missing")
+            if good:
+                streams[path.stem] = stream_of(good, source=str(path))
     return Journal(streams=streams), defects
-
-
-def _stream(path: Path) -> tuple[Stream | None, str]:
-    try:
-        stream = read_stream(path)
-    except JournalError as error:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        n_good = next((i for i, line in enumerate(lines) if not _is_record(line)), len(lines))
-        lost = f"{error}; {len(lines) - n_good} rows from there on are missing"
-        return (stream_of(lines[:n_good], source=str(path)) if n_good else None), lost
-    return stream, f"{path}: its last line was cut off; 1 row is missing" if stream.torn else ""
 
 
 def _is_record(line: str) -> bool:
@@ -208,16 +196,14 @@ def _timed(journal: Journal) -> tuple[list[float], list[Entry]]:
     """Return each entry's seconds since the run's first event, and the entries, as they happened."""
     fold = Fold(details=False)
     fold.feed(entries_of(journal))
-    timed = sorted(_stamped(journal, fold), key=lambda pair: pair[0])  # stable: a stream keeps its order
-    return [t for t, _ in timed], [entry for _, entry in timed]
-
-
-def _stamped(journal: Journal, fold: Fold) -> Iterator[tuple[float, Entry]]:
     latest: dict[str, float] = {}
+    timed: list[tuple[float, Entry]] = []
     for stream, record in entries_of(journal):
         if isinstance(record, Event):
             latest[stream] = max(latest.get(stream, 0.0), record.t + fold.offset_s(stream))
-        yield latest.get(stream, 0.0), (stream, record)
+        timed.append((latest.get(stream, 0.0), (stream, record)))
+    timed.sort(key=lambda pair: pair[0])  # stable: a stream keeps its order
+    return [t for t, _ in timed], [entry for _, entry in timed]
 
 
 def play(out: str | Path, speed: float | None = 4.0) -> Recording:

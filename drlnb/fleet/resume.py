@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from drlnb.fleet.cluster.cluster import Client
 from drlnb.fleet.cluster.existing import check
+from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.run_spec import RunSpec

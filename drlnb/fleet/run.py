@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from drlnb.fleet.faces import faces
-from drlnb.fleet.faces.say import say
+from drlnb.fleet import faces
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.summary import summarise
@@ -104,7 +104,7 @@ class Run:
             raise TimeoutError(f"run {self.id} is still {self.status} after {timeout_s:g} s")
         return _outcome(self.tasks)
 
-    def __await__(self) -> Generator[Any, None, dict[str, TaskStatus]]:
+    def __await__(self) -> Generator[object, None, dict[str, TaskStatus]]:
         """Wait without blocking the loop: panels stay alive meanwhile."""
         with _interruptible(self):
             yield from self.watch.end().__await__()
@@ -136,8 +136,8 @@ class Run:
         CheckpointError
             If it has no checkpoint yet.
         """
-        name = next(iter(self.specs)) if task is None and len(self.specs) == 1 else str(task)
-        return load_model(known(self.specs, name), self.watch.folder.checkpoints / name)
+        spec = known(self.specs, task)
+        return load_model(spec, self.watch.folder.checkpoints / spec.name)
 
     def journal(self, since: float = 0.0) -> Journal:
         """Return the run's journal as it is now; of a recording, the part that has been played.
@@ -215,10 +215,8 @@ class Run:
         return preview(self.journal(), key, value, task, tasks=training, run=self.id)
 
     # ------------------------------------------------------------------ pictures
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Row:
-        """Show tasks and leases in a notebook, ``repr`` elsewhere; never raises."""
-        del include, exclude
-        return faces.mimebundle("desk", self)
+    #: Tasks and leases in a notebook.
+    _repr_mimebundle_ = faces.shown_as("desk")
 
     def panel(self, name: str | None = None, **settings: object) -> Any:
         """Return a live panel: ``fleet`` (the tasks), ``leasing``, or None for both.

@@ -6,22 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.fleet import steering
 from drlnb.fleet.cluster.user_lease import Leases
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import same_work
+from drlnb.fleet.plain import checked_plain
 from drlnb.fleet.run import Run
-from drlnb.fleet.watch import known
+from drlnb.fleet.watch import known, status_of
 from drlnb.planning.settings import owner, unknown_setting
-from drlnb.records.errors import ConfigError, PeerError
+from drlnb.records.errors import ConfigError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.live_settings import PREFIX
+from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.rl.tracking.sinks import Sink
 
 if TYPE_CHECKING:
-    from drlnb.fleet.cluster.client_link import Link
+    from drlnb.runtime.client.link import Link
 
 __all__ = ["Training", "change_all", "going_on", "hang_up", "stop_all"]
+
+
+#: Ends that a task can be started again from.
+_RESTARTABLE = ("failed", "stopped")
 
 
 class Training(Run):
@@ -43,19 +47,19 @@ class Training(Run):
         now
             Stop at once: what was done since the last checkpoint is lost.
         """
-        steering.control(self.watch, "kill" if now else "stop", task)
+        _control(self.watch, "kill" if now else "stop", task)
 
     def pause(self, task: str | None = None) -> None:
         """Finish the round, write a checkpoint, rest."""
-        steering.control(self.watch, "pause", task)
+        _control(self.watch, "pause", task)
 
     def resume(self, task: str | None = None) -> None:
         """Go on after a pause."""
-        steering.control(self.watch, "resume", task)
+        _control(self.watch, "resume", task)
 
     def checkpoint(self, task: str | None = None) -> None:
         """Write a checkpoint at the next round boundary."""
-        steering.control(self.watch, "checkpoint", task)
+        _control(self.watch, "checkpoint", task)
 
     def set(self, key: str, value: object, task: str | None = None) -> None:
         """Change a setting of the running tasks; from when on it counts is in docs/reference/settings.md.
@@ -80,7 +84,7 @@ class Training(Run):
             If the key or the task is unknown, a task's algorithm cannot change the setting while it trains, the value
             is wrong, or nothing that is meant trains any more.  Nothing has been changed then.
         """
-        steering.change(self.watch, key, value, task)
+        _change(self.watch, key, value, task)
 
     def restart(self, task: str | None = None) -> None:
         """Start a task that failed or was stopped again, from its newest checkpoint; the others are left alone.
@@ -99,7 +103,7 @@ class Training(Run):
         PeerError
             If the cluster is gone; :func:`drlnb.resume` goes on with the run on another one.
         """
-        steering.restart(self.watch, task)
+        _restart(self.watch, task)
 
     def track(self, track: "str | Sink | Sequence[str | Sink]") -> None:
         """Send the run's scalars elsewhere too, from its first round on; this process writes, no Dask worker.
@@ -195,7 +199,7 @@ def change_all(trainings: Iterable[Training], key: str, value: object, task: str
         whose = "task trains" if task is None else f"task {task!r} trains"
         raise ConfigError(f"{key} cannot be changed: no {whose} on this fleet")
     for training in meant:
-        steering.check(training.watch, key, value, task)
+        _change(training.watch, key, value, task, try_only=True)
     for training in meant:
         training.set(key, value, task)
 
@@ -210,3 +214,97 @@ def hang_up(trainings: Iterable[Training], leases: Leases, link: "Link") -> None
         link.close()
     for training in trainings:
         training.close()
+
+
+# ---------------------------------------------------------------------- what is asked for is checked, then sent
+def _control(watch: Follower, action: str, task: str | None) -> None:
+    """Stop, kill, pause, resume or checkpoint one task or all; a run that has ended is left as it is."""
+    if task is not None:
+        known(watch.specs, task)
+    if not watch.ended:
+        watch.link.control(watch.run_id, action, task=task, reason="asked for")
+
+
+def _change(watch: Follower, key: str, value: object, task: str | None, *, try_only: bool = False) -> None:
+    """Change a setting, as of :meth:`drlnb.fleet.training.Training.set`; `try_only`: raise what that would, no more."""
+    send = watch.link.check if try_only else watch.link.set
+    send(watch.run_id, key, _checked(watch, key, value, task), task=task)
+
+
+def _checked(watch: Follower, key: str, value: object, task: str | None) -> object:
+    """Return a value as plain data, if a task that still trains is meant by it."""
+    if task is not None:
+        known(watch.specs, task)
+        if owner(key) == "pool":
+            raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
+    meant = {name: row for name, row in watch.tasks.items() if task in (None, name)}
+    if watch.ended:
+        raise ConfigError(f"run {watch.run_id} is {status_of(watch.tasks)}: nothing is left to change")
+    if all(row.ended for row in meant.values()):
+        names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
+        raise ConfigError(f"task {names}: nothing is left to change")
+    return _sendable([watch.specs[name] for name, row in meant.items() if not row.ended], key, value)
+
+
+def _restart(watch: Follower, task: str | None) -> None:
+    """Start tasks again; as of :meth:`drlnb.fleet.training.Training.restart`."""
+    names, out = _restartable(watch, task), str(watch.folder.path)
+    if watch.closed:
+        raise ConfigError(f"this handle of run {watch.run_id} was closed; go on with: drlnb.resume({out!r})")
+    lock = watch.link.lock(watch.run_id)
+    live = watch.folder.live_lock() if watch.ended else None
+    if live is not None and live.epoch != lock.epoch:
+        raise RunLocked(f"run {watch.run_id} goes on at {live.address}: fleet.attach({watch.run_id!r}) there")
+    with watch.standing:
+        for name in names:
+            try:
+                attempt = watch.link.restart(watch.run_id, name)
+            except PeerError as error:
+                raise PeerError(error.node, f"{error.what}; go on with: drlnb.resume({out!r})") from None
+            watch.restarted(name, attempt)
+    watch.folder.write_lock(lock)
+    watch.go_on()
+
+
+def _restartable(watch: Follower, task: str | None) -> list[str]:
+    """Return the tasks that are to be started again."""
+    states = {name: status.state for name, status in watch.tasks.items()}
+    if task is None:
+        names = [name for name, state in states.items() if state in _RESTARTABLE]
+        if not names:
+            raise ConfigError(f"no task of run {watch.run_id} has failed or was stopped")
+        return names
+    known(watch.specs, task)
+    if states[task] not in _RESTARTABLE:
+        raise ConfigError(f"task {task} is {states[task]}: only one that failed or was stopped can be started again")
+    return [task]
+
+
+def _sendable(specs: Iterable[TaskSpec], key: str, value: object) -> object:
+    """Return a new value as plain data, checked as far as it can be without asking the cluster.
+
+    A setting of the algorithm is checked for every task; one of scheduling is judged by the cluster, beside what is in
+    force there.
+
+    Parameters
+    ----------
+    specs
+        The tasks, at least one.
+    key
+        One of scheduling's (:data:`~drlnb.planning.settings.SETTINGS`), or ``rl.NAME`` of a setting of
+        the tasks' algorithm.
+    value
+        Its new value.
+
+    Raises
+    ------
+    ConfigError
+        If the key is unknown, a task's algorithm cannot change it, or its value is wrong.
+    """
+    tasks = tuple(specs)
+    if owner(key):
+        return checked_plain(key, value)
+    if not key.startswith(PREFIX):
+        raise ConfigError(unknown_setting(key, sorted({known for spec in tasks for known in live_keys(spec)})))
+    values: list[object] = [live_value(spec, key, value) for spec in tasks]  # all are checked before any is sent
+    return values[0]

@@ -5,7 +5,7 @@ import contextlib
 import datetime
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.task_status import Board, TaskStatus
@@ -46,15 +46,23 @@ class Watch(ABC):
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     @abstractmethod
     def journal(self) -> Journal:
         """Return the run's journal as it is now."""
 
-    @abstractmethod
-    def close(self, timeout_s: float = 7.0) -> None:
+    def close(self, timeout_s: float | None = 7.0) -> None:
         """Watch no longer; `timeout_s`: longest wait for the thread that brings the rows."""
+        self._closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _start(self, bring: Callable[[], None]) -> None:
+        """Start the thread that brings the rows."""
+        self._thread = threading.Thread(target=bring, name=f"drlnb-rows-{self.run_id}", daemon=True)
+        self._thread.start()
 
     @property
     def tasks(self) -> dict[str, TaskStatus]:
@@ -115,15 +123,17 @@ class Watch(ABC):
                 loop.call_soon_threadsafe(_set, future)
 
 
-def known(specs: Mapping[str, TaskSpec], task: str) -> TaskSpec:
-    """Return the spec of a task.
+def known(specs: Mapping[str, TaskSpec], task: str | None) -> TaskSpec:
+    """Return the spec of a task; None: of the only one.
 
     Raises
     ------
     ConfigError
-        If the run has no such task.
+        If the run has no such task, or several where none is named.
     """
-    if task not in specs:
+    if task is None and len(specs) == 1:
+        return next(iter(specs.values()))
+    if task is None or task not in specs:
         raise ConfigError(f"this run has no task {task!r}; it has {', '.join(specs)}")
     return specs[task]
 

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from drlnb.records import base
-from drlnb.records.base import Record
+from drlnb.records.base import Facts, Record
 from drlnb.records.ids import Fence
 
 __all__ = ["TRANSIENT", "from_plain", "to_plain"]
@@ -24,12 +24,9 @@ TRANSIENT: Mapping[str, bool] = {"transient": True}
 
 _T = TypeVar("_T")
 _Decoder = Callable[[Any], Any]
-_SEQUENCES: Mapping[object, Callable[..., Collection[Any]]] = {
-    list: list,
+_SEQUENCES: Mapping[object, Callable[..., Collection[object]]] = {
+    **{kind: kind for kind in (list, tuple, set, frozenset, deque)},
     Sequence: list,
-    set: set,
-    frozenset: frozenset,
-    deque: deque,
 }
 
 
@@ -71,7 +68,7 @@ def to_plain(value: object) -> Any:
     raise TypeError(f"no plain form of {type(value).__name__} {value!r}")
 
 
-def from_plain(kind: type[_T], plain: Mapping[str, Any], **given: object) -> _T:
+def from_plain(kind: type[_T], plain: Facts, **given: object) -> _T:
     """Return the state that :func:`to_plain` has written.
 
     Parameters
@@ -99,7 +96,7 @@ def from_plain(kind: type[_T], plain: Mapping[str, Any], **given: object) -> _T:
     return kind(**{name: _read(field, decoders[name], plain[name]) for name, field in kept.items()}, **given)
 
 
-def _kept(kind: type) -> tuple[Field[Any], ...]:
+def _kept(kind: type) -> tuple[Field[object], ...]:
     return tuple([field for field in fields(kind) if not field.metadata.get("transient")])
 
 
@@ -109,51 +106,40 @@ def _decoders(kind: type) -> Mapping[str, _Decoder]:
     return {field.name: _decoder(hints[field.name]) for field in _kept(kind)}
 
 
-def _read(field: Field[Any], decoder: _Decoder, value: Any) -> Any:
+def _read(field: Field[object], decoder: _Decoder, value: object) -> object:
     read = decoder(value)
     if isinstance(read, deque) and field.default_factory is not MISSING:  # its length is its default's
-        return deque(read, maxlen=field.default_factory().maxlen)
+        return deque(read, maxlen=getattr(field.default_factory(), "maxlen", None))
     return read
 
 
-def _decoder(hint: Any) -> _Decoder:
+def _decoder(hint: object) -> _Decoder:
     """Return what reads a value of an annotation back."""
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if origin in {Union, UnionType}:
         (inner,) = [argument for argument in arguments if argument is not NoneType] or [None]
         decode = _decoder(inner)
         return lambda value: None if value is None else decode(value)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        decoders = [_decoder(argument) for argument in arguments]
+        return lambda value: tuple([decode(item) for decode, item in zip(decoders, value, strict=True)])
     if origin in _SEQUENCES:
         make, decode = _SEQUENCES[origin], _decoder(arguments[0])
         return lambda value: make([decode(item) for item in value])
-    if origin is tuple:
-        return _tuple_decoder(arguments)
     if origin in {dict, Mapping}:
-        return _mapping_decoder(*arguments)
-    if isinstance(origin, type) and issubclass(origin, Record):
-        return origin.from_row
-    if isinstance(origin, type) and is_dataclass(origin) and origin is not Fence:
-        return partial(from_plain, origin)
-    if origin is float:
+        key, item = map(_decoder, arguments)
+        return lambda value: {key(k): item(v) for k, v in (value.items() if isinstance(value, Mapping) else value)}
+    return _plain_decoder(origin)
+
+
+def _plain_decoder(kind: object) -> _Decoder:
+    """Return what reads a value of a class without arguments back."""
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return kind.from_row
+    if isinstance(kind, type) and is_dataclass(kind) and kind is not Fence:
+        return partial(from_plain, kind)
+    if kind is float:
         return float
-    if origin in {int, str, bool, object, Any, Fence, Literal}:
+    if kind in {int, str, bool, object, Fence, Literal}:
         return base.from_plain
-    raise TypeError(f"no decoder for {hint!r}")
-
-
-def _tuple_decoder(arguments: tuple[Any, ...]) -> _Decoder:
-    if arguments[-1] is Ellipsis:
-        decode = _decoder(arguments[0])
-        return lambda value: tuple([decode(item) for item in value])
-    decoders = [_decoder(argument) for argument in arguments]
-    return lambda value: tuple([decode(item) for decode, item in zip(decoders, value, strict=True)])
-
-
-def _mapping_decoder(key: Any, item: Any) -> _Decoder:
-    read_key, read_item = _decoder(key), _decoder(item)
-
-    def decode(value: Any) -> dict[Any, Any]:
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return {read_key(k): read_item(v) for k, v in pairs}
-
-    return decode
+    raise TypeError(f"no decoder for {kind!r}")

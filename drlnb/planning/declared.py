@@ -1,11 +1,12 @@
 """Declare each setting once, beside the field that holds it: its values, whose it is, and from when a change counts."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from drlnb.planning.registry import OWN, PlannerKind, nearest
+from drlnb.planning.registry import OWN, AnyKind, nearest
+from drlnb.records.base import Facts
 from drlnb.records.effect import AT_ONCE
 from drlnb.records.errors import ConfigError
 
@@ -22,6 +23,8 @@ __all__ = [
     "choice",
     "count",
     "declare",
+    "fitting",
+    "is_whole",
     "planner",
 ]
 
@@ -38,7 +41,7 @@ class Kind:
     values: tuple[str, ...] = ()
 
 
-def _kind(words: str, fits: Callable[[object], bool], values: tuple[str, ...] = ()) -> Kind:
+def fitting(words: str, fits: Callable[[object], bool], values: tuple[str, ...] = ()) -> Kind:
     """Return the kind of the values that fit; the words end the sentence "it must be"."""
     return Kind(lambda name, value: "" if fits(value) else f"{name} must be {words}, got {value!r}", values)
 
@@ -47,41 +50,41 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_above_0(value: Any) -> bool:
-    return _is_number(value) and bool(value > 0)
+def _is_above_0(value: object) -> bool:
+    return _is_number(value) and value > 0  # type: ignore[operator]
+
+
+def is_whole(value: object, least: int, most: float = math.inf) -> bool:
+    """Return whether a value is a whole number within limits."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 #: Durations.
-SECONDS = _kind("a finite number > 0 s", _is_above_0)
+SECONDS = fitting("a finite number > 0 s", _is_above_0)
 #: Numbers above 0.
-POSITIVE = _kind("a finite number > 0", _is_above_0)
+POSITIVE = fitting("a finite number > 0", _is_above_0)
 #: Numbers from 0 on.
-NOT_NEGATIVE = _kind("a finite number >= 0", lambda value: value == 0 or _is_above_0(value))
+NOT_NEGATIVE = fitting("a finite number >= 0", lambda value: value == 0 or _is_above_0(value))
 #: Shares of a whole.
-SHARE = _kind("in [0, 1]", lambda value: value == 0 or (_is_above_0(value) and value <= 1))  # type: ignore[operator]
+SHARE = fitting("in [0, 1]", lambda value: value == 0 or (_is_above_0(value) and value <= 1))  # type: ignore[operator]
 #: Values that are checked beside others, or by whoever reads them.
 ANYTHING = Kind(lambda name, value: "")
 #: Yes or no.
-FLAG = _kind("true or false", lambda value: isinstance(value, bool))
+FLAG = fitting("true or false", lambda value: isinstance(value, bool))
 
 
 def count(least: int, most: int | None = None) -> Kind:
     """Return the kind of whole numbers from `least` on, up to `most` if that is given."""
     words = f">= {least}" if most is None else f"in {least}..{most}"
-
-    def fits(value: object) -> bool:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole and least <= value and (most is None or value <= most)  # type: ignore[operator]
-
-    return _kind(f"a whole number {words}", fits)
+    return fitting(f"a whole number {words}", lambda value: is_whole(value, least, math.inf if most is None else most))
 
 
 def choice(*values: str) -> Kind:
     """Return the kind of some words."""
-    return _kind(f"one of {', '.join(values)}", lambda value: value in values, values)
+    return fitting(f"one of {', '.join(values)}", lambda value: value in values, values)
 
 
-def planner(kind: PlannerKind[Any, Any]) -> Kind:  # of any view and plan
+def planner(kind: AnyKind) -> Kind:
     """Return the kind of the names of a decision's planners."""
 
     def problem(name: str, value: object) -> str:
@@ -141,7 +144,7 @@ class Declared:
         return {each.name: each.metadata["setting"] for each in fields(cls)}  # type: ignore[arg-type]
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls, mapping: Facts) -> Self:
         """Build settings from the keys given; the others keep their defaults.
 
         Raises
@@ -157,7 +160,7 @@ class Declared:
         return cls(**given)
 
     @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> list[str]:
+    def problems(cls, values: Facts) -> list[str]:
         """Return what is wrong with some values, in words; the others are the defaults."""
         known = cls.declared()
         problems = {name: text for name, value in values.items() if (text := known[name].kind.problem(name, value))}
@@ -165,7 +168,7 @@ class Declared:
         return [*problems.values(), *cls.together(complete, problems.keys())]
 
     @classmethod
-    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+    def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
         """Return what is wrong with values beside each other; `wrong` are those that are so by themselves."""
         del values, wrong
         return []

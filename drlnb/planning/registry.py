@@ -9,24 +9,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from drlnb.records.base import Record
+from drlnb.records.base import Record, shared
 from drlnb.records.round import EndTask
 
 __all__ = [
     "OWN",
     "Answer",
+    "AnyKind",
+    "AnyPlanner",
     "FailedBefore",
     "Named",
+    "Plan",
     "Planner",
     "PlannerFailed",
     "PlannerKind",
     "Planners",
     "Recorded",
     "RecordedPlanners",
+    "View",
     "nearest",
+    "plan_of",
 ]
 
+#: What a planner of a decision may look at.
 View = TypeVar("View")
+#: What it answers.
 Plan = TypeVar("Plan")
 SomeRecord = TypeVar("SomeRecord", bound=Record)
 _View = TypeVar("_View", contravariant=True)
@@ -67,14 +74,6 @@ class Named:
     def __str__(self) -> str:
         pairs = ",".join(f"{key}={value}" for key, value in self.params.items())
         return f"{self.name}:{pairs}" if pairs else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry(Generic[View, Plan]):
-    """How the planners of one name are made."""
-
-    make: Callable[..., Planner[View, Plan]]
-    params: Mapping[str, type]
 
 
 class Answer:
@@ -124,7 +123,8 @@ class PlannerKind(Generic[View, Plan]):
     ) -> None:
         self.decision, self.default = decision, default
         self._problem, self.recorded = problem, recorded
-        self._entries: dict[str, _Entry[View, Plan]] = {}
+        #: Name -> how its planners are made, and the types of their parameters.
+        self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Mapping[str, type]]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class PlannerKind(Generic[View, Plan]):
         """
         if name in self._entries:
             raise ValueError(f"{self.decision} planner {name!r} is registered already")
-        self._entries[name] = _Entry(make, dict(params or {}))
+        self._entries[name] = make, dict(params or {})
 
     def parse(self, text: str) -> Named:
         """Read a planner's name and parameters.
@@ -174,7 +174,7 @@ class PlannerKind(Generic[View, Plan]):
             raise ValueError(
                 f"{self.decision} planner must be one of {known}, got {text!r}{nearest(name, self._entries)}"
             )
-        wanted = self._entries[name].params
+        _, wanted = self._entries[name]
         title = f"{self.decision} planner {name}"
         given = dict(_pairs(title, rest)) if rest else {}
         if unknown := [key for key in given if key not in wanted]:
@@ -196,7 +196,8 @@ class PlannerKind(Generic[View, Plan]):
         """
         named = self.parse(text)
         try:
-            planner = self._entries[named.name].make(**named.params)
+            make, _ = self._entries[named.name]
+            planner = make(**named.params)
         except ValueError as error:
             raise ValueError(f"{self.decision} planner {named}: {error}") from None
         if named.params:
@@ -224,6 +225,12 @@ class PlannerKind(Generic[View, Plan]):
         if problem:
             raise PlannerFailed(f"{self.decision} planner {planner.name}: {problem}")
         return plan
+
+
+#: Any decision, and any planner: views and plans of different decisions have nothing in common.
+AnyKind = PlannerKind[Any, Any]
+#: See :data:`AnyKind`.
+AnyPlanner = Planner[Any, Any]
 
 
 class Recorded(Generic[View, Plan]):
@@ -278,9 +285,9 @@ class Planners:
         Decision -> a planner that is in no registry; it is asked for as ``own:`` and its name.
     """
 
-    def __init__(self, own: Mapping[str, Planner[Any, Any]] | None = None) -> None:  # of any views and plans
+    def __init__(self, own: Mapping[str, AnyPlanner] | None = None) -> None:
         self._own = dict(own or {})
-        self._made: dict[tuple[str, str], Planner[Any, Any]] = {}
+        self._made: dict[tuple[str, str], AnyPlanner] = {}
 
     def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
         """Return the planner of a name, the same one each time: it may learn.
@@ -314,6 +321,11 @@ class RecordedPlanners(Planners):
 
     def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
         return Recorded(kind, name, lambda: self.answer) if name.startswith(OWN) else kind.build(name)
+
+
+def plan_of(kind: type[Plan], record: Record | None) -> Plan | None:
+    """Return the plan that a record holds: the fields of its own names; None of none."""
+    return None if record is None else kind(**shared(record, kind))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

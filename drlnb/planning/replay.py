@@ -3,30 +3,19 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from drlnb.planning.leasing import LeasingSettings
+from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Answer, Planners, RecordedPlanners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.seats.machine import SeatsMachine
+from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition, JournalError
 from drlnb.records.journal import Stream, StreamOpened
 
-__all__ = ["Machine", "ReplayResult", "fresh_machine", "replay"]
-
-
-class Machine(Protocol):
-    """The face that every machine shows."""
-
-    def handle(self, event: Event) -> tuple[Record, ...]:
-        """Handle one event; return decisions and commands."""
-
-    def check(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
-
-    def restore(self, state: Mapping[str, object]) -> None:
-        """Adopt the state of a snapshot."""
+__all__ = ["ReplayResult", "fresh_machine", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +31,7 @@ class ReplayResult:
     difference: str | None = None
 
 
-def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Machine:
+def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> AnyMachine:
     """Build the machine that a stream's header describes, with its planners.
 
     Raises
@@ -52,11 +41,12 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Mac
     """
     try:
         if header.machine == "round":
-            machine: Machine = RoundMachine(header.config, planners)
+            machine: AnyMachine = RoundMachine(header.config, planners)
         elif header.machine == "pool":
-            machine = PoolMachine.from_config(header.config, planners)
+            settings = LeasingSettings.from_mapping(header.config["settings"])
+            machine = PoolMachine(settings, header.config["epoch"], lambda task: planners or Planners())
         elif header.machine == "seats":
-            machine = SeatsMachine.from_config(header.config)
+            machine = SeatsMachine(SeatsSettings.from_mapping(header.config))
         else:
             raise JournalError(f"{header.stream}: unknown machine {header.machine!r}")
         if header.snapshot is not None:
@@ -95,7 +85,7 @@ def replay(stream: Stream) -> ReplayResult:
     )
 
 
-def _difference(machine: Machine, event: Event, journalled: tuple[Record, ...], *, may_be_short: bool) -> str | None:
+def _difference(machine: AnyMachine, event: Event, journalled: tuple[Record, ...], *, may_be_short: bool) -> str | None:
     try:
         decided = machine.handle(event)
         machine.check()

@@ -6,21 +6,21 @@ A value is judged beside what is in force, never beside the defaults: `leasing.t
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from drlnb.planning.batching import BATCHING
-from drlnb.planning.declared import Declared, Kind, Setting, planner
+from drlnb.planning.declared import ANYTHING, Declared, Setting, planner
 from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.leasing.machine import priority_problem
+from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
-from drlnb.planning.registry import PlannerKind
-from drlnb.planning.warmup import WarmupSettings
-from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS_KEY, cpu_slots_problem
+from drlnb.planning.registry import AnyKind
+from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
+from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
+from drlnb.records.base import Facts, Row
 from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND
 
 __all__ = [
-    "POOL_KEYS",
     "SETTINGS",
     "SLOT_KEYS",
     "TASK_KEYS",
@@ -36,10 +36,10 @@ __all__ = [
 _ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings)
 _UNPLAYED = "no preview plays it"
 #: Which slots there are is the pool's to say: see :func:`setting_problem`.
-_SLOT = Setting(kind=Kind(lambda name, value: ""), default=None, unfelt=_UNPLAYED)
+_SLOT = Setting(kind=ANYTHING, default=None, unfelt=_UNPLAYED)
 
 
-def _planned(kind: PlannerKind[Any, Any], counts: str = NEXT_ROUND) -> Setting:  # of any view and plan
+def _planned(kind: AnyKind, counts: str = NEXT_ROUND) -> Setting:
     return Setting(
         kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=_UNPLAYED, decision=kind.decision
     )
@@ -51,8 +51,8 @@ SETTINGS: Mapping[str, Setting] = {
     "batching.planner": _planned(BATCHING),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
-    "task.priority": Setting(kind=Kind(lambda name, value: priority_problem(value)), default=0, owner="task"),
-    CPU_SLOTS_KEY: Setting(kind=Kind(lambda name, value: cpu_slots_problem(value)), default=AUTO, unfelt=_UNPLAYED),
+    "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
+    CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,
     "slot.undrain": _SLOT,
 }
@@ -61,8 +61,6 @@ SETTINGS: Mapping[str, Setting] = {
 SLOT_KEYS = tuple(key for key, setting in SETTINGS.items() if setting is _SLOT)
 #: Each task's own.
 TASK_KEYS = tuple(key for key, setting in SETTINGS.items() if setting.owner == "task")
-#: The pool's: one value for all who share it.
-POOL_KEYS = tuple(key for key, setting in SETTINGS.items() if setting.owner == "pool")
 
 #: Most names that are suggested for an unknown one, and how much less alike than the best they may be (0 to 1).
 _NEAREST, _AS_NEAR = 3, 0.1
@@ -120,7 +118,7 @@ def _likeness(key: str, other: str) -> float:
     return difflib.SequenceMatcher(None, other, key).ratio()
 
 
-def begun_with(planners: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def begun_with(planners: Facts, settings: Facts) -> Row:
     """Return what a run begins with, by key.
 
     Parameters
@@ -141,7 +139,7 @@ def begun_with(planners: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
     return {key: known[key] for key in TASK_KEYS if key in known}
 
 
-def as_config(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def as_config(changes: Facts) -> dict[str, Row]:
     """Return settings of tasks as a round machine is configured: ``planners``, and ``settings`` of its rooms.
 
     Parameters
@@ -154,8 +152,8 @@ def as_config(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> as_config({"leasing.hold": "last", "leasing.switch_limit_frac": 0.5, "warmup.rho": 2.0, "task.priority": 1})
     {'planners': {'hold': 'last'}, 'settings': {'switch_limit_frac': 0.5, 'warmup': {'rho': 2.0}}}
     """
-    planners: dict[str, Any] = {}
-    settings: dict[str, Any] = {}
+    planners: Row = {}
+    settings: Row = {}
     for key, value in changes.items():
         room, _, name = key.partition(".")
         if owner(key) != "task" or key == "task.priority":
@@ -170,12 +168,7 @@ def as_config(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def setting_problem(
-    key: str,
-    value: Any,
-    *,
-    in_force: Mapping[str, Any] | None = None,
-    can_snapshot: bool = False,
-    slots: Collection[str] = (),
+    key: str, value: object, *, in_force: Facts | None = None, can_snapshot: bool = False, slots: Collection[str] = ()
 ) -> str:
     """Return why a setting of scheduling cannot have a value; empty if it can.
 
@@ -204,9 +197,7 @@ def setting_problem(
     return "; ".join(settings_problems({key: value}, in_force=in_force, can_snapshot=can_snapshot))
 
 
-def settings_problems(
-    changes: Mapping[str, Any], *, in_force: Mapping[str, Any] | None = None, can_snapshot: bool = False
-) -> list[str]:
+def settings_problems(changes: Facts, *, in_force: Facts | None = None, can_snapshot: bool = False) -> list[str]:
     """Return why some settings cannot have their values together; empty if they can.
 
     Parameters
@@ -232,12 +223,8 @@ def settings_problems(
             problems += [f"{_blamed(text, given)}: {text}" for text in texts]
     others = {key: value for key, value in changes.items() if key in SETTINGS.keys() - of_rooms}
     problems += [text for key, value in others.items() if (text := SETTINGS[key].kind.problem(key, value))]
-    if changes.get("warmup.collector_mode") == "respawn" and not can_snapshot:
-        problems.append(
-            "warmup.collector_mode: 'respawn' needs environments that can be frozen and thawed exactly: a new process "
-            "would begin new episodes each round, and states late in an episode would never be seen; use 'park' or "
-            "'keep'"
-        )
+    if problem := mode_problem(changes.get("warmup.collector_mode"), can_snapshot=can_snapshot):
+        problems.append(f"warmup.{problem}")
     return problems
 
 
@@ -247,7 +234,7 @@ def _blamed(text: str, given: Collection[str]) -> str:
     return next((key for key in given if key.partition(".")[2] == word), ", ".join(given))
 
 
-def _slot_problem(key: str, value: Any, slots: Collection[str]) -> str:
+def _slot_problem(key: str, value: object, slots: Collection[str]) -> str:
     if isinstance(value, str) and value in slots:
         return ""
     there = f"it has {', '.join(sorted(slots))}" if slots else "it has none yet"

@@ -9,11 +9,16 @@ A module of records has no ``__all__``: its classes are the vocabulary, and :fun
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast, dataclass_transform
 
 from drlnb.records.ids import Fence
 
-__all__ = ["Command", "Decision", "Event", "Match", "Record", "record_types"]
+__all__ = ["Command", "Decision", "Event", "Facts", "Match", "Record", "Row", "record_types", "shared"]
+
+#: Plain data with text keys, to be read.  Any, because numbers, texts, lists and mappings stand side by side.
+Facts = Mapping[str, Any]
+#: A record, or the state of a machine, as plain data.
+Row = dict[str, Any]
 
 _TYPES: dict[str, type["Record"]] = {}
 
@@ -23,7 +28,7 @@ def record_types() -> Mapping[str, type["Record"]]:
     return _TYPES
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> object:
     """Turn a field's value into what JSON holds: fences become ``{"fence": [epoch, token]}``, tuples lists."""
     if isinstance(value, Fence):
         return {"fence": [value.epoch, value.token]}
@@ -34,7 +39,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(value: Any) -> Any:
+def from_plain(value: object) -> Any:
     """Turn what JSON held back into a field's value (lists become tuples)."""
     if isinstance(value, list):
         return tuple([from_plain(item) for item in value])
@@ -46,12 +51,17 @@ def from_plain(value: Any) -> Any:
     return value
 
 
+def shared(source: object, kind: type) -> Row:
+    """Return what an object has of the fields of a dataclass, by name."""
+    return {each.name: getattr(source, each.name) for each in fields(kind) if hasattr(source, each.name)}
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """Equal to any record of one class whose named fields are equal; for tests."""
 
     of: type["Record"]
-    wanted: tuple[tuple[str, Any], ...]
+    wanted: tuple[tuple[str, object], ...]
 
     def __eq__(self, other: object) -> bool:
         return type(other) is self.of and all(getattr(other, name) == value for name, value in self.wanted)
@@ -60,38 +70,50 @@ class Match:
         return hash(self.of)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """Root of the vocabulary; subclasses register themselves by class name."""
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _Vocabulary(type):
+    """Makes each class of records a frozen, slotted, keyword-only dataclass, and registers it by its name."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> type:
+        cls = super().__new__(mcls, name, bases, namespace)
+        if "__slots__" in namespace:  # dataclass makes the class a second time, to be the slotted one
+            return cls
+        slotted = cast("type[Record]", dataclass(frozen=True, slots=True, kw_only=True)(cls))
+        if name.startswith("_"):  # what some records have in common
+            return slotted
+        known = _TYPES.get(name)
+        if known is not None and known.__module__ != cls.__module__:
+            raise TypeError(f"record name {name} is taken by {known.__module__}")
+        _TYPES[name] = slotted
+        return slotted
+
+
+class Record(metaclass=_Vocabulary):
+    """Root of the vocabulary; a subclass is a dataclass without being decorated.
+
+    No zero-argument ``super()`` in a record: its cell would point to the class before it was slotted.
+    """
 
     #: One letter in the journal: ``e``, ``d`` or ``c``.
     letter: ClassVar[str] = "r"
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        # dataclass(slots=True) makes the class twice; the second, slotted one replaces the first here.
-        # No zero-argument super(): its cell would still point to the first class.
-        known = _TYPES.get(cls.__name__)
-        if known is not None and known.__module__ != cls.__module__:
-            raise TypeError(f"record name {cls.__name__} is taken by {known.__module__}")
-        _TYPES[cls.__name__] = cls
-
     @classmethod
-    def match(cls, **wanted: Any) -> Match:
+    def match(cls, **wanted: object) -> Match:
         """Return something equal to each record of this class that has these field values."""
         unknown = wanted.keys() - {field.name for field in fields(cls)}
         if unknown:
             raise TypeError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
         return Match(cls, tuple(wanted.items()))
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self) -> Row:
         """Return this record as a flat mapping of plain data: ``k`` (letter), ``r`` (class name), then the fields."""
-        row: dict[str, Any] = {"k": self.letter, "r": type(self).__name__}
+        row: Row = {"k": self.letter, "r": type(self).__name__}
         for field in fields(self):
             row[field.name] = to_plain(getattr(self, field.name))
         return row
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Self:
+    def from_row(cls, row: Facts) -> Self:
         """Rebuild a record from :meth:`to_row`'s mapping.
 
         Raises
@@ -103,12 +125,12 @@ class Record:
         if kind is None or not issubclass(kind, cls):
             raise ValueError(f"unknown {cls.__name__.lower()} {row.get('r')!r}")
         try:
-            return kind(**{key: from_plain(value) for key, value in row.items() if key not in {"k", "r"}})
+            values: Row = {key: from_plain(value) for key, value in row.items() if key not in {"k", "r"}}
+            return kind(**values)
         except TypeError as error:
             raise ValueError(f"{kind.__name__}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Record):
     """The world said."""
 
@@ -118,14 +140,12 @@ class Event(Record):
     t: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Record):
     """A machine settled."""
 
     letter: ClassVar[str] = "d"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Record):
     """A driver must do."""
 

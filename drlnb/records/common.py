@@ -1,13 +1,13 @@
 """Define the records that every machine uses: deadlines, settings, clocks."""
 
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Any, ClassVar
 
-from drlnb.records.base import Command, Event, Record
+from drlnb.records.base import Command, Event, Facts, Record
 from drlnb.records.effect import AT_ONCE
+from drlnb.records.ids import Fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetDeadline(Command):
     """Feed :class:`DeadlinePassed` after so many seconds; the same name again replaces the former deadline."""
 
@@ -15,21 +15,18 @@ class SetDeadline(Command):
     after_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlinePassed(Event):
     """A deadline that the machine commanded has passed."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLagged(Event):
     """The owner's loop stood still; silence during that time is nobody's fault."""
 
     lag_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockRelated(Event):
     """The stream's clock was held against another one's; for pictures alone, no machine decides by it."""
 
@@ -41,7 +38,25 @@ class ClockRelated(Event):
     error_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotWork(Command):
+    """Work under a lease, for the executor of a slot of it; the root of such commands."""
+
+    fence: Fence
+    slot: str
+
+
+class GradientWork(SlotWork):
+    """Work on the gradient of a round; the root of such commands."""
+
+    round: int
+    #: Version that the executor must start from; it loads the training state if it does not hold it.
+    version: int
+    #: Environment steps of the task after this round: schedules are read there.
+    after_timesteps: int
+    #: Settings of the algorithm that the user changed, as this round has them: ``rl.NAME`` -> value.
+    settings: Facts = field(default_factory=dict)
+
+
 class SettingChanged(Event):
     """A user changed a setting of a running task (`task`) or of the pool (``None``)."""
 
@@ -52,7 +67,6 @@ class SettingChanged(Event):
     counts: str = AT_ONCE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Defect(Record):
     """Something went wrong beside the training; streamed to whoever watches, never written to a journal."""
 
@@ -61,7 +75,6 @@ class Defect(Record):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFailed(Record):
     """A stream can be written no more; streamed to whoever watches."""
 

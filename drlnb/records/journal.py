@@ -9,15 +9,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from drlnb.records import common, replay, seats
 from drlnb.records import round as rounds
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event, Facts, Record
 from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
 from drlnb.records.errors import JournalError
 
 __all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
+
+Kind = TypeVar("Kind", bound=Record)
 
 #: Version of the records and of what they mean; a reader refuses every other one.
 JOURNAL_FORMAT = 2
@@ -25,7 +27,6 @@ JOURNAL_FORMAT = 2
 COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened(Record):
     """First line of a stream: which machine speaks, and what a fresh one needs to speak alike."""
 
@@ -35,9 +36,9 @@ class StreamOpened(Record):
     #: ``round``, ``pool`` or ``seats``.
     machine: str
     #: Constructor arguments of the machine, plain data.
-    config: Mapping[str, Any]
+    config: Facts
     #: State of the machine when the stream began, ``None`` for a fresh one.
-    snapshot: Mapping[str, Any] | None = None
+    snapshot: Facts | None = None
     #: ``measured``, ``simulated`` or ``emulated``; every figure says which.
     origin: str
     #: Version of drlnb that wrote the stream.
@@ -62,19 +63,20 @@ class Stream:
 
     def answers(self) -> Iterator[tuple[Event, tuple[Record, ...]]]:
         """Yield each event with what the machine answered."""
-        event: Event | None = None
-        answer: list[Record] = []
-        for record in self.records:
-            if isinstance(record, Event):
-                if event is not None:
-                    yield event, tuple(answer)
-                event, answer = record, []
-            else:
-                answer.append(record)
-        if event is not None:
-            yield event, tuple(answer)
+        events = [(i, record) for i, record in enumerate(self.records) if isinstance(record, Event)]
+        ends = [*(i for i, _ in events), len(self.records)][1:]
+        for (i, event), end in zip(events, ends, strict=True):
+            yield event, self.records[i + 1 : end]
 
-    def of(self, *kinds: type[Record]) -> tuple[Any, ...]:
+    def timed(self, kind: type[Kind]) -> Iterator[tuple[float, Kind]]:
+        """Yield the records of a class, in order, each with the time of the event that it is, or follows."""
+        t = 0.0
+        for record in self.records:
+            t = record.t if isinstance(record, Event) else t
+            if isinstance(record, kind):
+                yield t, record
+
+    def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:
         """Return the records of some classes, in order."""
         return tuple(record for record in self.records if isinstance(record, kinds))
 
@@ -89,7 +91,7 @@ def _row(line: str, place: str) -> dict[str, object]:
     return row
 
 
-def _parse(row: Mapping[str, object], place: str) -> Record:
+def _parse(row: Facts, place: str) -> Record:
     try:
         return Record.from_row(row)
     except ValueError as error:
@@ -103,9 +105,8 @@ def _header(texts: Sequence[str], source: str) -> StreamOpened:
     if row.get("r") != StreamOpened.__name__:
         raise JournalError(f"{place}: a stream must begin with StreamOpened")
     if row.get("format") != JOURNAL_FORMAT:
-        written = row.get("format", row.get("journal_format"))
         raise JournalError(
-            f"{place}: journal format {written}, this drlnb reads {JOURNAL_FORMAT}: "
+            f"{place}: journal format {row.get('format')}, this drlnb reads {JOURNAL_FORMAT}: "
             f"read it with the version that wrote it ({row.get('version')})"
         )
     header = _parse(row, place)
@@ -167,6 +168,6 @@ class Journal:
         streams = {path.stem: read_stream(path) for path in paths if path.stat().st_size}
         return cls(streams=streams)
 
-    def of(self, *kinds: type[Record]) -> tuple[Any, ...]:
+    def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:
         """Return the records of some classes over all streams, stream by stream."""
         return tuple(record for stream in self.streams.values() for record in stream.of(*kinds))

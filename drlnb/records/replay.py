@@ -1,14 +1,9 @@
 """Define the records of off-policy rounds: the ring of a task, its draws, rounds in which nothing is learnt."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from drlnb.records.base import Command, Decision, Event
+from drlnb.records.base import Command, Decision, Event, Facts
 
 
 # ------------------------------------------------------------------ events
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReady(Event):
     """The process that holds the task's replay ring is up, with what the checkpoint held."""
 
@@ -19,7 +14,6 @@ class ReplayReady(Event):
     n_bytes_lost: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLost(Event):
     """The ring's process is gone, or could not be started; the ring is gone with it."""
 
@@ -28,7 +22,6 @@ class ReplayLost(Event):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MinibatchesDrawn(Event):
     """The round's experience is in the ring, and the block of all its minibatches lies in the master's memory."""
 
@@ -41,10 +34,9 @@ class MinibatchesDrawn(Event):
     n_bytes: int
     elapsed_s: float
     #: Scalars of a round in which nothing is learnt.
-    metrics: Mapping[str, Any]
+    metrics: Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersCarried(Event):
     """Host memory holds the same parameters under the next version."""
 
@@ -52,7 +44,6 @@ class ParametersCarried(Event):
 
 
 # ------------------------------------------------------------------ decisions
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSkipped(Decision):
     """Nothing is learnt in this round: no slot is asked for, the parameters stay."""
 
@@ -60,7 +51,6 @@ class UpdateSkipped(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RingRefilling(Decision):
     """The ring was too large for the checkpoint: nothing is learnt until it has been filled again."""
 
@@ -70,12 +60,10 @@ class RingRefilling(Decision):
 
 
 # ------------------------------------------------------------------ commands
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StartReplay(Command):
     """Start the process that holds the ring, on the master's node, with what the checkpoint holds of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawMinibatches(Command):
     """Put the round's fragments into the ring, in the order of their environments, and draw all its minibatches."""
 
@@ -86,7 +74,6 @@ class DrawMinibatches(Command):
     n_timesteps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CarryParameters(Command):
     """Keep parameters and training state as the next version."""
 
@@ -94,7 +81,6 @@ class CarryParameters(Command):
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartTask(Command):
     """End this attempt's children and begin the next attempt from the newest checkpoint."""
 

@@ -1,15 +1,13 @@
 """Define the records of one task's round: experience, gradients, commit, metrics, checkpoints, the end."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
 
-from drlnb.records.base import Command, Decision, Event
+from drlnb.records.base import Command, Decision, Event, Facts
+from drlnb.records.common import GradientWork, SlotWork
 from drlnb.records.ids import Fence
 
 
 # ------------------------------------------------------------------ events
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOpened(Event):
     """The master starts, from nothing (`version` 0) or from a checkpoint."""
 
@@ -28,17 +26,15 @@ class TaskOpened(Event):
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
     #: Settings of the algorithm that the user changed before this attempt: ``rl.NAME`` -> value.
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Facts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementReceived(Event):
     """The pool's answer: where each collector lives."""
 
     collector_nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExperienceArrived(Event):
     """A collector's fragment of one round lies in the master's memory under `key`."""
 
@@ -62,7 +58,6 @@ class ExperienceArrived(Event):
     keeps_cpu: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReceived(Event):
     """The slot that was asked for is ours under `fence`."""
 
@@ -78,7 +73,6 @@ class LeaseReceived(Event):
     resident: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost(Event):
     """The lease ended before it was returned: expired, revoked, or its slot failed."""
 
@@ -86,14 +80,12 @@ class LeaseLost(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseClosed(Event):
     """The pool has taken the lease back."""
 
     fence: Fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorDied(Event):
     """The executor of our lease's slot is gone; uncommitted work of this round is void, its batches stay queued."""
 
@@ -102,7 +94,6 @@ class ExecutorDied(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientComputed(Event):
     """The batch of one collector has been taken in by the executor (staged, or its gradient computed)."""
 
@@ -116,7 +107,6 @@ class GradientComputed(Event):
     moved_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersReady(Event):
     """The executor has made the round's parameters and sent them, with the training state, to the master."""
 
@@ -127,10 +117,9 @@ class ParametersReady(Event):
     n_bytes: int
     key: str
     #: ``train/...`` scalars under Stable-Baselines3's names.
-    metrics: Mapping[str, Any]
+    metrics: Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersCommitted(Event):
     """Host memory holds the new version; the fence was checked."""
 
@@ -138,14 +127,12 @@ class ParametersCommitted(Event):
     fence: Fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointGathered(Event):
     """All state that a checkpoint needs has been copied: collectors may act again while it is being written."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWritten(Event):
     """A whole checkpoint is on disk."""
 
@@ -156,7 +143,6 @@ class CheckpointWritten(Event):
     failure: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFinished(Event):
     """Whole episodes with frozen statistics and raw rewards."""
 
@@ -172,29 +158,24 @@ class EvaluationFinished(Event):
     episodes: tuple[tuple[float, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseAsked(Event):
     """Finish the round, return, park, checkpoint, rest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAsked(Event):
     """Go on after a pause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAsked(Event):
     """Write a checkpoint at the next round boundary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked(Event):
     """Stop at the next round boundary, with a checkpoint."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed(Event):
     """Something that cannot be mended by trying again."""
 
@@ -203,7 +184,6 @@ class TaskFailed(Event):
 
 
 # ------------------------------------------------------------------ decisions
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseEntered(Decision):
     """What the task does now: starting, collecting, waiting, computing, publishing, evaluating, paused, ended."""
 
@@ -211,16 +191,14 @@ class PhaseEntered(Decision):
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsRecorded(Decision):
     """Scalars of a finished round; ``metrics/*.csv`` is the export of these rows."""
 
     round: int
     n_timesteps: int
-    metrics: Mapping[str, Any]
+    metrics: Facts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodesLost(Decision):
     """A resumed run could not bring environments back: their running episodes are gone, new ones have begun."""
 
@@ -231,7 +209,6 @@ class EpisodesLost(Decision):
 
 
 # ------------------------------------------------------------------ commands
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSlot(Command):
     """Ask the pool for slots and go on asking until it answers."""
 
@@ -243,7 +220,6 @@ class RequestSlot(Command):
     yields: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskPlacement(Command):
     """A node is gone: ask the pool where the collectors live now."""
 
@@ -252,47 +228,29 @@ class AskPlacement(Command):
     planner: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitialiseParameters(Command):
+class InitialiseParameters(SlotWork):
     """Make version 1 on the leased slot."""
 
-    fence: Fence
-    slot: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeGradient(Command):
+class ComputeGradient(GradientWork):
     """Hand one collector's batch to the executor of the leased slot."""
 
     collector: int
-    round: int
     key: str
-    fence: Fence
-    slot: str
-    #: Version that the executor must start from; it loads the training state if it does not hold it.
-    version: int
-    #: Environment steps of the task after this round: schedules are read there.
-    after_timesteps: int
     #: Plan that is followed around the training step; None: nothing is swapped.
     swap_plan_key: str | None
-    #: Settings of the algorithm that the user changed, as this round has them: ``rl.NAME`` -> value.
-    settings: Mapping[str, Any] = field(default_factory=dict)
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRound(Command):
+class FinishRound(SlotWork):
     """All batches are in: make the new parameters and the training state, and send both."""
 
     round: int
-    fence: Fence
-    slot: str
     #: Plan that is followed around each training step; None: nothing is swapped.
     swap_plan_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitParameters(Command):
     """Put parameters and training state into host memory, under the lease."""
 
@@ -302,7 +260,6 @@ class CommitParameters(Command):
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnLease(Command):
     """Give the slot back."""
 
@@ -313,7 +270,6 @@ class ReturnLease(Command):
     yielded: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DropExperience(Command):
     """Free a fragment: used and committed, or refused (`reason`)."""
 
@@ -323,7 +279,6 @@ class DropExperience(Command):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCheckpoint(Command):
     """Write a checkpoint of the committed version."""
 
@@ -338,12 +293,11 @@ class WriteCheckpoint(Command):
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
     #: Settings of the algorithm that the user changed: ``rl.NAME`` -> value.
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Facts = field(default_factory=dict)
     #: Collectors whose environments can be asked for their states, each with its node.
     collectors: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluate(Command):
     """Play episodes with the committed parameters, on one collector."""
 
@@ -356,7 +310,6 @@ class Evaluate(Command):
     keeps_cpu: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTask(Command):
     """The task is over: end its children, tell the pool."""
 

@@ -1,13 +1,12 @@
 """Define the records of seats: how many executors share one device (ours, leasing 4.10)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from drlnb.records.base import Command, Decision, Event
 
 
 # ------------------------------------------------------------------ events
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsOpened(Event):
     """A device is in the pool with one seat, and may get more."""
 
@@ -20,7 +19,6 @@ class SeatsOpened(Event):
     limit: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeMeasured(Event):
     """A task's round has been computed on a seat of the device."""
 
@@ -30,14 +28,12 @@ class ComputeMeasured(Event):
     compute_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLeft(Event):
     """A task has ended: it needs no seat any more."""
 
     task: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsUp(Event):
     """So many executors of the device are up, those included that the pool does not lend."""
 
@@ -50,7 +46,6 @@ class SeatsUp(Event):
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsMeasured(Event):
     """So many executors have computed recorded rounds together; what they made was thrown away."""
 
@@ -66,7 +61,6 @@ class SeatsMeasured(Event):
     compute_p95_s: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFailed(Event):
     """The probe of a device could not be carried through."""
 
@@ -74,7 +68,6 @@ class ProbeFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsSet(Event):
     """The device has so many seats in the pool now, and no executor besides."""
 
@@ -83,7 +76,6 @@ class SeatsSet(Event):
 
 
 # ------------------------------------------------------------------ decisions
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlanned(Decision):
     """How many seats pay on a device is going to be measured."""
 
@@ -93,7 +85,6 @@ class ProbePlanned(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsPlanned(Decision):
     """A device shall have so many seats."""
 
@@ -105,26 +96,22 @@ class SeatsPlanned(Decision):
 
 
 # ------------------------------------------------------------------ commands
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseSeats(Command):
+class _Seats(Command):
+    """A device shall have so many seats."""
+
+    device: str
+    n_seats: int
+
+
+class RaiseSeats(_Seats):
     """See to it that so many executors of the device are up; the pool does not lend the new ones yet."""
 
-    device: str
-    n_seats: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureSeats(Command):
+class MeasureSeats(_Seats):
     """Measure so many executors that compute recorded rounds together for so long, alone on their device."""
 
-    device: str
-    n_seats: int
     measure_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetSeats(Command):
+class SetSeats(_Seats):
     """End the probe, if there is one; give the pool so many seats, and close the others once nobody holds them."""
-
-    device: str
-    n_seats: int

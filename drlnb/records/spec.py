@@ -1,9 +1,11 @@
 """Describe one training task as plain data that travels."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Self
+
+from drlnb.records.base import Facts, Row
 
 __all__ = ["ALGORITHMS", "SOURCE_KEYS", "TaskSpec"]
 
@@ -31,9 +33,9 @@ class TaskSpec:
     #: A factory of environments as text (base64 of a cloudpickle); None: `env` is an id.
     env_factory: str | None = None
     #: Arguments of the environment's constructor, or of the factory.
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_kwargs: Facts = field(default_factory=dict)
     #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.envs.wrappers.KNOWN`.
-    env_wrappers: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    env_wrappers: Sequence[Facts] = field(default_factory=list)
     algo: str = "ppo"
     #: Budget in environment steps over all environments, at least 1.
     total_timesteps: int
@@ -48,13 +50,13 @@ class TaskSpec:
     #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.
     deterministic: bool = True
     #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    hyperparameters: Facts = field(default_factory=dict)
     #: Where the settings came from, in words for the user.
     origin: str = ""
     #: Plain description of the observation space: kind, shape, dtype, ...; filled by the probe.
-    observation_space: Mapping[str, Any] | None = None
+    observation_space: Facts | None = None
     #: Plain description of the action space: kind, n or shape, low, high; filled by the probe.
-    action_space: Mapping[str, Any] | None = None
+    action_space: Facts | None = None
     #: Whether a snapshot of an environment goes on exactly as the original; filled by the probe.
     can_snapshot: bool | None = None
 
@@ -70,14 +72,14 @@ class TaskSpec:
         if self.algo not in ALGORITHMS:
             raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {self.algo!r}")
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> Row:
         """Return the fields as a mapping that JSON and msgpack hold."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain: dict[str, Any] = json.loads(json.dumps(values, default=dict))
+        plain: Row = json.loads(json.dumps(values, default=dict))
         return plain
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+    def from_plain(cls, plain: Facts) -> Self:
         """Rebuild a spec from :meth:`to_plain`'s mapping.
 
         Raises

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,11 +28,11 @@ MAX_BARS = 2000
 #: Bars, and pixel columns of a learning curve, where that would make the page alone larger than it may be.
 FEW_BARS, FEW_COLUMNS = 700, 100
 
-_THEMES = ("auto", "light", "dark")
 #: Most bytes of a page with its journal: what a mail takes along without a thought.
 MAX_BYTES = 500_000
 #: Bytes of the words around a journal's link.
 _SPARE = 1000
+_THEMES = ("auto", "light", "dark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ def build(
 
     fold = _folded(journal, run)
     for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
-        sections = _sections(fold, run, _torn(journal), names, max_bars, n_columns)
+        sections = _sections(journal, fold, run, names, max_bars, n_columns)
         sections = [replace(section, notes=texts.get(section.name.rstrip("0123456789"), ())) for section in sections]
         without = made(Download(data=b"", n_plain=0))
         if len(without.encode()) <= MAX_BYTES - _SPARE:
@@ -121,23 +120,17 @@ def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
 def _scrubbed(view: View, names: Names) -> View:
     """Return a view without paths, addresses and names of machines."""
     facts = dict(view.facts)
-    if "lanes" in facts and any(lane["kind"] == "slot" for lane in facts["lanes"]):
+    if view.module == "timeline":
         facts["lanes"] = [
             {**lane, "label": _slot_label(lane["label"], names)} if lane["kind"] == "slot" else lane
             for lane in facts["lanes"]
         ]
-    if view.module == "timeline" and "window_s" in facts and facts["x"]["kind"] == "clock":
-        facts["windows"] = True
+        facts |= {"windows": True} if "window_s" in facts and facts["x"]["kind"] == "clock" else {}
     # Lines of charts and rows of lists are named by what is in the journal; tasks' names stay as they are.
     for key in {"lines", "series"} & facts.keys() if view.module == "chart" or facts.get("row_key") == "row" else ():
         facts[key] = names.said(facts[key])
-    return replace(
-        view,
-        facts=facts,
-        sentence=str(names.said(view.sentence)),
-        names=tuple(names.said(view.names)),
-        notes=tuple(names.said(view.notes)),
-    )
+    texts = {key: names.said(getattr(view, key)) for key in ("sentence", "names", "notes")}
+    return replace(view, facts=facts, **texts)
 
 
 def _slot_label(label: str, names: Names) -> str:
@@ -154,54 +147,33 @@ def _folded(journal: Journal, run: Plain) -> Fold:
     return fold
 
 
-def _torn(journal: Journal) -> dict[str, str]:
-    """Return what the summary says of the journal itself."""
-    torn = [name for name, stream in journal.streams.items() if stream.torn]
-    facts = {"streams": words.plural(len(journal.streams), "stream")}
-    if torn:
-        facts["torn"] = f"the last line of {words.plural(len(torn), 'stream')} was cut off and is left out"
-    return facts
-
-
 def _sections(
-    fold: Fold,
-    run: Plain,
-    journal_facts: Mapping[str, str],
-    names: Names,
-    max_bars: int,
-    n_columns: int | None,
+    journal: Journal, fold: Fold, run: Plain, names: Names, max_bars: int, n_columns: int | None
 ) -> list[Section]:
     specs: list[Content] = list(run.get("tasks") or [])
     views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
+    summary = _summary(journal, fold, {name: view for name, (_, view) in views.items()})
+    chosen = controls({**run.get("planners", {}), **run.get("settings", {})})
     return [
-        Section(
-            name="summary",
-            heading="Summary",
-            body=_summary(fold, {name: view for name, (_, view) in views.items()}, journal_facts),
-        ),
+        Section(name="summary", heading="Summary", body=facts_table(summary)),
         *(
-            Section(
-                name=name,
-                heading=head,
-                view=_scrubbed(view, names),
-                body=controls({**run.get("planners", {}), **run.get("settings", {})}) if name == "leases" else "",
-            )
+            Section(name=name, heading=head, view=_scrubbed(view, names), body=chosen if name == "leases" else "")
             for name, (head, view) in views.items()
         ),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
 
 
-def _summary(fold: Fold, views: Mapping[str, View], journal_facts: Mapping[str, str]) -> str:
-    leases, tasks = views["leases"], views["tasks"]
+def _summary(journal: Journal, fold: Fold, views: Mapping[str, View]) -> dict[str, str]:
+    leases, streams = views["leases"], words.plural(len(journal.streams), "stream")
     facts = {
-        "tasks": tasks.sentence,
+        "tasks": views["tasks"].sentence,
         "origin": fold.origin,
         "time": words.duration(fold.now_s),
         "leases": words.count(len(fold.pool.lease_rows)),
         "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from first grant to last release",
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
-        "journal": f"{words.count(fold.n_rows)} rows in {journal_facts['streams']}",
+        "journal": f"{words.count(fold.n_rows)} rows in {streams}",
     }
     if "shares" in views:
         facts["sharing"] = views["shares"].sentence
@@ -209,9 +181,9 @@ def _summary(fold: Fold, views: Mapping[str, View], journal_facts: Mapping[str, 
         facts["warm-up"] = views["warmup"].sentence
     elif any(len(attempt.rests) for attempts in fold.warmups.values() for attempt in attempts.values()):
         facts["warm-up"] = waterfall.waterfall(fold).sentence
-    if "torn" in journal_facts:
-        facts["torn"] = journal_facts["torn"]
-    return facts_table(facts)
+    if n_torn := sum(stream.torn for stream in journal.streams.values()):
+        facts["torn"] = f"the last line of {words.plural(n_torn, 'stream')} was cut off and is left out"
+    return facts
 
 
 def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
@@ -244,25 +216,16 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
 
 
 def _subtitle(run: Plain) -> str:
-    created = str(run.get("created", ""))
-    version = (run.get("versions") or {}).get("drlnb", "")
-    return ", ".join(
-        part for part in (f"started {created}" if created else "", f"drlnb {version}" if version else "") if part
-    )
+    created, version = run.get("created"), (run.get("versions") or {}).get("drlnb")
+    return ", ".join([*([f"started {created}"] if created else []), *([f"drlnb {version}"] if version else [])])
 
 
 def _write(path: Path, text: str) -> int:
-    data = text.encode()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        n_bytes = beside.write_bytes(text.encode())
+        beside.replace(path)
     except OSError as error:
+        beside.unlink(missing_ok=True)
         raise ConfigError(f"{path}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)  # noqa: PTH101 - mkstemp makes files that only their owner can read
-        Path(name).replace(path)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    return len(data)
+    return n_bytes

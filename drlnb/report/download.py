@@ -6,12 +6,11 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.journal import Journal, line_of
-from drlnb.views.drawing.payload import Plain
 from drlnb.views.folds.entries import entries_of, split_stream
 
 __all__ = ["Download", "Names", "archive", "scrub"]
@@ -19,8 +18,6 @@ __all__ = ["Download", "Names", "archive", "scrub"]
 #: A path of at least two parts, of Unix or Windows: its last part is kept.
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[\\/][^\s\\/:'\"]+)+[\\/]([^\s\\/:'\"]+)")
 _ADDRESS = re.compile(r"\b(?:tcp|tls|inproc|ws|wss)://[^\s'\"/]+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
-#: Fields whose text is the name of a machine, or begins with it.
-_MACHINES = frozenset({"node", "host"})
 #: A name shorter than this is replaced only where it stands alone: it may be part of any word.
 _SHORT = 4
 _ALIAS = "node"
@@ -28,6 +25,10 @@ _ALIAS = "node"
 _MOST_ROWS = 100_000
 #: Texts that are remembered, at most.
 _MOST_KNOWN = 20_000
+#: Fields whose text is the name of a machine, or begins with it.
+_MACHINES = frozenset({"node", "host"})
+#: Fields of one or several slots.
+_SLOTS = frozenset({"slot", "slots"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +67,16 @@ class Names:
     """
 
     def __init__(self, journal: Journal) -> None:
-        names: dict[str, None] = {}
-        for _, record in entries_of(_pools(journal) if _is_large(journal) else journal):
-            for name in _machines(record.to_row()):
-                names.setdefault(name)
-        self.alias = {
-            name: f"{_ALIAS}{i}" for i, name in enumerate(name for name in names if name and not name.isdigit())
-        }
+        rows = entries_of(_pools(journal) if _is_large(journal) else journal)
+        names = dict.fromkeys(name for _, record in rows for name in _machines(record.to_row()))
+        known = (name for name in names if name and not name.isdigit())
+        self.alias = {name: f"{_ALIAS}{i}" for i, name in enumerate(known)}
         long = sorted((name for name in self.alias if len(name) >= _SHORT), key=len, reverse=True)
         self._long = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, long))})(?![\w-])") if long else None
         #: What texts became: a journal says the same words over and over.
         self._known: dict[str, str] = {}
 
-    def said(self, value: Any) -> Any:
+    def said(self, value: object) -> Any:
         """Return plain data without names of machines, directories and addresses, keys included."""
         if isinstance(value, str):
             return self._text(value)
@@ -89,11 +87,11 @@ class Names:
         return value
 
     def _text(self, text: str) -> str:
-        said = self._known.get(text)
-        if said is None:
-            said = self._anew(text)
-            if len(self._known) < _MOST_KNOWN:
-                self._known[text] = said
+        if text in self._known:
+            return self._known[text]
+        said = self._anew(text)
+        if len(self._known) < _MOST_KNOWN:
+            self._known[text] = said
         return said
 
     def _anew(self, text: str) -> str:
@@ -107,32 +105,20 @@ class Names:
         return scrub(text)
 
 
-def _machines(value: Plain) -> Iterator[str]:
+def _machines(value: object, key: str = "") -> Iterator[str]:
     """Yield the names of machines in a row: its nodes and hosts, and what stands before a slot's device."""
-    for key, item in value.items():
-        if isinstance(item, str):
-            if key in _MACHINES:
-                yield item
-            elif key == "slot":
-                yield _node(item)
-        elif isinstance(item, Mapping):
-            if key == "nodes":
-                yield from map(str, item)
-            yield from _machines(item)
-        elif isinstance(item, list | tuple):
-            yield from _in_list(item, slots=key == "slots")
-
-
-def _in_list(items: Sequence[Any], *, slots: bool) -> Iterator[str]:
-    for value in items:
-        if slots and isinstance(value, str):
-            yield _node(value)
-        elif isinstance(value, Mapping):
-            yield from _machines(value)
-
-
-def _node(slot: str) -> str:
-    return slot.rpartition("/")[0]
+    if isinstance(value, str):
+        if key in _MACHINES:
+            yield value
+        elif key in _SLOTS:
+            yield value.rpartition("/")[0]
+    elif isinstance(value, Mapping):
+        yield from map(str, value) if key == "nodes" else ()
+        for name, item in value.items():
+            yield from _machines(item, name)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _machines(item, key if key == "slots" else "")
 
 
 def archive(journal: Journal, names: Names, limit: int) -> Download:

@@ -46,17 +46,6 @@ max-height:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
 size:A4;margin:14mm}}
 """
 
-_THEME = """
-const button = document.getElementById("theme"), ways = ["auto", "light", "dark"], root = document.documentElement;
-const say = () => { button.textContent = `Theme: ${root.dataset.theme || "auto"}`; };
-button.addEventListener("click", () => {
-  const next = ways[(ways.indexOf(root.dataset.theme || "auto") + 1) % 3];
-  if (next === "auto") delete root.dataset.theme; else root.dataset.theme = next;
-  say();
-});
-say();
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -149,9 +138,8 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, theme: str =
         ``auto`` (as the reader's system), ``light`` or ``dark``.
     """
     attribute = "" if theme == "auto" else f' data-theme="{theme}"'
-    views = [section.view for section in sections if section.view is not None]
+    script = mount.script([section.view for section in sections if section.view is not None])
     body = "\n".join(_section(section) for section in sections)
-    script = mount.script(views) if views else ""
     return (
         f'<!doctype html>\n<html lang="en"{attribute}>\n<head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CSP}">\n'
@@ -160,5 +148,5 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, theme: str =
         f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n'
         f'<body><main><header><div><h1>{html.escape(title)}</h1><p class="dim">{html.escape(subtitle)}</p></div>'
         f'<button id="theme" type="button" data-testid="theme">Theme</button></header>\n{body}</main>\n'
-        f'{script}<script type="module">{_THEME}</script></body></html>\n'
+        f"{script}</body></html>\n"
     )

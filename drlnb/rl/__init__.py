@@ -1,6 +1,6 @@
 """Learn: environments, collectors, learners and evaluation, with no cluster in sight.
 
-Import the module you need (``drlnb.rl.collecting.collector``, ``drlnb.rl.algorithms.protocol``): this package loads
+Import the module you need (``drlnb.rl.collecting.collector``, ``drlnb.rl.algorithms.registry``): this package loads
 nothing by itself, so that a collector process never pays for torch.  A few names that people type load on first use.
 """
 
@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from drlnb.rl.collecting.evaluation import Evaluation, evaluate
     from drlnb.rl.collecting.video import Episode, record_episode
     from drlnb.rl.objectives.advantages import gae
-    from drlnb.rl.objectives.dqn_losses import dqn_loss
     from drlnb.rl.objectives.gpf_losses import gpf_loss
-    from drlnb.rl.objectives.losses import ppo_loss
+    from drlnb.rl.objectives.losses import dqn_loss, ppo_loss
     from drlnb.rl.objectives.traces import retrace, vtrace
 
 __all__ = [
@@ -33,10 +32,9 @@ _FOLDERS = {
     "collecting.evaluation": ("Evaluation", "evaluate"),
     "collecting.video": ("Episode", "record_episode"),
     "objectives.advantages": ("gae",),
-    "objectives.dqn_losses": ("dqn_loss",),
-    "objectives.gpf_losses": ("gpf_loss",),
-    "objectives.losses": ("ppo_loss",),
     "objectives.traces": ("retrace", "vtrace"),
+    "objectives.gpf_losses": ("gpf_loss",),
+    "objectives.losses": ("dqn_loss", "ppo_loss"),
 }
 #: Name -> the module that defines it; none has the name of a module.
 _HOMES = {name: f"drlnb.rl.{module}" for module, names in _FOLDERS.items() for name in names}

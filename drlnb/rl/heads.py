@@ -1,6 +1,6 @@
 """Interpret a network's outputs, one head per action space: which noise, which action, how likely it was.
 
-All in numpy, for actors; :mod:`drlnb.rl.networks.distributions` does the same in torch, and a test holds both equal.
+All in numpy, for actors; :func:`drlnb.rl.algorithms.ppo.evaluate` does the same in torch, and a test holds both equal.
 Noise of zero gives the most likely action.
 
 =============  =========================  ==========================  =============================================
@@ -36,13 +36,8 @@ Noise = Literal["gumbel", "logistic", "normal"]
 #: Added to the variance of state-dependent exploration, Stable-Baselines3's ``epsilon``.
 SDE_EPSILON = 1e-6
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_NOISE: dict[str, Noise] = {
-    "discrete": "gumbel",
-    "multidiscrete": "gumbel",
-    "multibinary": "logistic",
-    "box": "normal",
-    "sde": "normal",
-}
+#: Kind of head -> which noise it takes; those of choices: Gumbel.
+_NOISE: dict[str, Noise] = {"multibinary": "logistic", "box": "normal", "sde": "normal"}
 
 
 def bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +97,7 @@ class Head:
     @property
     def noise(self) -> Noise:
         """Which noise :meth:`choose` takes."""
-        return _NOISE[self.kind]
+        return _NOISE.get(self.kind, "gumbel")
 
     @property
     def action_shape(self) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ code by value.  What cannot travel (an open file, a lock, a live environment in 
 import base64
 import pickle
 from collections.abc import Iterator, Mapping
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -68,20 +70,19 @@ def _travels(value: object) -> bool:
     return True
 
 
-def _parts(value: Any) -> Iterator[tuple[str, object]]:  # a function, a partial, any object
+def _parts(value: object) -> Iterator[tuple[str, object]]:
     """Yield the named things that an object carries with it."""
     function = getattr(value, "__func__", value)
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+    if isinstance(function, FunctionType):
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield f"variable {name!r}", cell.cell_contents
-        for name in code.co_names:
+        for name in function.__code__.co_names:
             if name in function.__globals__:
                 yield f"global {name!r}", function.__globals__[name]
         yield "its defaults", function.__defaults__
     if hasattr(value, "__self__"):
         yield "its object", value.__self__
-    if hasattr(value, "func"):
+    if isinstance(value, partial):
         yield "its function", value.func
         yield from ((f"argument {n}", a) for n, a in enumerate(value.args))
         yield from ((f"argument {name!r}", a) for name, a in value.keywords.items())

@@ -12,7 +12,7 @@ space alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "Part",
     "RowForm",
     "as_rows",
+    "fitting",
     "form_of",
     "is_image",
     "normalised_rows",
@@ -47,6 +48,35 @@ def is_image(space: Space) -> bool:
 def part_spaces(of: Space) -> dict[str, Space]:
     """Return the plain spaces of a row's keys; a space without keys has one, named by the empty text."""
     return dict(of["spaces"]) if of["kind"] == "dict" else {"": of}
+
+
+def fitting(
+    obs: object, shape: tuple[int, ...], dtype: np.dtype, quoted: str = "", *, choices: bool = False
+) -> np.ndarray:
+    """Return an observation as an array of its space's shape.
+
+    Parameters
+    ----------
+    obs
+        As the environment returned it.
+    shape, dtype
+        Of its space.
+    quoted
+        Its key, in the words of a message.
+    choices
+        Whole numbers of any type are good.
+
+    Raises
+    ------
+    EnvError
+        If the shape differs, or its numbers do not fit the space's type (floats where the space has integers).
+    """
+    array = np.asarray(obs)
+    if array.shape != shape:
+        raise EnvError(f"returned an observation{quoted} of shape {array.shape}, its space says {shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind") and not (choices and array.dtype.kind in "iu"):
+        raise EnvError(f"returned an observation{quoted} of type {array.dtype}, its space says {dtype}")
+    return array
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +140,14 @@ class RowForm:
     @classmethod
     def of(cls, of: Space) -> "RowForm":
         """Return the form of a plain space, see :func:`drlnb.rl.envs.make.describe`."""
-        spaces = part_spaces(of)
-        n_vector = sum(_width(space) for space in spaces.values() if not is_image(space))
+        made = [_part(name, space) for name, space in part_spaces(of).items()]
+        n_vector = sum(part.width for part in made if part.kind != "image")
         place, byte, parts = 0, 4 * n_vector, []
-        for name, space in spaces.items():
-            image, width = is_image(space), _width(space)
-            start = byte if image else place
-            parts.append(_part(name, space, start, width))
-            byte, place = (byte + width, place) if image else (byte, place + width)
-        images = any(part.kind == "image" for part in parts)
+        for part in made:
+            image = part.kind == "image"
+            parts.append(replace(part, start=byte if image else place))
+            byte, place = (byte + part.width, place) if image else (byte, place + part.width)
+        images = byte > 4 * n_vector
         return cls(tuple(parts), n_vector, -(-byte // 4) * 4 if images else n_vector)
 
     @property
@@ -188,7 +217,10 @@ class RowForm:
             If a key is missing, has another shape or type, or holds what is not finite or none of the choices.
         """
         values = self.keyed(obs)
-        arrays = {part.name: _fitting(part, values[part.name])[None] for part in self.parts}
+        arrays = {
+            part.name: fitting(values[part.name], part.shape, part.dtype, part.quoted, choices=bool(part.sizes))[None]
+            for part in self.parts
+        }
         row = self.pack(arrays, 1)[0]
         if self.images and not np.isfinite(self.vector(row)).all():  # invisible in bytes
             bad = next(name for name, array in arrays.items() if not np.isfinite(array).all())
@@ -196,30 +228,15 @@ class RowForm:
         return row
 
 
-def _width(space: Space) -> int:
-    if space["kind"] == "discrete":
-        return int(space["n"])
-    return sum(space["nvec"]) if space["kind"] == "multidiscrete" else prod(space["shape"])
-
-
-def _part(name: str, space: Space, start: int, width: int) -> Part:
-    kind, shape = space["kind"], tuple(space.get("shape", ()))
-    dtype = np.dtype(space.get("dtype", "int64"))
-    if kind == "discrete":
-        return Part(name, kind, (), dtype, start, width, (width,), (int(space.get("start", 0)),))
-    if kind == "multidiscrete":
-        sizes = tuple(int(n) for n in space["nvec"])
-        return Part(name, kind, shape, dtype, start, width, sizes, tuple(space.get("start", [0] * len(sizes))))
-    return Part(name, "image" if is_image(space) else kind, shape, dtype, start, width)
-
-
-def _fitting(part: Part, value: object) -> np.ndarray:
-    array = np.asarray(value)
-    if array.shape != part.shape:
-        raise EnvError(f"returned an observation{part.quoted} of shape {array.shape}, its space says {part.shape}")
-    if not np.can_cast(array.dtype, part.dtype, "same_kind") and not (part.sizes and array.dtype.kind in "iu"):
-        raise EnvError(f"returned an observation{part.quoted} of type {array.dtype}, its space says {part.dtype}")
-    return array
+def _part(name: str, space: Space) -> Part:
+    """Return a key, its place not yet known."""
+    shape, sizes = (
+        tuple(space.get("shape", ())),
+        tuple(np.ravel(space.get("nvec", space.get("n", ()))).astype(int).tolist()),
+    )
+    first = tuple(np.ravel(space.get("start", np.zeros(len(sizes)))).astype(int).tolist())
+    kind, dtype = "image" if is_image(space) else space["kind"], np.dtype(space.get("dtype", "int64"))
+    return Part(name, kind, shape, dtype, 0, sum(sizes) or prod(shape), sizes, first)
 
 
 def form_of(space: Space | None) -> RowForm | None:
@@ -265,17 +282,16 @@ def as_rows(space: Space, obs: object) -> tuple[np.ndarray, bool]:
         values = {name: np.asarray(value) for name, value in form.keyed(obs).items()}
     except EnvError as error:
         raise ValueError(str(error).replace("returned an", "must be given an", 1)) from None
-    singles = {part.name: values[part.name].shape == part.shape for part in form.parts}
     for part in form.parts:
-        if not singles[part.name] and values[part.name].shape[1:] != part.shape:
+        if part.shape not in (values[part.name].shape, values[part.name].shape[1:]):
             expected = f"observation{part.quoted} must have the shape {part.shape} or (n, *{part.shape})"
             raise ValueError(f"{expected}, got {values[part.name].shape}")
-    lengths = {1 if singles[name] else len(value) for name, value in values.items()}
-    if len(set(singles.values())) > 1 or len(lengths) > 1:
+    lengths = {None if values[part.name].shape == part.shape else len(values[part.name]) for part in form.parts}
+    if len(lengths) > 1:
         raise ValueError("the keys of an observation must have the same number of rows")
-    single = all(singles.values())
-    arrays = {name: value[None] if single else value for name, value in values.items()}
+    n = lengths.pop()
+    arrays = {name: value[None] if n is None else value for name, value in values.items()}
     try:
-        return form.pack(arrays, lengths.pop()), single
+        return form.pack(arrays, 1 if n is None else n), n is None
     except EnvError as error:
         raise ValueError(str(error).replace("returned an observation", "observation", 1)) from None

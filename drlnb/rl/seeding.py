@@ -65,18 +65,7 @@ class NoiseStreams:
     def __init__(self, seed: int, stream: int, indices: tuple[int, ...]) -> None:
         self._keys = [np.asarray(_sequence(seed, stream, i).generate_state(2, np.uint64), np.uint64) for i in indices]
         self._bits = np.random.Philox(0)
-        self._rng = np.random.Generator(self._bits)
-
-    def _rewind(self, position: int, round: int) -> None:
-        counter = np.array([0, 0, 0, round], np.uint64)  # word 3 = round: blocks of two rounds cannot overlap
-        self._bits.state = {
-            "bit_generator": "Philox",
-            "state": {"counter": counter, "key": self._keys[position]},
-            "buffer": np.zeros(4, np.uint64),
-            "buffer_pos": 4,
-            "has_uint32": 0,
-            "uinteger": 0,
-        }
+        self._fresh, self._rng = self._bits.state, np.random.Generator(self._bits)
 
     def block(self, position: int, round: int, shape: tuple[int, int], *, noise: Noise) -> np.ndarray:
         """Return the noise of one environment for one round.
@@ -97,13 +86,15 @@ class NoiseStreams:
         ndarray
             float32, of `shape`, dimensionless.
         """
-        self._rewind(position, round)
+        counter = np.array([0, 0, 0, round], np.uint64)  # word 3 = round: blocks of two rounds cannot overlap
+        self._bits.state = {**self._fresh, "state": {"counter": counter, "key": self._keys[position]}}
         if noise == "gumbel":
-            return -np.log(self._exponential(shape)).astype(np.float32)
+            return -np.log(_exponential(self._rng, shape)).astype(np.float32)
         if noise == "logistic":  # the difference of two Gumbel deviates; drawn in pairs, so that rows come in order
-            pairs = np.log(self._exponential((*shape, 2)))
+            pairs = np.log(_exponential(self._rng, (*shape, 2)))
             return (pairs[..., 0] - pairs[..., 1]).astype(np.float32)
         return self._rng.standard_normal(shape).astype(np.float32)
 
-    def _exponential(self, shape: tuple[int, ...]) -> np.ndarray:
-        return np.maximum(self._rng.standard_exponential(shape), _LEAST)
+
+def _exponential(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return np.maximum(rng.standard_exponential(shape), _LEAST)

@@ -26,13 +26,12 @@ async def relate(hello: Callable[[], Awaitable[Plain]], now: Callable[[], float]
     now
         Our own clock, in seconds.
     """
-    best: ClockOffset | None = None
+    trips: list[ClockOffset] = []
     for _ in range(_N_HELLOS):
         with contextlib.suppress(OSError, TimeoutError):
             asked_t = now()
             reply = await hello()
             arrived_t = now()
-            error_s = (arrived_t - asked_t) / 2
-            if best is None or error_s < best[2]:
-                best = f"broker-e{reply['epoch']}", float(reply["t"]) - (asked_t + arrived_t) / 2, error_s
-    return best
+            offset_s = float(reply["t"]) - (asked_t + arrived_t) / 2
+            trips.append((f"broker-e{reply['epoch']}", offset_s, (arrived_t - asked_t) / 2))
+    return min(trips, key=lambda trip: trip[2], default=None)

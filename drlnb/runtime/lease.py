@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["RETRY_S", "Ask", "HeldLease", "poll"]
 
@@ -17,12 +17,8 @@ RETRY_S = 0.2
 
 _T = TypeVar("_T")
 
-
-class Ask(Protocol):
-    """Sends a message to the pool; raises OSError or TimeoutError if there is no answer, PeerError if none can come."""
-
-    def __call__(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Awaitable[Plain]:
-        """Return the answer."""
+#: Sends a message to the pool; raises OSError or TimeoutError if there is no answer, PeerError if none can come.
+Ask = Callable[..., Awaitable[Plain]]
 
 
 async def poll(ask: Callable[[], Awaitable[Plain]], on_pending: Callable[[Plain], None] = lambda reply: None) -> Plain:
@@ -55,31 +51,29 @@ class HeldLease:
     ----------
     ask
         Sends a message to the pool.
-    fence, settings
-        The lease, and times of leasing as they were at its grant.
+    grant
+        What the pool has answered.
     good_t
         When the pool was last asked of whom it heard that the lease lives, on this process's clock.
     progress
         Returns units of work done so far.
     on_lost
         Called once with (fence, reason) if the lease ends before it is given back.
-    renew_op
-        Name of the message that renews it.
     """
 
     def __init__(
         self,
         ask: Ask,
-        fence: Fence,
-        settings: LeasingSettings,
+        grant: Plain,
         *,
         good_t: float,
         progress: Callable[[], int],
         on_lost: Callable[[Fence, str], object],
-        renew_op: str = "drlnb_renew",
     ) -> None:
-        self._ask, self._progress, self._on_lost, self._renew_op = ask, progress, on_lost, renew_op
-        self.fence, self.settings = fence, settings
+        self._ask, self._progress, self._on_lost = ask, progress, on_lost
+        self.fence: Fence = grant["fence"]
+        #: Times of leasing as they were at the grant.
+        self.settings = LeasingSettings.from_mapping(grant["settings"])
         #: Why it is not held any more; empty while it is.
         self.over = ""
         self._good_t = good_t
@@ -96,9 +90,8 @@ class HeldLease:
         """Renew it once, and lose it if the pool has ended it; false if there is no answer."""
         sent_t = time.monotonic()
         try:
-            reply = await self._ask(
-                self._renew_op, timeout_s=self.settings.renew_s, fence=self.fence, n_progress=self._progress()
-            )
+            wait_s = self.settings.renew_s
+            reply = await self._ask("drlnb_renew", timeout_s=wait_s, fence=self.fence, n_progress=self._progress())
         except (OSError, TimeoutError):
             return False
         if "lost" in reply:

@@ -10,19 +10,26 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.replay import Machine
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, line_of
-from drlnb.runtime.protocol import drlnb_version
+from drlnb.runtime.protocol import Plain, drlnb_version
 
-__all__ = ["JournalWriter", "MachineHost", "stream_header"]
+__all__ = ["EffectTable", "JournalWriter", "MachineHost", "stream_header"]
+
+#: What carries out a command: at once, or as a coroutine that is returned.
+_Effect = Callable[[Any], Coroutine[object, object, object] | None]
+#: What carries out the commands of each class.
+EffectTable = Mapping[type[Command], _Effect]
+
+_R = TypeVar("_R", bound=Record)
 
 #: Longest time that a journalled line stays in memory, in seconds.
 _FLUSH_S = 0.25
@@ -118,21 +125,14 @@ class MachineHost:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        effects: Callable[[Command], Coroutine[Any, Any, None] | None],
-        sinks: list[Callable[[Record], None]],
-        *,
-        t0: float | None = None,
-        validate: bool = False,
+        self, machine: AnyMachine, effects: _Effect, sinks: list[Callable[[Record], None]], *, t0: float | None = None
     ) -> None:
         self.machine = machine
         self.sinks = sinks
         self._effects = effects
         self._t0 = time.monotonic() if t0 is None else t0
         self._last_t = 0.0
-        self._validate = validate
-        self._queue: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self._queue: deque[tuple[type[Event], Plain]] = deque()
         self._feeding = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
@@ -150,7 +150,7 @@ class MachineHost:
         for sink in self.sinks:
             sink(header)
 
-    def feed(self, kind: type[Event], **fields: Any) -> None:
+    def feed(self, kind: type[Event], **fields: object) -> None:
         """Stamp an event, let the machine handle it, start the effects; a nested call waits its turn."""
         if self._closed:
             return
@@ -164,9 +164,9 @@ class MachineHost:
         finally:
             self._feeding = False
 
-    def feed_for(self, wanted: type[Record], kind: type[Event], /, **fields: Any) -> list[Any]:
+    def feed_for(self, wanted: type[_R], kind: type[Event], /, **fields: object) -> list[_R]:
         """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
-        heard: list[Any] = []
+        heard: list[_R] = []
 
         def listen(record: Record) -> None:
             if isinstance(record, wanted):
@@ -179,7 +179,7 @@ class MachineHost:
             self.sinks.remove(listen)
         return heard
 
-    def _one(self, kind: type[Event], fields: dict[str, Any]) -> None:
+    def _one(self, kind: type[Event], fields: Plain) -> None:
         self._last_t = max(self._last_t, self.now)
         event = kind(t=self._last_t, **fields)
         for sink in self.sinks:
@@ -188,15 +188,13 @@ class MachineHost:
         for record in answer:
             for sink in self.sinks:
                 sink(record)
-        if self._validate:
-            self.machine.check()
         for record in answer:
             if isinstance(record, SetDeadline):
                 self._set_deadline(record)
             elif isinstance(record, Command):
                 effect = self._effects(record)
                 if effect is not None:
-                    self._spawn(effect)
+                    self.spawn(effect)
 
     def _set_deadline(self, command: SetDeadline) -> None:
         former = self._deadlines.pop(command.name, None)
@@ -209,13 +207,15 @@ class MachineHost:
         self._deadlines.pop(name, None)
         self.feed(DeadlinePassed, name=name)
 
-    def _spawn(self, effect: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, effect: Coroutine[object, object, object]) -> asyncio.Task[None]:
+        """Run something in the background until it is done or this host closes; what it raises is a defect."""
         task = asyncio.get_running_loop().create_task(self._guard(effect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: effect.close())  # of one that is cancelled before it begins
+        return task
 
-    async def _guard(self, effect: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, effect: Coroutine[object, object, object]) -> None:
         try:
             await effect
         except Exception:

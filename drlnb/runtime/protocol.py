@@ -2,9 +2,12 @@
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from drlnb.records.base import Record
+from drlnb.records.errors import InputError
 from drlnb.records.ids import Fence
 
 __all__ = [
@@ -14,19 +17,21 @@ __all__ = [
     "PROTOCOL",
     "RPC_TIMEOUT_S",
     "SEATS",
-    "SEATS_AGENT",
     "SOON_S",
     "Handler",
     "Key",
     "Payload",
     "Plain",
+    "Refusal",
     "anchor_key",
     "drlnb_version",
+    "fields_of",
     "from_wire",
     "pool_task",
     "refused",
     "serve",
     "split_pool_task",
+    "table",
     "task_stream",
     "to_wire",
 ]
@@ -48,8 +53,6 @@ BROKER = "drlnb-broker"
 AGENT = "drlnb-agent"
 #: Name of the scheduler plugin that finds out how many seats pay.
 SEATS = "drlnb-seats"
-#: Name of the worker plugin that serves it.
-SEATS_AGENT = "drlnb-seats-agent"
 #: Beginning of a loop's name in the pool, before the client's id: ``own-<id>/<name>``.
 OWN = "own-"
 #: Longest wait for an answer that needs no computing, in seconds.
@@ -90,9 +93,18 @@ def task_stream(task: str, attempt: int) -> str:
     return f"task-{task}-a{attempt}"
 
 
+class Refusal(InputError):
+    """A message is about what is not here, or not here any more; at its sender it becomes a PeerError."""
+
+
 def refused(kind: str, message: str, **more: object) -> Plain:
     """Return an error as a reply; the receiver raises it again by its kind."""
     return {"error": kind, "message": message, **more}
+
+
+def fields_of(record: Record) -> Plain:
+    """Return a record's fields as those of a message."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 # ---------------------------------------------------------------------- fences on the wire
@@ -119,8 +131,13 @@ def from_wire(message: Mapping[str, object]) -> Plain:
     return arrived
 
 
+def table(part: object, *names: str) -> dict[str, Handler]:
+    """Return what answers messages: methods, each under its own name behind ``drlnb_``."""
+    return {f"drlnb_{name}": getattr(part, name) for name in names}
+
+
 def serve(handlers: dict[str, Handler], table: Mapping[str, Handler]) -> None:
-    """Register what answers messages with a Dask server.
+    """Register what answers messages with a Dask server: by data, by nothing, or by an error that its sender mends.
 
     Parameters
     ----------
@@ -135,7 +152,12 @@ def serve(handlers: dict[str, Handler], table: Mapping[str, Handler]) -> None:
 def _served(handler: Handler) -> Handler:
     @functools.wraps(handler)
     async def answer(**message: object) -> object:
-        reply = await handler(**from_wire(message))
+        try:
+            reply = await handler(**from_wire(message))
+        except InputError as error:
+            return refused(type(error).__name__, str(error))
+        if reply is None:
+            return {"ok": True}
         return to_wire(reply) if isinstance(reply, dict) else reply
 
     return answer

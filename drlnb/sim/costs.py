@@ -5,12 +5,12 @@ by round, whatever the order of events: so every planner that is compared on a s
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError
+from drlnb.planning.declared import NOT_NEGATIVE, Declared, choice, declare
 
 __all__ = ["SHAPES", "Costs", "Durations", "RoundCosts", "Workload"]
 
@@ -21,7 +21,7 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Costs(Declared):
     """Means and spread of the durations of one task, in seconds; the defaults give a duty of about 0.2.
 
     Raises
@@ -31,45 +31,33 @@ class Costs:
     """
 
     #: Acting for one round, per collector.
-    collect_s: float = 4.0
+    collect_s: float = declare(4.0, NOT_NEGATIVE)
     #: Gradients of one round's whole batch; each collector's share costs its part.
-    compute_s: float = 1.0
+    compute_s: float = declare(1.0, NOT_NEGATIVE)
     #: Making the new parameters once all batches are in.
-    finish_s: float = 0.02
+    finish_s: float = declare(0.02, NOT_NEGATIVE)
     #: Latency of one message with parameters to one host.
-    publish_s: float = 0.01
+    publish_s: float = declare(0.01, NOT_NEGATIVE)
     #: Bytes per second that one sender puts on the network, whatever the number of receivers; 0: any number.
-    bandwidth_bytes_per_s: float = 0.0
+    bandwidth_bytes_per_s: float = declare(0.0, NOT_NEGATIVE)
     #: Starting a collector (a forked process; a cold one takes 1.4 s).
-    start_s: float = 0.04
+    start_s: float = declare(0.04, NOT_NEGATIVE)
     #: One small message.
-    rpc_s: float = 0.001
+    rpc_s: float = declare(0.001, NOT_NEGATIVE)
     #: Making a slot ready for a task that was not the last one on it: its parameters, its gradients so far.
-    switch_s: float = 0.0
+    switch_s: float = declare(0.0, NOT_NEGATIVE)
     #: Copying the state that a checkpoint needs.
-    gather_s: float = 0.002
+    gather_s: float = declare(0.002, NOT_NEGATIVE)
     #: Writing a checkpoint.
-    write_s: float = 0.05
+    write_s: float = declare(0.05, NOT_NEGATIVE)
     #: One episode of the final evaluation.
-    episode_s: float = 0.02
+    episode_s: float = declare(0.02, NOT_NEGATIVE)
     #: Coefficient of variation of acting, dimensionless.
-    collect_cv: float = 0.2
+    collect_cv: float = declare(0.2, NOT_NEGATIVE)
     #: Coefficient of variation of everything else, dimensionless.
-    service_cv: float = 0.05
+    service_cv: float = declare(0.05, NOT_NEGATIVE)
     #: One of :data:`SHAPES`; ``exponential`` ignores both coefficients.
-    shape: str = "lognormal"
-
-    def __post_init__(self) -> None:
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "shape"}
-        problems = [
-            f"{name} must be finite and >= 0, got {value}"
-            for name, value in values.items()
-            if not (math.isfinite(value) and value >= 0)
-        ]
-        if self.shape not in SHAPES:
-            problems.append(f"shape must be one of {', '.join(SHAPES)}, got {self.shape!r}")
-        if problems:
-            raise ConfigError(problems)
+    shape: str = declare("lognormal", choice(*SHAPES))
 
     def on_wire_s(self, n_bytes: int) -> float:
         """Return how long a sender is busy with one message, in seconds; its latency comes after that."""

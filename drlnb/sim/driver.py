@@ -13,15 +13,17 @@ from itertools import count
 from typing import Any
 
 import drlnb
-from drlnb.planning.replay import Machine
+from drlnb.planning.machine import AnyMachine
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import Stream, StreamOpened
 
-__all__ = ["Clock", "Effects", "Hosted"]
+__all__ = ["Clock", "Effect", "Effects", "Hosted"]
 
-#: What carries out each kind of command.
-Effects = Mapping[type[Command], Callable[[Any], None]]
+#: What carries out a command of its kind.
+Effect = Callable[[Any], None]
+#: What carries out each kind.
+Effects = Mapping[type[Command], Effect]
 
 #: Digits of an event's time: microseconds.
 _DIGITS = 6
@@ -32,10 +34,10 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[object, ...]]] = []
         self._order = count()
 
-    def after(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
+    def after(self, delay_s: float, call: Callable[..., object], *arguments: object) -> None:
         """Call something so many seconds from now."""
         heapq.heappush(self._heap, (self.now + delay_s, next(self._order), call, arguments))
 
@@ -70,10 +72,10 @@ class Hosted:
     def __init__(
         self,
         clock: Clock,
-        machine: Machine,
+        machine: AnyMachine,
         *,
         kind: str,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         stream: str,
         effects: Effects,
         watch: Callable[[Record], None] | None = None,
@@ -100,7 +102,7 @@ class Hosted:
         header = self._header
         return Stream(header=header, records=tuple(self.records), torn=False, source=header.stream)
 
-    def feed(self, kind: type[Event], **values: Any) -> tuple[Record, ...]:
+    def feed(self, kind: type[Event], **values: object) -> tuple[Record, ...]:
         """Journal an event at the present time, let the machine answer, start what it commands; return the answer.
 
         A dead process gets nothing; for one that stands still the event waits.
@@ -129,7 +131,7 @@ class Hosted:
         if self._watch is not None:
             self._watch(record)
 
-    def when_up(self, call: Callable[..., object], *arguments: Any) -> None:
+    def when_up(self, call: Callable[..., object], *arguments: object) -> None:
         """Call something in the process: now, when it goes on, or never."""
         if self.frozen:
             self._waiting.append((None, partial(call, *arguments)))
@@ -141,15 +143,11 @@ class Hosted:
         self._closed, self.frozen = True, False
         self._waiting.clear()
 
-    def freeze(self) -> None:
-        """Stop the process."""
-        self.frozen = True
-
     def has_waiting(self, kinds: tuple[type[Event], ...]) -> bool:
         """Whether an event of one of these kinds waits for a process that stands still."""
         return any(kind in kinds for kind, _ in self._waiting)
 
-    def thaw(self, *first: tuple[type[Event], Mapping[str, Any]]) -> None:
+    def thaw(self, *first: tuple[type[Event], Mapping[str, object]]) -> None:
         """Resume the process: it gets some events, then what has waited, in its order."""
         self.frozen = False
         waiting, self._waiting = self._waiting, []
@@ -159,7 +157,7 @@ class Hosted:
             if not self._closed:
                 call()
 
-    def feed_after(self, delay_s: float, kind: type[Event], **values: Any) -> None:
+    def feed_after(self, delay_s: float, kind: type[Event], **values: object) -> None:
         """Feed an event so many seconds from now."""
         self._clock.after(delay_s, partial(self.feed, kind, **values))
 

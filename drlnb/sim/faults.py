@@ -9,7 +9,7 @@ import numpy as np
 
 from drlnb.records.errors import ConfigError
 
-__all__ = ["FAULT_KINDS", "Fault", "fault_rates", "poisson_faults", "rate_problems", "seeded_faults"]
+__all__ = ["FAULT_KINDS", "Fault", "fault_rates", "poisson_faults", "rate_problems"]
 
 #: What can happen: the death of a task's collector, of a slot's executor, of a node or a slot (which come back), of a
 #: holder of a lease (its task's master: another attempt follows), or that a holder stands still for a while.
@@ -38,18 +38,6 @@ class Fault:
     index: int
     #: Seconds until it is over, where it ends by itself.
     down_s: float = 5.0
-
-
-def seeded_faults(n: int, *, until_s: float, seed: int, kinds: tuple[str, ...] = FAULT_KINDS) -> tuple[Fault, ...]:
-    """Return `n` faults of some kinds at uniform times in ``[0, until_s)``, in the order of time."""
-    rng = np.random.default_rng([seed, 2])
-    times = sorted(rng.uniform(0.0, until_s, n).round(6).tolist())
-    drawn = rng.integers(len(kinds), size=n).tolist()
-    indices = rng.integers(1 << 16, size=n).tolist()
-    return tuple(
-        Fault(t=t, kind=kinds[kind], index=index, down_s=_down_s(rng, kinds[kind]))
-        for t, kind, index in zip(times, drawn, indices, strict=True)
-    )
 
 
 def poisson_faults(per_h: Mapping[str, float], *, seed: int) -> Iterator[Fault]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.axes import listing
 from drlnb.views.drawing.payload import Array, Content, Plain
+from drlnb.views.drawing.pictures import listing, shown
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
@@ -32,8 +32,8 @@ _STATES = {
     "queued": "queued", "stopped": "stopped", "done": "done",
 }  # fmt: skip
 
-#: What a row says in words, beside its task's name.
-_TEXTS = ("state", "failure", "cause", "restart_label")
+#: What a row says in words, beside its task's name and state.
+_TEXTS = ("failure", "cause", "restart_label")
 
 #: States that nothing follows.
 _ENDS = frozenset({"done", "stopped", "failed"})
@@ -80,20 +80,14 @@ TABLE = table(
     """,
 )
 
-#: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.  Where there is little room,
-#: ``minor`` 3 goes first, then 2, then 1.
+#: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
 _COLUMNS: tuple[Mapping[str, str], ...] = (
-    {"key": "task", "label": "task", "kind": "series"},
+    *shown(TABLE, "task"),
     {"key": "state", "label": "state", "kind": "state"},
     {"key": "rounds", "label": "rounds", "kind": "progress", "of": "total"},
-    {"key": "eta", "label": "ETA", "kind": "duration"},
-    {"key": "ret", "label": "return", "kind": "number"},
+    *shown(TABLE, "eta ret"),
     {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
-    {"key": "p50", "label": "wait p50", "kind": "duration", "minor": "2"},
-    {"key": "p95", "label": "p95", "kind": "duration", "minor": "2"},
-    {"key": "attempt", "label": "attempt", "kind": "number", "minor": "3"},
-    {"key": "seed", "label": "seed", "kind": "number", "minor": "3"},
-    {"key": "restarts", "label": "restarts", "kind": "number", "minor": "3"},
+    *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3", p95="p95"),
 )
 
 
@@ -128,16 +122,10 @@ def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]
     >>> wait_quantiles([0.0, 1.0, 2.0, 3.0, 4.0])
     (2.0, 3.8)
     """
-    last = sorted(wait_s[-_WAITS:])
-    return (_quantile(last, 0.5), round(_quantile(last, 0.95), 12)) if last else (None, None)
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """Return a linear quantile of sorted values; numpy's takes longer to start than to work."""
-    at = share * (len(values) - 1)
-    low = math.floor(at)
-    high = min(low + 1, len(values) - 1)
-    return float(values[low] + (values[high] - values[low]) * (at - low))
+    if not len(wait_s):
+        return None, None
+    p50, p95 = np.quantile(wait_s[-_WAITS:], (0.5, 0.95)).tolist()
+    return p50, round(p95, 12)
 
 
 def tasks(
@@ -169,16 +157,17 @@ def tasks(
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
     names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
-    shown, ends = _shown(fold, names, by_name), ends or {}
-    rows = [_row(fold, fold.tasks.get(n), by_name.get(n, {}), ends.get(n, ("", ""))) for n in (names[i] for i in shown)]
-    texts = tuple(dict.fromkeys(["", *(row[key] for row in rows for key in _TEXTS)]))
+    there, ends = _shown(fold, names, by_name), ends or {}
+    rows = [
+        {"task": i, **_row(fold, fold.tasks.get(names[i]), by_name.get(names[i], {}), ends.get(names[i], ("", "")))}
+        for i in there
+    ]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
-    for row in rows:
-        row["can"] = sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"])
-    shown_rows = _columns(rows, shown, texts)
+    can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
     return listing(
-        "fleet.tasks", fold, _sentence(rows), {"rows": shown_rows, "spark": _sparks(fold, names)}, TABLE,
-        shown=_COLUMNS, series=theme.plain(theme.styles(names)), row_key="task", notes=fold.defects, names=texts,
+        "fleet.tasks", fold, _sentence(rows), rows, TABLE,
+        shown=_COLUMNS, series=theme.styles(names), row_key="task", notes=fold.defects, texts=_TEXTS,
+        tables={"rows": {"can": np.array(can, dtype=np.uint8)}, "spark": _sparks(fold, names)},
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
             "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),
@@ -200,50 +189,45 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
 
 def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> Content:
     latest = task.latest if task is not None else None
-    config = latest.config if latest is not None else {}
-    total = _total({**spec, **spec.get("hyperparameters", {}), **config})
+    total = _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})})
+    row: Content = {"seed": spec.get("seed"), "total": total, "eta": None, "failure": "", "cause": ""}
     if task is None or latest is None:
-        return {
-            "state": end[0] or "queued", "rounds": 0, "total": total, "eta": None, "ret": None,
-            "p50": None, "p95": None, "attempt": 0, "seed": spec.get("seed"), "restarts": 0, "failure": "", "cause": "",
-            "allowed": _ALLOWED["queued"], "restart_label": "",
-        }  # fmt: skip
+        unknown = dict.fromkeys(("ret", "p50", "p95"))
+        none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
+        return {**row, **unknown, **none, "state": end[0] or "queued", "allowed": (), "restart_label": ""}
     state, reason = task.state, latest.reason
     if state not in _ENDS and end[0]:
         state, reason = end
-    ended, broken = state in _ENDS, state == "failed"
+    if state == "failed":
+        row["failure"] = f"{reason}\n{latest.detail}".strip()
+        row["cause"] = failure.first_cause(latest.detail) or reason
     known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
-    left = max(0, total - known["rounds"])
-    guessed = not ended and state != "paused" and total
+    if state not in _ENDS and state != "paused" and total:
+        row["eta"] = eta_s(known["round_s"], max(0, total - known["rounds"]))
     return {
-        "state": _STATES.get(state, state),
-        "total": total,
-        "eta": eta_s(known["round_s"], left) if guessed else None,
+        **row,
         **{key: known[key] for key in ("rounds", "ret", "p50", "p95")},
+        "state": _STATES.get(state, state),
         "attempt": latest.number,
-        "seed": spec.get("seed"),
         "restarts": task.n_restarts,
-        "failure": f"{reason}\n{latest.detail}".strip() if broken else "",
-        "cause": (failure.first_cause(latest.detail) or reason) if broken else "",
         "allowed": _ALLOWED.get(state, ("pause", "stop")),
-        "restart_label": _restart(task.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
+        "restart_label": _restart(latest.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
     }
 
 
 def _rounds(task: TaskFold) -> Content:
     """Return what a task's finished rounds say; it changes once per round."""
-    latest = task.latest
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
     returns = task.metric("rollout/ep_rew_mean")
     returns = returns[np.isfinite(returns)]
-    few = returns[np.linspace(0, len(returns) - 1, _SPARK).round().astype(np.int64)] if len(returns) else returns
+    few = np.linspace(0, len(returns) - 1, min(_SPARK, len(returns))).round().astype(np.int64)
     return {
-        "rounds": int(np.nanmax(task.metric("round"), initial=latest.n_before if latest is not None else 0)),
+        "rounds": int(np.nanmax(task.metric("round"), initial=task.latest.n_before)),
         "round_s": task.metric("round/time_s")[-_ROUNDS:].tolist(),
         "p50": p50,
         "p95": p95,
         "ret": float(returns[-1]) if len(returns) else None,
-        "spark": few if len(returns) > _SPARK else returns,
+        "spark": returns[few],
     }
 
 
@@ -258,24 +242,12 @@ def _restart(n_rounds: int) -> str:
     return f"Restart from round {words.count(n_rounds)}" if n_rounds else "Restart from the start"
 
 
-def _columns(rows: Sequence[Plain], shown: Sequence[int], texts: Sequence[str]) -> dict[str, Array]:
-    columns: dict[str, Array] = {"task": np.array(shown, dtype=np.uint32)}
-    for key in ("state", "rounds", "total", "eta", "ret", "p50", "p95", "attempt", "seed", "restarts", *_TEXTS[1:]):
-        values = [row[key] for row in rows]
-        if key in _TEXTS:
-            columns[key] = np.array([texts.index(text) for text in values], dtype=np.uint32)
-        else:
-            columns[key] = np.array(values, dtype=np.float64)  # None becomes NaN
-    columns["can"] = np.array([row["can"] for row in rows], dtype=np.uint8)
-    return columns
-
-
 def _sparks(fold: Fold, names: Sequence[str]) -> dict[str, Array]:
-    tasks = [(i, fold.tasks[name]) for i, name in enumerate(names) if name in fold.tasks]
-    parts = [(i, fold.keep(("fleet.rounds", t.name), t.n_changes, partial(_rounds, t))["spark"]) for i, t in tasks]
+    tasks = {i: fold.tasks[name] for i, name in enumerate(names) if name in fold.tasks}
+    parts = [fold.keep(("fleet.rounds", t.name), t.n_changes, partial(_rounds, t))["spark"] for t in tasks.values()]
     return {
-        "row": np.repeat([i for i, _ in parts], [len(values) for _, values in parts]).astype(np.uint32),
-        "value": np.concatenate([np.zeros(0), *(values for _, values in parts)]),
+        "row": np.repeat(list(tasks), [len(values) for values in parts]).astype(np.uint32),
+        "value": np.concatenate([np.zeros(0), *parts]),
     }
 
 

@@ -1,23 +1,20 @@
 """Draw how well the tasks learn: a line per task, or per group with a band over its seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.axes import axis
-from drlnb.views.drawing.lines import Lines
+from drlnb.views.drawing.payload import Floats
+from drlnb.views.drawing.pictures import Lines, axis
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
 __all__ = ["Band", "band", "curves"]
-
-Floats = NDArray[np.float64]
 
 #: Pixel columns of a line: two points in each, so at most 800 points; many lines share twice as many, and each has
 #: the lesser number at least.
@@ -37,8 +34,7 @@ TABLE = table(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
+class Band(NamedTuple):
     """A curve over several seeds; all arrays have shape ``(n,)``."""
 
     x: Floats
@@ -65,13 +61,12 @@ def band(curves: Sequence[tuple[Floats, Floats]]) -> Band:
     ([1.0, 2.0], [3.0, 3.5], [1.0, 2.0], [5.0, 5.0])
     """
     if not curves or any(len(x) == 0 for x, _ in curves):
-        empty = np.zeros(0)
-        return Band(x=empty, mean=empty, low=empty, high=empty)
+        return Band(*[np.zeros(0)] * 4)
     low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     grid = np.unique(np.concatenate([x for x, _ in curves]))
     grid = grid[(grid >= low) & (grid <= high)]
     values = np.array([np.interp(grid, x, y) for x, y in curves])
-    return Band(x=grid, mean=values.mean(axis=0), low=values.min(axis=0), high=values.max(axis=0))
+    return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def curves(
@@ -154,14 +149,14 @@ def _curve(tasks: Sequence[TaskFold], metric: str) -> Band:
     if len(pairs) != 1:
         return band(pairs)
     nothing = np.full(len(pairs[0][0]), np.nan)
-    return Band(x=pairs[0][0], mean=pairs[0][1], low=nothing, high=nothing)
+    return Band(*pairs[0], nothing, nothing)
 
 
 def _thin(tasks: Sequence[TaskFold], metric: str, n_columns: int) -> Band:
     """Return a curve with no more points than pixels need."""
     whole = _curve(tasks, metric)
     keep = decimate.min_max(whole.x, whole.mean, n_columns)
-    return Band(x=whole.x[keep], mean=whole.mean[keep], low=whole.low[keep], high=whole.high[keep])
+    return Band(*(values[keep] for values in whole))
 
 
 def _sentence(metric: str, last: Sequence[str], names: Sequence[str]) -> str:

@@ -1,19 +1,16 @@
 """Draw where each round's time went: collect, wait for a slot, update, push, control, stacked per task."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.axes import axis
-from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.payload import Floats, Table
+from drlnb.views.drawing.pictures import axis, lanes_of, timeline
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
 __all__ = ["anatomy"]
-
-Floats = NDArray[np.float64]
 
 #: Said when the parts of a round add up to more than the round.
 _OVERLAP = "collecting went on while a slot was waited for: the parts add up to more than the round"
@@ -48,25 +45,11 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
     means = {name: _parts(fold.tasks[name]) for name in names if name in fold.tasks}
     means = {name: parts for name, parts in means.items() if parts[1] > 0}
     bars = _bars(means)
-    overlapping = any(parts[3] for parts in means.values())
-    longest = float(np.max(bars["stop"], initial=0.0))
-    return View(
-        name="rounds.anatomy",
-        module="timeline",
-        origin=fold.origin,
-        sentence=_sentence(means),
-        notes=(_OVERLAP,) if overlapping else (),
-        columns={"bars": bars},
-        table=TABLE,
-        facts={
-            "x": axis("mean time per round", "s"),
-            "span": [0.0, longest or 1.0],
-            "window_s": None,
-            "thin": False,
-            "lanes": [{"label": f"{theme.letter(names.index(name))} {name}", "kind": "task"} for name in means],
-            "series": theme.plain(theme.PHASES),
-            "marks": [],
-        },
+    return timeline(
+        "rounds.anatomy", fold, _sentence(means), {"bars": bars}, TABLE,
+        lanes=lanes_of("task", [f"{theme.letter(names.index(name))} {name}" for name in means]), series=theme.PHASES,
+        span=(0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0), x=axis("mean time per round", "s"),
+        notes=(_OVERLAP,) if any(parts[3] for parts in means.values()) else (), facts={"window_s": None},
     )  # fmt: skip
 
 
@@ -104,9 +87,9 @@ def _bars(means: dict[str, tuple[Floats, int, float, bool]]) -> Table:
         "stop": stop.ravel(),
         "mean": parts.ravel(),
         "share": np.divide(parts, whole, out=np.zeros_like(parts), where=whole > 0).ravel(),
-        "count": np.repeat([n_rounds for _, n_rounds, *_ in means.values()], n).astype(np.uint32),
-        "lane": np.repeat(np.arange(len(means)), n).astype(np.uint16),
-        "series": np.tile(np.arange(n), len(means)).astype(np.uint16),
+        "count": np.repeat(np.array([n_rounds for _, n_rounds, *_ in means.values()], dtype=np.int64), n),
+        "lane": np.repeat(np.arange(len(means)), n),
+        "series": np.tile(np.arange(n), len(means)),
     }
 
 

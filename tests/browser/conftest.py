@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.bench.lab.driver import missing
 from tests.browser.driver import WatchedServer, WatchedSheet, chromium_of
+from tests.browser.lab import missing
 
 _N = itertools.count(1)
 #: A scene takes less than 30 s; on a machine with five times more to do than it can, it may take ten times that.

@@ -1,7 +1,4 @@
-"""Watch over notebooks in a real JupyterLab: what a test must not leave behind, and what only tests do.
-
-The server and the page are those of ``drlnb bench lab``.
-"""
+"""Watch over notebooks in a real JupyterLab: what a test must not leave behind, and what only tests do."""
 
 import contextlib
 import json
@@ -14,7 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from drlnb.bench.lab.driver import BROWSER_FLAGS, LabServer, Sheet, browser_path, until
+from tests.browser.lab import BROWSER_FLAGS, LabServer, Sheet, browser_path, until
 
 __all__ = ["WatchedServer", "WatchedSheet", "chromium_of", "left_behind"]
 

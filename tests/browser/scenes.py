@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drlnb.bench.lab.driver import until
 from tests.browser.driver import WatchedSheet
+from tests.browser.lab import until
 
 #: A measured run of three tasks on one slot, see ``recorded/README.md``.
 RECORDED = Path(__file__).parent / "recorded" / "three-tasks-one-slot"

@@ -1,14 +1,17 @@
-"""Nothing stays of ``drlnb bench lab`` when it is killed."""
+"""Nothing stays of the bench of JupyterLab when it is killed."""
 
 import contextlib
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 
-from drlnb.bench.lab.driver import until
 from tests.browser.driver import left_behind
+from tests.browser.lab import until
+
+ROOT = Path(__file__).parents[2]
 
 
 def _below(pid: int) -> dict[int, tuple[float, str]]:
@@ -21,11 +24,10 @@ def _below(pid: int) -> dict[int, tuple[float, str]]:
 
 def test_nothing_outlives_it(tmp_path):
     """Killed without a chance to clean up, it takes JupyterLab, kernel, cluster and Chromium along within seconds."""
-    start = "import sys; from drlnb.bench.benches import BENCHES; sys.exit(BENCHES['lab'].main(sys.argv[1:]))"
-    words = [sys.executable, "-c", start, "--browser", "--repeats", "1"]
+    words = [sys.executable, "-m", "tests.browser.bench", "--repeats", "1"]
     wanted = ("jupyterlab", "ipykernel_launcher", "chrom", "drlnb worker")
     with (tmp_path / "bench.log").open("wb") as log:
-        bench = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        bench = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
     try:
         seen: dict[int, tuple[float, str]] = {}
 

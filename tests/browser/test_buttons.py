@@ -1,6 +1,6 @@
 """A click acts at once, a failure is shown, and buttons that are off say why."""
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 from tests.browser.scenes import FEEDBACK_MS, FLEET, PRESS, SOON_MS, Desk, cells, wait_asked
 
 #: How long a question stands before it is taken back, in milliseconds.

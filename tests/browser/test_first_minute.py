@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 from tests.browser.scenes import Desk
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 
 CLICKS = """
 import ipywidgets

@@ -1,6 +1,6 @@
 """Panels go on when their kernel is interrupted, restarted, or runs their cell again."""
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 from tests.browser.scenes import SOON_MS, TRAIN, Desk, cells, held_digests
 
 #: No news for so long is told, in milliseconds.

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 from tests.browser.scenes import RECORDED, SOON_MS, Desk
 
 PLAY = "import drlnb\nrun = drlnb.play('recorded', speed=float('inf'))\nrun"

@@ -3,8 +3,8 @@
 import time
 from statistics import median
 
-from drlnb.bench.lab.driver import until
 from tests.browser.driver import WatchedSheet
+from tests.browser.lab import until
 from tests.browser.scenes import LEASES, SOON_MS, Desk, cells, wait_same
 
 ATTACH = "import drlnb\nfleet = drlnb.Fleet({address!r})\nrun = fleet.attach({run!r})\nrun"

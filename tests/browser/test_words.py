@@ -2,7 +2,7 @@
 
 import re
 
-from drlnb.bench.lab.driver import until
+from tests.browser.lab import until
 from tests.browser.scenes import FLEET, SOON_MS, Desk
 
 #: An environment that raises in its seventh step, unless a file says that it is mended; and one that raises from when

@@ -11,14 +11,14 @@ from typing import Any
 import psutil
 from distributed import Client, fire_and_forget
 
-from drlnb.bench.frame.processes import survivors
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
-from drlnb.runtime.client import install
+from drlnb.runtime.client.link import Link
 from drlnb.runtime.protocol import BROKER
-from drlnb.runtime.scheduler.anchor_task import anchor
+from drlnb.runtime.scheduler.anchors import anchor
 from tests.chaos.family import Family
 from tests.chaos.stage import Stage, open_stage
+from tests.survivors import survivors
 
 #: Workers of the cluster, with a slot each.
 N_WORKERS = 2
@@ -71,7 +71,7 @@ class Arena:
         self.family = Family(stage.handle.pid, self.client)
         #: Process -> timer that lets it go on.
         self._stopped: dict[psutil.Process, threading.Timer] = {}
-        self._spaces = install.probe_env(self.client, ENV)
+        self._spaces = Link(self.client).probe_env(ENV)
         self.run = ""
         #: Runs of this act, the small ones that were cancelled included.
         self.runs: list[str] = []
@@ -91,7 +91,7 @@ class Arena:
 
     def _connect(self) -> Client:
         client = Client(self.address)
-        install.install(client, n_slots=N_SLOTS, n_nodes=1, settings=LEASING, own_cluster=True)
+        Link(client).open_pool(N_SLOTS, own_workers=1, settings=LEASING)
         return client
 
     def close(self) -> None:
@@ -112,8 +112,8 @@ class Arena:
         (out / "run.json").write_text("{}", encoding="utf-8")
         tasks = [self._spec(name) for name in names]
         row = {"run": run, "out": str(out), "tasks": tasks, "planners": {}, "settings": _SETTINGS, "resume": False}
-        install.create_run(self.client, row)
-        install.submit_anchors(self.client, run, names)
+        Link(self.client).create_run(row)
+        Link(self.client).submit_anchors(run, names)
         self.runs.append(run)
 
     def _spec(self, name: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Arena:
 
     def tasks(self, run: str) -> dict[str, dict[str, Any]]:
         """Return the broker's row of each task of a run."""
-        rows = {row["run"]: row for row in install.runs(self.client)}
+        rows = {row["run"]: row for row in Link(self.client).runs()}
         return dict(rows[run]["tasks"])
 
     # ------------------------------------------------------------------ processes
@@ -273,18 +273,18 @@ async def cancel_waiting(run: str, action: str, wait_s: float, dask_scheduler: A
     deadline = time.monotonic() + wait_s
     while not any(
         lease["task"].startswith(f"{run}/") and lease["state"] == "pending"
-        for lease in broker.pool.snapshot()["table"]["open"].values()
+        for lease in broker.pool.snapshot()["open"].values()
     ):
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(0.002)
-    await broker.runs.control(run, action)
+    await broker.runs.run_control(run, action)
     return True
 
 
 def pool_state(dask_scheduler: Any) -> dict[str, Any]:
     """Return the pool's slots, leases and anchors of this moment; runs in the scheduler."""
-    table = dask_scheduler.plugins[BROKER].pool.snapshot()["table"]
+    table = dask_scheduler.plugins[BROKER].pool.snapshot()
     return {
         "slots": {name: slot["state"] for name, slot in table["slots"].items()},
         "open": list(table["open"]),

@@ -19,7 +19,7 @@ from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.errors import JournalError, PeerError
 from drlnb.records.journal import Journal
-from drlnb.runtime.client import install
+from drlnb.runtime.client.link import Link
 from tests.chaos.arena import KINDS, N_SLOTS, Arena, TooQuiet, left_over, open_arena, pool_state
 from tests.chaos.laws import LAWS, broken_laws
 
@@ -193,7 +193,7 @@ def _ended(arena: Arena) -> list[str]:
     """Stop every run and wait until it is over; return what is not."""
     late = []
     for run in arena.runs:
-        install.control(arena.client, run, "stop")
+        Link(arena.client).control(run, "stop")
     for run in arena.runs:
         _wait(lambda run=run: all(row["state"] in _OVER for row in arena.tasks(run).values()), _END_S)  # type: ignore[misc]
         late += [

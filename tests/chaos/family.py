@@ -7,8 +7,8 @@ from typing import Any
 import psutil
 from distributed import Client
 
-from drlnb.bench.frame.processes import survivors
 from drlnb.runtime.protocol import AGENT
+from tests.survivors import survivors
 
 #: Longest wait for a task to get going, in seconds.
 _GOING_S = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client
 
 from drlnb.bench.frame.stage import virtual_devices
-from drlnb.runtime.client.install import install
+from drlnb.runtime.client.link import Link
 from drlnb.runtime.client.local_cluster import LocalHandle, start_local
 
 #: Longest wait for the executors' first start, in seconds: they import torch.
@@ -49,7 +49,7 @@ def open_stage(n_workers: int, *, n_slots: int, settings: Mapping[str, Any]) -> 
             handle = start_local(n_workers=n_workers, root=Path(name) / "cluster")
         try:
             with _quiet(), Client(handle.address) as client:
-                install(client, n_slots=n_slots, n_nodes=n_workers, settings=settings, own_cluster=True)
+                Link(client).open_pool(n_slots, own_workers=n_workers, settings=settings)
                 _wait_for_slots(client, n_slots)
                 yield Stage(handle, client, Path(name))
         finally:

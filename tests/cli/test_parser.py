@@ -3,7 +3,8 @@ import argparse
 import pytest
 
 from drlnb.cli.main import build_parser
-from drlnb.cli.parser import UsageError, at_least, key_values, parse, seconds, seed_list
+from drlnb.cli.parser import UsageError, at_least, parse, positive, seed_list
+from drlnb.cli.train import key_values
 
 
 @pytest.mark.parametrize(("text", "number"), [("5", 5), ("100_000", 100_000), ("1e5", 100_000), ("1", 1)])
@@ -22,6 +23,7 @@ def test_other_numbers_are_refused_with_limit_and_value(text):
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf", ""])
 def test_a_time_limit_is_a_number_above_zero(text):
     """Or none, for all time; anything else is told with its value."""
+    seconds = positive("none", " of seconds")
     assert (seconds("2.5"), seconds("1e2"), seconds("None")) == (2.5, 100.0, None)
     with pytest.raises(argparse.ArgumentTypeError, match=f"must be a number of seconds > 0, or none, got '{text}'"):
         seconds(text)
@@ -33,18 +35,20 @@ def test_the_deadline_of_environments_is_an_option():
     assert parse(build_parser(), ["train", "A-v0", "--env-timeout", "5"]).env_timeout == 5.0
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("0-4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("3-3,0", [3, 0])])
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("0-4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("3-3,0", [3, 0]), ("1,0-2", [1, 0, 2])]
+)
 def test_seeds_are_ranges_and_lists(text, seeds):
-    """Both ends belong to a range."""
+    """Both ends belong to a range; a seed twice would train the same task twice, so it counts once."""
     assert seed_list(text) == seeds
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a", "must be like 0-4"), ("4-0", "must count upwards"), ("-1", "must be like"), ("1,0-2", "each seed once")],
+    [("a", "as 0 or 0-4 or 0, 3, got 'a'"), ("4-0", "must go up"), ("-1", "as 0 or 0-4"), ("0-1000", "at most 1000")],
 )
 def test_seeds_that_make_no_sense_are_refused(text, message):
-    """A seed twice would train the same task twice."""
+    """The message has what was typed, or the limit."""
     with pytest.raises(argparse.ArgumentTypeError, match=message):
         seed_list(text)
 

@@ -70,7 +70,7 @@ class _Cluster:
 @pytest.fixture
 def cluster(monkeypatch):
     made = _Cluster()
-    monkeypatch.setattr("drlnb.fleet.cluster.link.connect", lambda address: made)
+    monkeypatch.setattr("drlnb.fleet.cluster.pool.connect", lambda address: made)
     return made
 
 

@@ -64,7 +64,7 @@ def fleet(monkeypatch):
 
 def follow(training, fleet, *, as_json=False):
     with Session(as_json=as_json, debug=True) as session:
-        session.open(lambda: fleet)
+        session.fleet = fleet
         return session.follow(training)
 
 
@@ -121,7 +121,7 @@ def test_ctrl_c_while_it_starts_takes_all_down(fleet):
     """Nothing is left of a fleet that was just made, and the signals' handlers are those from before."""
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), Session(as_json=False, debug=True) as session:  # noqa: PT012
-        session.open(lambda: fleet)
+        session.fleet = fleet
         signal.raise_signal(signal.SIGINT)
     assert fleet.ends == ["killed"]
     assert signal.getsignal(signal.SIGINT) is before

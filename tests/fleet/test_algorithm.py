@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import drlnb
-from drlnb.fleet.callbacks import tensorboard_log
+from drlnb.fleet.callbacks import progress
 from drlnb.fleet.callbacks.base import BaseCallback
-from drlnb.fleet.callbacks.tensorboard_log import budget_folder
+from drlnb.fleet.callbacks.progress import budget_folder
 from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch, MissingExtra
 from drlnb.rl import evaluate
 
@@ -292,7 +292,7 @@ def test_scalars_go_to_the_folder_of_the_log(tmp_path, monkeypatch):
         def close(self):
             self.closed += 1
 
-    monkeypatch.setattr(tensorboard_log, "TensorBoard", Kept)
+    monkeypatch.setattr(progress, "TensorBoard", Kept)
     model = small(tensorboard_log=tmp_path)
     model.learn(128, drlnb.EvalCallback(eval_freq=32, n_eval_episodes=2, verbose=0), tb_log_name="mine", local=True)
     with pytest.raises(ZeroDivisionError):

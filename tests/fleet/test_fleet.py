@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.fleet import faces
 from drlnb.fleet import fleet as fleets
 from drlnb.fleet.cluster import pool as module
-from drlnb.fleet.faces import faces
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.rows.tables import table_rows
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
-from drlnb.fleet.tasks.planners import CHOICES, planner_names
+from drlnb.fleet.tasks.planners import CHOICES, chosen
 from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
@@ -46,7 +46,7 @@ class SettingLink(FakeLink):
         n_here = 1 if seats == "auto" else seats
         slots = ("s",) * (n_devices * n_here)
         return SimpleNamespace(
-            slots=slots, nodes=("n",), notices=(), n_devices=n_devices, seats=seats, names=tuple(names),
+            slots=slots, n_nodes=1, notices=(), n_devices=n_devices, seats=seats, names=tuple(names),
             isolation=isolation,
         )  # fmt: skip
 
@@ -214,9 +214,7 @@ def test_a_run_on_another_machines_disk_is_refused_in_words(own, link, tmp_path)
 def test_what_the_pool_says_is_red_in_no_cell(own, link, monkeypatch, capsys, caplog):
     """A fleet without CUDA is logged in a notebook, whose panels show it, and one plain line elsewhere."""
     said = "no CUDA device (none here): training on 2 virtual CPU slots"
-    pool = SimpleNamespace(
-        slots=("s",), nodes=("n",), notices=(said,), n_devices=1, seats=1, names=(), isolation="shared"
-    )
+    pool = SimpleNamespace(slots=("s",), n_nodes=1, notices=(said,), n_devices=1, seats=1, names=(), isolation="shared")
     monkeypatch.setattr(link, "open_pool", lambda *a, **k: pool)
     with caplog.at_level("INFO", "drlnb"):
         assert Fleet().notices == (said,)
@@ -377,9 +375,9 @@ def test_a_wish_for_tasks_of_which_one_cannot_is_refused_whole(link, specs, tmp_
 
 def test_every_choice_of_a_setting_is_a_planner():
     """The panel's list and the planners agree, in both directions."""
-    assert [planner_names({"hold": name})["hold"] for name in CHOICES["leasing.hold"]] == list(CHOICES["leasing.hold"])
+    assert [chosen({"hold": name}).names["hold"] for name in CHOICES["leasing.hold"]] == list(CHOICES["leasing.hold"])
     with pytest.raises(ConfigError) as error:
-        planner_names({"hold": "?"})
+        chosen({"hold": "?"})
     listed = str(error.value).partition("one of ")[2].partition(", got")[0].split(", ")
     assert sorted(listed) == sorted(CHOICES["leasing.hold"])
 

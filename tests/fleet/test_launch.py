@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from drlnb.fleet.cluster.link import connect
+from drlnb.fleet.cluster.pool import connect
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.launch import launch
 from drlnb.fleet.tasks.planners import chosen

@@ -139,7 +139,7 @@ def test_a_model_needs_a_checkpoint(training):
     """Before the first one the task is named; a run of two tasks asks which."""
     with pytest.raises(CheckpointError, match="task a has no checkpoint"):
         training.load("a")
-    with pytest.raises(ConfigError, match="this run has no task 'None'; it has a, b"):
+    with pytest.raises(ConfigError, match="this run has no task None; it has a, b"):
         training.load()
 
 

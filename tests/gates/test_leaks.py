@@ -56,7 +56,7 @@ def test_a_mapping_of_a_closed_memory_file_is_red(tree):
     """Shared memory whose descriptor is closed still counts while it is mapped."""
     body = (
         "import mmap, os, sys, types\n"
-        "sys.modules['drlnb.runtime.ipc.parameter_store'] = types.ModuleType('stand-in')\n"
+        "sys.modules['drlnb.runtime.ipc.shared_memory'] = types.ModuleType('stand-in')\n"
         "fd = os.memfd_create('drlnb-store')\nos.truncate(fd, 4096)\n"
         "globals()['view'] = mmap.mmap(fd, 4096)\nos.close(fd)"
     )

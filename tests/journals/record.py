@@ -11,7 +11,7 @@ from pathlib import Path
 from drlnb.records.journal import line_of
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
-from drlnb.sim.training.report import run_tasks
+from drlnb.sim.training.fleet import run_tasks
 
 #: Folder -> arguments of the run.
 RUNS = {

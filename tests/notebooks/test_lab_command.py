@@ -19,12 +19,13 @@ def started(monkeypatch):
     """Return what the process would have become: (words, environment)."""
     found = []
 
-    def become(path, words, environment):
+    def become(path, words):
         assert path == words[0]
-        found.append((words, environment))
+        found.append((words, dict(lab.os.environ)))
         raise Became
 
-    monkeypatch.setattr(lab.os, "execve", become)
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "")  # restored afterwards
+    monkeypatch.setattr(lab.os, "execv", become)
     monkeypatch.setattr(lab.os, "geteuid", lambda: 1000)
     return found
 

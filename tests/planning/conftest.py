@@ -1,17 +1,8 @@
 import pytest
+from lease_indices import CheckedTable
 from pool_words import slot_added
 
-from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
-
-
-class CheckedTable(LeaseTable):
-    """A lease table that checks itself after each event."""
-
-    def handle(self, event):
-        out = super().handle(event)
-        self.check()
-        return out
 
 
 @pytest.fixture

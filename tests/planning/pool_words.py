@@ -1,5 +1,8 @@
 """Short words for the events of the pool, and for picking records out of an answer."""
 
+import json
+
+from drlnb.planning.replay import fresh_machine
 from drlnb.records.columns.leasing import (
     ExecutorIdled,
     ExecutorStarted,
@@ -15,6 +18,15 @@ from drlnb.records.columns.leasing import (
 )
 from drlnb.records.columns.placement import NodeAdded, NodeLost, PlacementAsked, TaskStopped
 from drlnb.records.common import DeadlinePassed, SettingChanged
+from drlnb.records.journal import StreamOpened
+
+
+def made_again(pool):
+    """Return the machine that a journal's header makes of a pool's configuration."""
+    config = json.loads(json.dumps(pool.config))
+    return fresh_machine(
+        StreamOpened(stream="broker-e1", machine="pool", config=config, origin="simulated", version="0")
+    )
 
 
 def requested(task, *, t, attempt=1, round=1, node="m", request_id=None, **more):

@@ -4,7 +4,7 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ class State:
     phase: Literal["new", "old"] = "new"
     inner: Inner = field(default_factory=Inner)
     by_number: dict[int, Inner] = field(default_factory=dict)
-    by_name: Mapping[str, Any] = field(default_factory=dict)
+    by_name: Mapping[str, object] = field(default_factory=dict)
     fence: Fence | None = None
     pairs: tuple[tuple[int, str], ...] = ()
     seen: set[int] = field(default_factory=set)

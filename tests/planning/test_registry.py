@@ -41,8 +41,8 @@ def kind(monkeypatch):
         "adding", "relay", problem=lambda view, plan: "" if plan > 0 else f"got {plan}", recorded=recorded
     )
     monkeypatch.setattr(decisions, "KINDS", {**KINDS, "adding": made})
-    decisions.register("adding", "relay", Relay, {"m": int})
-    decisions.register("adding", "shared", Relay, {"m": int, "share": float})
+    kind_of("adding").register("relay", Relay, {"m": int})
+    kind_of("adding").register("shared", Relay, {"m": int, "share": float})
     return made
 
 
@@ -50,7 +50,7 @@ def test_a_text_names_a_planner_and_its_parameters(kind):
     """What the journal calls it is the text, in the order of the parameters."""
     planner = kind.build("shared:share=0.25,m=4")
     assert (planner.m, planner.share, planner.name) == (4, 0.25, "shared:m=4,share=0.25")
-    assert decisions.parse("adding", "relay:m=4") == Named("relay", {"m": 4})
+    assert kind_of("adding").parse("relay:m=4") == Named("relay", {"m": 4})
     assert kind.names == ("relay", "shared")
     assert DISTRIBUTION.build("chain").name == "chain"
 

@@ -16,7 +16,7 @@ from drlnb.records import round as words
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, StreamOpened, line_of, stream_of
 from drlnb.sim.costs import Costs
-from drlnb.sim.training.report import run_tasks
+from drlnb.sim.training.fleet import run_tasks
 
 GOLDEN = Path(__file__).parents[1] / "journals"
 
@@ -177,7 +177,7 @@ def test_a_stream_may_begin_with_a_snapshot(lines):
     [
         ({"machine": "oracle"}, "unknown machine 'oracle'"),
         ({"config": {}}, "cannot build its machine: KeyError"),
-        ({"config": {"epoch": 1}, "machine": "pool"}, "cannot build its machine: ConfigError"),
+        ({"config": {"epoch": 1}, "machine": "pool"}, "cannot build its machine: KeyError"),
     ],
 )
 def test_a_header_that_describes_no_machine(changes, message):

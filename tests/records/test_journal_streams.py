@@ -80,7 +80,7 @@ def test_a_stream_begins_with_its_header(text):
         stream_of(text, source="x")
 
 
-@pytest.mark.parametrize(("key", "value"), [("format", 3), ("format", 1), ("journal_format", 1), ("format", "2")])
+@pytest.mark.parametrize(("key", "value"), [("format", 3), ("format", 1), ("format", "2"), ("other", None)])
 def test_another_format_is_refused(key, value):
     """Older and newer alike, whatever its header holds; the way out is in the message."""
     row = HEADER.to_row() | {"odd": 1, "version": "0.7"}

@@ -15,11 +15,10 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters
+from drlnb.rl.envs.make import _FlatRows as FlatRows
 from drlnb.rl.envs.make import describe, make_env, probe
-from drlnb.rl.envs.row_wrapper import FlatRows
 from drlnb.rl.envs.snapshots import restorable
-from drlnb.rl.local.loop import LocalLoop
-from drlnb.rl.local.train import train_local
+from drlnb.rl.local.train import LocalLoop, train_local
 from drlnb.rl.networks.extractors import CombinedExtractor
 from drlnb.rl.networks.modules import build
 from drlnb.rl.pickled import pack
@@ -405,11 +404,11 @@ def test_an_mlp_gets_images_divided_by_255():
     spec = task(Bright, "MlpPolicy")
     image = np.full((1, 4, 4, 1), 51, np.uint8)
     learner = make_learner(spec)
-    assert learner.kept.rows([image]) == pytest.approx(np.full((1, 16), 0.2), rel=1e-6)
+    assert learner.networks.rows([image]) == pytest.approx(np.full((1, 16), 0.2), rel=1e-6)
     actor = make_actor(spec)
     actor.load(learner.published())
-    outputs = learner._networks.both(torch.from_numpy(learner.kept.rows([image])))[0]
+    outputs = learner.networks.both(torch.from_numpy(learner.networks.rows([image])))[0]
     assert actor.forward(image) == pytest.approx(outputs.detach().numpy(), abs=1e-6)
     raw = make_learner(task(Bright, "MlpPolicy", policy_kwargs={"normalize_images": False}))
-    assert raw.kept.rows([image]).max() == 51.0
+    assert raw.networks.rows([image]).max() == 51.0
     assert raw.layout.sha != learner.layout.sha

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from drlnb.rl.networks.actor_critic import make_networks
+from drlnb.rl.networks.networks import make_networks
 from drlnb.rl.rows import as_rows
 from tests.rl.test_rows import CAMERA, VECTORS, Keyed, task
 

@@ -4,11 +4,14 @@ A step names its commands and the events that they must end in; the next step be
 comes beside them is kept, too: the test compares everything that the two drivers have said.
 """
 
+import os
+import signal
+
 from drlnb.planning.round.state import ROUND_DEFAULTS
 from drlnb.records import round as words
 from drlnb.records.columns import distribution, warmup
 
-__all__ = ["GONE", "Scripted", "answers", "install"]
+__all__ = ["GONE", "RelayDies", "Scripted", "answers", "install", "install_death", "is_deadly", "reached"]
 
 #: A host that is no node any more.
 GONE = "gone"
@@ -20,6 +23,23 @@ def install():
     from drlnb.runtime.master import master
 
     master.RoundMachine = Scripted
+
+
+def install_death(dask_worker):
+    """Put the script in which a relay dies in the place of the round machine, and have it die by its own SIGKILL."""
+    from drlnb.planning.distribution import RelayAssembly
+    from drlnb.runtime.master import master
+
+    take = RelayAssembly.take
+
+    def dying(self, chunk):
+        if is_deadly(chunk.version, chunk.children):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(self, chunk)
+
+    RelayAssembly.take = dying
+    RelayDies.master_node = str(dask_worker.name)
+    master.RoundMachine = RelayDies
 
 
 class Scripted:
@@ -115,6 +135,29 @@ class Scripted:
         return [("ExperienceArrived", i, version) for i in range(N_COLLECTORS)]
 
 
+def is_deadly(version, children):
+    """Return whether a message of :class:`RelayDies` kills the host that it reaches: the middle one of the chain."""
+    return version == 2 and bool(children) and not children[0][1]
+
+
+class RelayDies(Scripted):
+    """Sends a second version along a chain of three hosts, whose middle one dies when it has the bytes."""
+
+    #: The master's own node, which must not be the one that dies.
+    master_node = ""
+
+    def _script(self):
+        start = super()._script()
+        for _ in range(4):  # lease, first parameters, their commit, the collectors' starts
+            yield next(start)
+        first, second, third = self.nodes = sorted(self.nodes, key=lambda node: node != self.master_node)
+        self._out += [self._send(1, node) for node in self.nodes]
+        yield [("HostCompleted", node, 1) for node in self.nodes]
+        self._out.append(self._send(2, first, ((second, ((third, ()),)),)))
+        yield [("HostCompleted", first, 2), ("HostUnreachable", second, ""), ("HostUnreachable", third, second)]
+        self._out.append(words.EndTask(state="done", reason="the script is over"))
+
+
 #: Event -> the fields that say whose it is and whether it is good news.
 _FIELDS = {
     "CollectorReady": ("collector", "node"),
@@ -137,3 +180,12 @@ def answers(stream, nodes):
     numbers = {node: f"host {i}" for i, node in enumerate(nodes)}
     events = [_answer(event) for event, _ in stream.answers() if type(event).__name__ != "ClockRelated"]
     return sorted([tuple(str(numbers.get(part, part)) for part in answer) for answer in events])
+
+
+def reached(stream):
+    """Return what became of each version at each host: hosts by their place in the chain."""
+    chain = next(command for command in stream.of(distribution.SendChunk) if command.children)
+    ((second, ((third, _),)),) = chain.children
+    numbers = {chain.host: "first", second: "second", third: "third", "": ""}
+    events = stream.of(distribution.HostCompleted, distribution.HostUnreachable)
+    return sorted((type(e).__name__, e.version, numbers[e.host], numbers[getattr(e, "relay", "")]) for e in events)

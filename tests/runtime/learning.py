@@ -48,7 +48,7 @@ class LearningChild:
         for i, collector in enumerate(self.collectors):
             fragment = collector.collect(published, version=self.version, round=number, n_steps=16, n_timesteps=0)
             header, data = fragment.pack()
-            row = {"round": number, "collector": i, "version": self.version, "n_timesteps": 64, "n_state": 0}
+            row = {"round": number, "collector": i, "version": self.version, "after_timesteps": 64, "n_state": 0}
             made.append(({**row, "fragment": plain(header), "settings": {}}, bytes(data)))
         return made
 

@@ -45,14 +45,14 @@ class Bench:
     def __init__(self, root: Path, *, n_workers: int, n_slots: int) -> None:
         from distributed import Client
 
-        from drlnb.runtime.client import install
+        from drlnb.runtime.client.link import Link
         from drlnb.runtime.client.local_cluster import start_local
 
-        self.install = install
         self.root = root
         self.handle = start_local(n_workers=n_workers, root=root / "cluster")
         self.client = Client(self.handle.address)
-        self.pool = install.install(self.client, n_slots=n_slots, n_nodes=n_workers, own_cluster=True)
+        self.link = Link(self.client)
+        self.pool = self.link.open_pool(n_slots, own_workers=n_workers)
         self.seen: dict[int, psutil.Process] = {}
         self.note()
 
@@ -75,7 +75,7 @@ class Bench:
         """Return a task of a known environment."""
         from drlnb.rl.algorithms.resolve import resolve
 
-        spaces = self.install.probe_env(self.client, env)
+        spaces = self.link.probe_env(env)
         resolved = resolve(env, algo, overrides=more)
         return TaskSpec(
             name=name,
@@ -95,8 +95,8 @@ class Bench:
         out.mkdir(exist_ok=True)
         (out / "run.json").write_text("{}")
         row = {"run": run, "out": str(out), "tasks": tasks, "planners": {}, "settings": {}, "resume": resume, **more}
-        self.install.create_run(self.client, row)
-        self.install.submit_anchors(self.client, run, [task["name"] for task in tasks])
+        self.link.create_run(row)
+        self.link.submit_anchors(run, [task["name"] for task in tasks])
         return LiveRun(self, run, out)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class LiveRun:
         """Read rows until one holds; return it."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
-            self._since, rows, _ = self.bench.install.rows(self.bench.client, self.run, self._since, 1.0)
+            self._since, rows, _ = self.bench.link.rows(self.run, self._since, 1.0)
             self.rows += rows
             for row in rows:
                 if holds(row):
@@ -139,7 +139,7 @@ class LiveRun:
         """Wait until every task is over; return the broker's row of each."""
 
         def over() -> Any:
-            rows = {r["run"]: r for r in self.bench.install.runs(self.bench.client)}
+            rows = {r["run"]: r for r in self.bench.link.runs()}
             return rows[self.run]["tasks"] if rows[self.run]["state"] != "running" else None
 
         tasks = wait_until(over, f"end of run {self.run}")

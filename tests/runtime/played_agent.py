@@ -12,8 +12,8 @@ from drlnb.planning.round import collectors
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.trained import State, Trained
+from drlnb.runtime.link import Link
 from drlnb.runtime.master.master import Master
-from drlnb.runtime.node.link import Link
 from drlnb.runtime.node.masters import Masters
 
 __all__ = ["SPEC", "Agent", "played_link", "rows", "until"]
@@ -50,9 +50,9 @@ class Agent:
         self.folder = folder
         (folder / "run.json").write_text("{}")
         self.link = played_link(folder, address="there", ask_broker=self._ask_broker, call=self.call)
-        self._hosting = Masters(self.link, SimpleNamespace(live={}))
+        self._hosting = Masters(self.link)
         self.masters, self.control = self._hosting.live, self._hosting.control
-        self.collector_lost, self.node_lost = self._hosting.collector_lost, self._hosting.handlers()["drlnb_node_lost"]
+        self.collector_lost, self.node_lost = self._hosting.collector_lost, self._hosting.node_lost
         #: What others were told: (operation, message).
         self.said = []
         #: What a person wished before, as the broker remembers it, and settings of the algorithm that were changed.
@@ -74,6 +74,8 @@ class Agent:
         await asyncio.sleep(0)
         if op == "drlnb_task_attach":
             return self.attached()
+        if op == "drlnb_hello":
+            return {"epoch": 1, "t": 0.0}
         if op == "drlnb_place":
             return {"collector_nodes": ["n1", "n1"], "addresses": {"n0": "here", "n1": "there"}}
         if op == "drlnb_acquire":
@@ -90,10 +92,11 @@ class Agent:
         self.said.append((op, message))
         await asyncio.sleep(0)
         if op == "drlnb_collector_start":
-            return {"start_s": 0.0, "n_starting": 1, "mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
+            event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
+            return {"event": event}
         if op == "drlnb_chunk":
             return {"whole": True, "own_s": 0.0, "all_s": 0.0, "below": []}
-        if op == "drlnb_collector_ask" and (answers := self.answers.get(message["collector"])):
+        if op == "drlnb_collector_ask" and (answers := self.answers.get(message["key"][2])):
             return answers.pop(0)()
         if op == "drlnb_collector_ask":
             await asyncio.Event().wait()

@@ -11,19 +11,39 @@ from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.training import attempt
 from drlnb.sim.training.fleet import run_tasks
+from drlnb.sim.training.nodes import NodesSide
 from tests.runtime import contract
-from tests.runtime.contract import GONE, Scripted, answers
+from tests.runtime.contract import GONE, RelayDies, Scripted, answers, is_deadly, reached
 
 
-@pytest.fixture
-def simulated(monkeypatch):
-    """Return the journal of the script in the simulator."""
-    monkeypatch.setattr(attempt, "RoundMachine", Scripted)
+def _play(monkeypatch, script):
+    """Return the journal of a script in the simulator."""
+    monkeypatch.setattr(attempt, "RoundMachine", script)
     shape = {"n_slots": 1, "n_rounds": 1, "n_collectors": 3, "n_nodes": 3, "hold": "round"}
     _, (task,) = run_tasks([0], seed=0, costs=Costs(), **shape)
     assert task.end is not None, "the script came to its end"
     (stream,) = task.streams
     return stream
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Return the journal of the whole script in the simulator."""
+    return _play(monkeypatch, Scripted)
+
+
+@pytest.fixture
+def simulated_death(monkeypatch):
+    """Return the journal of the script in which a relay dies, in the simulator."""
+    arrive = NodesSide._arrive
+
+    def dying(self, command, sent_t):
+        if is_deadly(command.version, command.children):
+            self.pool.kill_node(command.host)
+        arrive(self, command, sent_t)
+
+    monkeypatch.setattr(NodesSide, "_arrive", dying)
+    return _play(monkeypatch, RelayDies)
 
 
 def test_the_script_in_the_simulator(simulated):
@@ -51,3 +71,26 @@ def test_both_drivers_answer_alike(make_bench, simulated):
     completed = stream.of(HostCompleted)
     assert all(event.n_bytes > 0 and event.publish_s > 0.0 for event in completed)
     assert {event.version for event in stream.of(words.ExperienceArrived)} == {1, 2}, "the parameters are everywhere"
+
+
+#: A host that dies with the bytes in its hands is named; the one behind it is reported as cut off by it.
+_DEATH = [
+    ("HostCompleted", 1, "first", ""), ("HostCompleted", 1, "second", ""), ("HostCompleted", 1, "third", ""),
+    ("HostCompleted", 2, "first", ""), ("HostUnreachable", 2, "second", ""), ("HostUnreachable", 2, "third", "second"),
+]  # fmt: skip
+
+
+def test_a_relay_that_dies_in_the_simulator(simulated_death):
+    """The relay is named, and the host behind it."""
+    assert reached(simulated_death) == _DEATH
+
+
+@pytest.mark.cluster
+def test_a_relay_that_dies_in_the_middle_of_a_send(make_bench):
+    """SIGKILL of a node's process as the bytes arrive there: named, as in the simulator, and the task goes on."""
+    cloudpickle.register_pickle_by_value(sys.modules[contract.__name__])
+    bench = make_bench(n_workers=3)
+    bench.client.run(contract.install_death)
+    run = bench.start([bench.spec("a", n_envs=3, n_collectors=3, n_steps=32, batch_size=32, n_epochs=1, steps=96)])
+    assert run.end()["a"]["state"] == "done"
+    assert reached(Journal.read(run.out).streams["task-a-a1"]) == _DEATH

@@ -9,7 +9,7 @@ from distributed import Client
 
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, placement, warmup
-from drlnb.runtime.client import install
+from drlnb.runtime.client.link import Link
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -137,7 +137,8 @@ def test_a_foreign_cluster_trains_on_after_its_client_is_gone(foreign_cluster, t
     resolved = resolve("CartPole-v1")
     with Client(scheduler_file=foreign_cluster) as client:
         wait_until(lambda: len(client.scheduler_info()["workers"]) == 2, "workers", 30.0)
-        install.install(client, n_slots=1, n_nodes=2)
+        link = Link(client)
+        link.open_pool(1)
         task = TaskSpec(
             name="a",
             env="CartPole-v1",
@@ -145,14 +146,15 @@ def test_a_foreign_cluster_trains_on_after_its_client_is_gone(foreign_cluster, t
             n_envs=8,
             n_collectors=2,
             hyperparameters=resolved.hyperparameters,
-            **install.probe_env(client, "CartPole-v1"),
+            **link.probe_env("CartPole-v1"),
         )
         row = {"run": "r", "out": str(out), "tasks": [task.to_plain()], "planners": {}, "settings": {}, "resume": False}
-        install.create_run(client, row)
-        install.submit_anchors(client, "r", ["a"])
+        link.create_run(row)
+        link.submit_anchors("r", ["a"])
         with pytest.raises(Exception, match="in use by run r"):
-            install.create_run(client, {**row, "run": "other"})
+            link.create_run({**row, "run": "other"})
     with Client(scheduler_file=foreign_cluster) as client:
-        install.install(client, n_slots=1, n_nodes=2)
-        wait_until(lambda: install.runs(client)[0]["state"] == "done", "end of the run")
+        link = Link(client)
+        link.open_pool(1)
+        wait_until(lambda: link.runs()[0]["state"] == "done", "end of the run")
     check_laws(out)

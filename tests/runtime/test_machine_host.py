@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-from dataclasses import dataclass
 
 import pytest
 
@@ -12,14 +11,12 @@ from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.runtime.machine_host import JournalWriter, MachineHost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Poked(Event):
     """Something for the machine below."""
 
     n: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shout(Command):
     """What the machine below answers."""
 

@@ -68,7 +68,7 @@ def test_titles_and_imports_of_the_processes(make_bench):
 
     assert bench.client.run(loaded) == {address: [] for address in bench.client.run(loaded)}
     assert bench.client.run_on_scheduler(loaded) == []
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     check_laws(run.out)
 
@@ -85,7 +85,7 @@ def test_what_computes_gives_way_to_a_notebook(make_bench):
         group = Path(f"/proc/{process.pid}/autogroup")
         if least and ours < least and group.is_file():
             assert group.read_text(encoding="ascii").split()[-1] == str(least), "its session, too"
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     run.end()
 
 
@@ -130,10 +130,10 @@ def test_pause_holds_nothing_and_resume_goes_on(make_bench):
     bench = make_bench()
     run = bench.start([bench.spec("a"), bench.spec("b", steps=8192)])
     run.round(3, "task-a")
-    bench.install.control(bench.client, "r1", "pause", task="a")
+    bench.link.control("r1", "pause", task="a")
     run.until(lambda r: r["r"] == "PhaseEntered" and r["phase"] == "paused" and "task-a" in r["s"], "pause")
     run.until(lambda r: r["r"] == "MetricsRecorded" and "task-b" in r["s"], "the other task")
-    bench.install.control(bench.client, "r1", "resume", task="a")
+    bench.link.control("r1", "resume", task="a")
     assert {row["state"] for row in run.end().values()} == {"done"}
     check_laws(run.out)
     alone = bench.start([bench.spec("a")], run="r2")

@@ -12,10 +12,11 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.driver import Clock
-from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults, seeded_faults
+from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults
 from drlnb.sim.leasing.compare import FAULTS, LeasingWorkload, simulate_leasing
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.pool import Executor
+from tests.faults import seeded_faults
 from tests.runtime.laws import check_journal
 
 #: Every duration as it is given: 1 s acting, 2 s of gradients, .25 s of update.
@@ -225,7 +226,7 @@ def test_an_executor_refuses_what_was_revoked():
     assert executor.revoke(new) == 1.0
     executor.submit(new, 1.0, lambda: done.append("late"))
     clock.run()
-    assert (done, executor.n_refused) == ([], 2)
+    assert done == []
     assert executor.busy_t == 1.0
 
 

@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar, NoReturn, Protocol, TypeVar
 
 from drlnb.bench.frame.report import Report, load
 from drlnb.bench.frame.rows import Row
+from drlnb.planning.registry import nearest
 from drlnb.records.errors import ConfigError
 
 __all__ = ["Bench", "Effort", "Groups", "measure", "option", "write_line"]
@@ -194,10 +194,8 @@ def _chosen(text: str | None, parts: Iterable[tuple[Bench, Effort]]) -> list[str
         return [n for bench, effort in parts for n in (bench.unasked(effort) if bench.unasked else bench.groups)]
     names = [name.strip() for name in text.split(",") if name.strip()]
     problems = [] if names else [f"--rows names no row; known: {', '.join(known)}"]
-    for name in [name for name in names if name not in known]:
-        near = get_close_matches(name, known, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        problems.append(f"unknown row {name!r}{hint}; known: {', '.join(known)}")
+    unknown = [name for name in names if name not in known]
+    problems += [f"unknown row {name!r}{nearest(name, known)}; known: {', '.join(known)}" for name in unknown]
     if problems:
         raise ConfigError(problems)
     return names

@@ -1,23 +1,29 @@
-"""Read from a run's journal when leases ended, and how many rounds per second its tasks did while all were at work."""
+"""Read from a run's journal when leases ended, and rounds, and how many of them per second there were."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased
 from drlnb.records.errors import TrainingFailed
-from drlnb.records.journal import Journal
+from drlnb.records.journal import Journal, Stream
+from drlnb.records.round import MetricsRecorded
+from drlnb.sim.leases import Lease, leases
 
-__all__ = ["leases", "rate"]
+__all__ = ["pool_leases", "rate", "round_ends", "round_stream"]
 
 
-def leases(journal: Journal) -> Iterator[tuple[float, int, LeaseReleased]]:
-    """Yield (end on the pool's clock, its task's round, how it ended) of every lease that was given back."""
-    for stream in journal.streams.values():
-        if stream.header.machine == "pool":
-            rounds = {grant.fence: grant.round for grant in stream.of(LeaseGranted)}
-            for event, answer in stream.answers():
-                for record in answer:
-                    if isinstance(record, LeaseReleased):
-                        yield event.t, rounds.get(record.fence, 0), record
+def pool_leases(journal: Journal) -> list[Lease]:
+    """Return the leases of a run's pool that have ended, in the order of their ends."""
+    return [lease for stream in journal.streams.values() for lease in leases(stream)]
+
+
+def round_stream(journal: Journal) -> Stream:
+    """Return the stream of the only task of a run."""
+    (stream,) = (stream for stream in journal.streams.values() if stream.header.machine == "round")
+    return stream
+
+
+def round_ends(stream: Stream) -> list[float]:
+    """Return when a task's rounds ended, in seconds."""
+    return [t for t, _ in stream.timed(MetricsRecorded)]
 
 
 def rate(ends: Sequence[Sequence[float]], since: float = 0.0) -> tuple[float, int]:

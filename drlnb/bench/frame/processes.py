@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ import psutil
 
 from drlnb.bench.frame.stage import virtual_devices
 from drlnb.records.errors import TrainingFailed
-from drlnb.runtime.ipc.start_modes import child_environment, tail
+from drlnb.runtime.ipc.start_modes import child_environment, last_line, tail
 
-__all__ = ["OWN", "Trained", "drlnb_train", "survivors", "train_all"]
+__all__ = ["OWN", "Trained", "drlnb_train", "train_all"]
 
 #: The child that trains by drlnb, without a cluster.
 OWN = "drlnb.bench.frame.training_child"
@@ -38,8 +37,6 @@ class Trained:
     mean_reward: float = float("nan")
     #: When its rounds ended, on the machine's monotonic clock.
     ends: Sequence[float] = ()
-    #: Seconds from the start of the process to its end.
-    process_s: float = 0.0
 
 
 def train_all(
@@ -80,8 +77,7 @@ def _trained(
     module: str, begin: Barrier, running: list["subprocess.Popen[str]"], longest_s: float, work: Mapping[str, object]
 ) -> Trained:
     """Run one child to its end."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        began = time.monotonic()
+    with tempfile.NamedTemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
@@ -99,10 +95,9 @@ def _trained(
             raise TrainingFailed(f"{module} took more than {longest_s:.0f} s and was stopped") from None
         if process.returncode:
             begin.abort()
-            errors.seek(0)
-            last = (errors.read().strip().splitlines() or ["it wrote no error"])[-1]
+            last = last_line(Path(errors.name)) or "it wrote no error"
             raise TrainingFailed(f"{module} exited with {process.returncode}: {last}")
-        return Trained(**json.loads(answer), process_s=time.monotonic() - began)
+        return Trained(**json.loads(answer))
 
 
 def _answer(process: "subprocess.Popen[str]", work: str, begin: Barrier, longest_s: float) -> str:
@@ -121,8 +116,8 @@ def _answer(process: "subprocess.Popen[str]", work: str, begin: Barrier, longest
 
 
 @contextlib.contextmanager
-def drlnb_train(words: Sequence[str]) -> Iterator[tuple["subprocess.Popen[bytes]", Path, Path]]:
-    """Run ``drlnb train`` with these words on virtual devices; give process, run directory and log.
+def drlnb_train(words: Sequence[str]) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """Run ``drlnb train`` with these words on virtual devices; give process and run directory.
 
     At the end of the block the process, and everything that it started, is gone: after its own way to end, or killed.
     """
@@ -134,7 +129,7 @@ def drlnb_train(words: Sequence[str]) -> Iterator[tuple["subprocess.Popen[bytes]
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         try:
-            yield process, out, log
+            yield process, out
             if process.poll():
                 raise TrainingFailed(f"drlnb train exited with {process.returncode}: {tail(log, 300)}")
         finally:
@@ -153,13 +148,3 @@ def _end_family(process: "subprocess.Popen[bytes]") -> None:
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
-
-
-def survivors(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return which of some processes live: the same process under its number, and not a zombie."""
-    alive = []
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                alive.append(process)
-    return alive

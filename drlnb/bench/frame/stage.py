@@ -21,7 +21,7 @@ from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs.make import probe
 
-__all__ = ["Arguments", "Stage", "local_spec", "open_stage", "padded_task", "train", "until", "virtual_devices"]
+__all__ = ["Arguments", "Stage", "local_spec", "open_stage", "padded_task", "until", "virtual_devices"]
 
 T = TypeVar("T")
 #: Keyword arguments of :class:`Task`, hyper-parameters among them: of as many types as there are settings.
@@ -39,12 +39,28 @@ class Stage:
     client: Client
     #: For run directories; removed with the stage.
     folder: Path
-    #: Seconds from the start of the cluster until its slots were up.
-    start_s: float
 
-    def train(self, tasks: Sequence[Task], name: str) -> Journal:
-        """Train tasks to their end in a run directory of this name, and return the journal."""
-        return train(self.fleet, tasks, self.folder / name)
+    def train(
+        self,
+        tasks: Sequence[Task],
+        name: str,
+        *,
+        planners: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Journal:
+        """Train tasks to their end in a run directory of this name, and return the journal.
+
+        Raises
+        ------
+        TrainingFailed
+            If one of them ends otherwise than done.
+        """
+        out = self.folder / name
+        run = self.fleet.train(list(tasks), out=out, planners=planners or {}, settings=settings or {})
+        for name, task in run.wait(timeout_s=_TRAIN_S).items():
+            if task.state != "done":
+                raise TrainingFailed(f"task {name} is {task.state}: {task.failure}")
+        return Journal.read(out)
 
 
 @contextlib.contextmanager
@@ -55,16 +71,14 @@ def virtual_devices() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        if before is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 @contextlib.contextmanager
 def open_stage(n_workers: int = 1) -> Iterator[Stage]:
     """Start a fleet of so many workers with one slot, and wait until the slot is up."""
-    began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder,
         virtual_devices(),
@@ -76,7 +90,7 @@ def open_stage(n_workers: int = 1) -> Iterator[Stage]:
             return any(slot["up"] for slot in (await client.scheduler.drlnb_nodes())["slots"])
 
         client.sync(until, up, timeout_s=_SLOTS_S, awaited="the slot's executor up")
-        yield Stage(fleet, client, Path(folder), time.monotonic() - began)
+        yield Stage(fleet, client, Path(folder))
 
 
 async def until(ask: Callable[[], Awaitable[T]], *, timeout_s: float, awaited: str) -> T:
@@ -93,28 +107,6 @@ async def until(ask: Callable[[], Awaitable[T]], *, timeout_s: float, awaited: s
             raise TimeoutError(f"{awaited}: not within {timeout_s:g} s")
         await asyncio.sleep(0.05)
     return answer
-
-
-def train(
-    fleet: Fleet,
-    tasks: Sequence[Task],
-    out: Path,
-    *,
-    planners: Mapping[str, str] | None = None,
-    settings: Mapping[str, object] | None = None,
-) -> Journal:
-    """Train tasks to their end, and return the journal.
-
-    Raises
-    ------
-    TrainingFailed
-        If one of them ends otherwise than done.
-    """
-    run = fleet.train(list(tasks), out=out, planners=planners or {}, settings=settings or {})
-    for name, task in run.wait(timeout_s=_TRAIN_S).items():
-        if task.state != "done":
-            raise TrainingFailed(f"task {name} is {task.state}: {task.failure}")
-    return Journal.read(out)
 
 
 def local_spec(task: Task) -> TaskSpec:

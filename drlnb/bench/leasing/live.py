@@ -10,34 +10,32 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from drlnb.bench.benches import LeasingLive
-from drlnb.bench.frame.journals import leases, rate
+from drlnb.bench.frame.journals import pool_leases, rate
 from drlnb.bench.frame.padded import GRADIENT_S, STEP_S
 from drlnb.bench.frame.processes import train_all
 from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.bench.frame.stage import Stage, local_spec, open_stage, padded_task
 from drlnb.bench.runtime.turns import Hold, on_one, turns_in_scheduler, turns_in_worker
 from drlnb.planning.leasing import expected_load
-from drlnb.planning.leasing.theory import bound
+from drlnb.planning.leasing.load import bound
 from drlnb.records.journal import Journal
 
 __all__ = ["MODELLED_S", "N_TASKS", "Held", "Turn", "grants", "held", "throughput", "throughput_rows"]
 
-#: Tasks on the slot: as many as its bound carries at a duty of a quarter.
-N_TASKS = 4
-_N_STEPS = 16
+#: Tasks on the slot, as many as its bound carries at a duty of a quarter; and steps of a round.
+N_TASKS, _N_STEPS = 4, 16
 #: Time of a round alone, without what drlnb adds, in seconds: a fifth of it on the slot.
 MODELLED_S = _N_STEPS * STEP_S + GRADIENT_S
-#: Rounds at a run's start that do not count.
-_WARM_ROUNDS = 2
+#: Rounds at a run's start that do not count, and grants per block.
+_WARM_ROUNDS, _BLOCK = 2, 50
 #: Share of the modelled time above which real computing spoils a run, dimensionless.
 _SPOILT = 0.30
-#: Grants per block.
-_BLOCK = 50
 
 
 # ------------------------------------------------------------------ B5
@@ -75,10 +73,10 @@ def held(journal: Journal, n_warm: int = _WARM_ROUNDS) -> Held:
         If the tasks were never all at work.
     """
     computed: dict[tuple[str, int], tuple[float, float]] = {}
-    for t, round_, lease in leases(journal):
-        if round_ > n_warm:
-            key = (lease.task, round_)  # given away in between, a round has several leases
-            computed[key] = (t, lease.computed_s + computed.get(key, (0.0, 0.0))[1])
+    for lease in pool_leases(journal):
+        if lease.grant.round > n_warm:
+            key = (lease.grant.task, lease.grant.round)  # given away in between, a round has several leases
+            computed[key] = (lease.ended_t, lease.computed_s + computed.get(key, (0.0, 0.0))[1])
     ends: dict[str, list[float]] = {}
     for (task, _), (t, _) in sorted(computed.items(), key=lambda item: item[1]):
         ends.setdefault(task, []).append(t)
@@ -112,7 +110,7 @@ def _cpu_seconds() -> Iterator[list[float]]:
         thread.join()
 
 
-def throughput(effort: LeasingLive) -> tuple[Row, ...]:
+def throughput(effort: LeasingLive) -> Iterator[Row]:
     """Train four tasks on one slot, each alone on it, and as processes at once, in turn (B5)."""
     with open_stage() as stage:
         stage.fleet.set("agent.collector_slots", N_TASKS)  # who sleeps needs no CPU
@@ -144,7 +142,7 @@ def _parameters(out: Path, task: str) -> bytes:
     return (folder / (folder / "LATEST").read_text() / "model.safetensors").read_bytes()
 
 
-def throughput_rows(turns: Sequence[Turn]) -> tuple[Row, ...]:
+def throughput_rows(turns: Sequence[Turn]) -> Iterator[Row]:
     """Return B5's figures: share of the bound, v exclusive, v co-located, and tasks with the same parameters."""
     duties = [[alone.compute_s * alone.rounds_per_s for alone in turn.alone] for turn in turns]
     exclusive = [N_TASKS / sum(1 / alone.rounds_per_s for alone in turn.alone) for turn in turns]
@@ -156,36 +154,21 @@ def throughput_rows(turns: Sequence[Turn]) -> tuple[Row, ...]:
     expected = expected_load(N_TASKS, 1, d)
     of_bound = expected.utilisation_frac / expected.bound_frac
     setting = f"{N_TASKS} tasks, 1 virtual slot, d = {d:.3f}"
-    rounds = f"{setting}: rounds per second, leased"
+    rounds = partial(Row, unit="rounds/s")
     busy = pair_up([turn.leased.busy for turn in turns], [bound(task_duties, 1) for task_duties in duties])
-    by_model = f"the bound, of which the machine repairman expects {of_bound:.2f}"
-    at_once = "four ordinary processes at once, whose sleeping gradients overlap as no device's kernels do"
-    co_located = pair_up(leased, [turn.co_located for turn in turns])
-    same = f"tasks of {N_TASKS} whose final parameters are those of the task alone, bit by bit"
-    cpu = "processor seconds of executors and collectors per modelled second, leased"
-    return (
-        Row(
-            "b5-bound",
-            f"{setting}: utilisation of the slot; {valid}",
-            unit="of the slot",
-            against=by_model,
-            bar=Bar("ratio", at_least=0.85),
-            **busy,
-        ),
-        Row(
-            "b5-exclusive",
-            f"{rounds}; {valid}",
-            unit="rounds/s",
-            against="each task alone on the slot, in sequence",
-            bar=Bar("ratio", at_least=3.0),
-            **pair_up(leased, exclusive),
-        ),
-        Row("b5-co-located", rounds, unit="rounds/s", against=at_once, **co_located),
-        Row(
-            "b5-same", same, [float(turn.n_same) for turn in turns], "tasks", bar=Bar("worst", at_least=float(N_TASKS))
-        ),
-        Row("b5-real", cpu, real, "of the time", bar=Bar("value", _SPOILT)),
-    )
+    title = f"{setting}: utilisation of the slot; {valid}"
+    against = f"the bound, of which the machine repairman expects {of_bound:.2f}"
+    yield Row("b5-bound", title, unit="of the slot", against=against, bar=Bar("ratio", at_least=0.85), **busy)
+    title, against = f"{setting}: rounds per second, leased", "each task alone on the slot, in sequence"
+    bar = Bar("ratio", at_least=3.0)
+    yield rounds("b5-exclusive", f"{title}; {valid}", against=against, bar=bar, **pair_up(leased, exclusive))
+    against = "four ordinary processes at once, whose sleeping gradients overlap as no device's kernels do"
+    yield rounds("b5-co-located", title, against=against, **pair_up(leased, [turn.co_located for turn in turns]))
+    title = f"tasks of {N_TASKS} whose final parameters are those of the task alone, bit by bit"
+    bar = Bar("worst", at_least=float(N_TASKS))
+    yield Row("b5-same", title, [float(turn.n_same) for turn in turns], "tasks", bar=bar)
+    title = "processor seconds of executors and collectors per modelled second, leased"
+    yield Row("b5-real", title, real, "of the time", bar=Bar("value", _SPOILT))
 
 
 # ------------------------------------------------------------------ B6

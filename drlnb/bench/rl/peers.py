@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
@@ -10,10 +9,11 @@ from itertools import combinations
 from drlnb.bench.benches import Peers
 from drlnb.bench.frame.processes import Trained, drlnb_train, train_all
 from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
-from drlnb.bench.rl.works import WORKS, Work
+from drlnb.bench.frame.stage import Arguments, local_spec
+from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import MissingExtra
 
-__all__ = ["four", "permutation_p", "require_peer", "single"]
+__all__ = ["WORKS", "four", "permutation_p", "require_peer", "run_own", "single"]
 
 _PEER = "Stable-Baselines3, same settings and seed, one process and one thread"
 #: The row that binds.
@@ -23,6 +23,36 @@ _FOUR, _SLOTS, _TWO = 4, 2, 2
 #: Episodes of a task's evaluation at the end of ``drlnb train``; its peers play as many.
 _CLI_EPISODES = 20
 _LONGEST_S = 900.0
+#: Deterministic episodes after any other training.
+N_EPISODES = 40
+#: What Stable-Baselines3's PPO does where an entry names nothing.
+_PPO: Arguments = {
+    "total_timesteps": 100_000,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "n_epochs": 10,
+    "batch_size": 64,
+    "n_steps": 2048,
+    "ent_coef": 0.0,
+    "vf_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "clip_range": 0.2,
+    "learning_rate": 3e-4,
+    "normalize_advantage": True,
+}
+
+#: Row -> the training: keyword arguments of :class:`Task`, whose names are Stable-Baselines3's.  Every one that matters
+#: is written out, so that no side falls back on a default of its own; settings are rl-baselines3-zoo's
+#: (hyperparams/ppo.yml), but for what a comment names.
+WORKS: dict[str, Arguments] = {
+    "cartpole": {**_PPO, "env": "CartPole-v1", "n_envs": 8, "n_steps": 32, "batch_size": 256, "n_epochs": 20}
+    | {"gamma": 0.98, "gae_lambda": 0.8, "learning_rate": "lin_0.001", "clip_range": "lin_0.2"},
+    # A tenth of the zoo's million steps: returns are those of an unfinished training on both sides.
+    "acrobot": {**_PPO, "env": "Acrobot-v1", "n_envs": 16, "n_steps": 256, "n_epochs": 4}
+    | {"gae_lambda": 0.94, "normalize": True},
+    # Without state-dependent exploration, and 100,000 steps.
+    "pendulum": {**_PPO, "env": "Pendulum-v1", "n_envs": 4, "n_steps": 1024, "gamma": 0.9, "learning_rate": 1e-3},
+}
 
 
 def require_peer() -> None:
@@ -37,25 +67,27 @@ def require_peer() -> None:
         raise MissingExtra('this row compares with stable-baselines3; install it with: pip install "drlnb[bench]"')
 
 
-def run_own(works: Sequence[Work], at_once: int = 1, longest_s: float = _LONGEST_S) -> list[Trained]:
+def run_own(works: Sequence[Arguments], at_once: int = 1, longest_s: float = _LONGEST_S) -> list[Trained]:
     """Train by drlnb in fresh processes."""
-    children = [{"spec": work.own_spec().to_plain(), "n_eval_episodes": work.n_eval_episodes} for work in works]
+    specs = [local_spec(Task(**work, n_collectors=1)).to_plain() for work in works]
+    children = [{"spec": spec, "n_eval_episodes": N_EPISODES} for spec in specs]
     return train_all(children, at_once=at_once, longest_s=longest_s)
 
 
-def run_peer(works: Sequence[Work], at_once: int = 1) -> list[Trained]:
+def run_peer(works: Sequence[Arguments], at_once: int = 1, n_episodes: int = N_EPISODES) -> list[Trained]:
     """Train by Stable-Baselines3 in fresh processes."""
-    return train_all([asdict(work) for work in works], module="drlnb.bench.rl.sb3_child", at_once=at_once)
+    children = [{"work": work, "n_eval_episodes": n_episodes} for work in works]
+    return train_all(children, module="drlnb.bench.rl.sb3_child", at_once=at_once)
 
 
 def single(effort: Peers, name: str) -> Iterator[Row]:
     """Compare one environment's trainings under the zoo's settings, each pair under a seed of its own."""
     require_peer()
-    work = replace(WORKS[name], total_timesteps=effort.steps or WORKS[name].total_timesteps)
-    seeded = [replace(work, seed=effort.seed + n) for n in range(effort.pairs)]
+    work = WORKS[name] | ({"total_timesteps": effort.steps} if effort.steps else {})
+    seeded = [work | {"seed": effort.seed + n} for n in range(effort.pairs)]
     pairs = [(run_own([seeded_work])[0], run_peer([seeded_work])[0]) for seeded_work in seeded]
     mine, theirs = zip(*pairs, strict=True)
-    setting = f"{work.env}, {work.total_timesteps} steps"
+    setting = f"{work['env']}, {work['total_timesteps']} steps"
     bar = _BARS.get(name)
     for suffix, words, key in (
         ("", "whole training, time per environment step", "seconds"),
@@ -66,7 +98,7 @@ def single(effort: Peers, name: str) -> Iterator[Row]:
         yield Row(f"{name}{suffix}", f"{setting}: {words}", unit="us/step", against=_PEER, bar=bar, **pair_up(*us))
         bar = None
     returns, base = ([training.mean_reward for training in side] for side in (mine, theirs))
-    words = f"{setting}: mean return of {work.n_eval_episodes} deterministic episodes after it"
+    words = f"{setting}: mean return of {N_EPISODES} deterministic episodes after it"
     yield Row(f"{name}-return", words, returns, "reward", _PEER, base)
     words = f"{setting}: 1 - p of an exact permutation test, two-sided, that the mean returns over seeds differ"
     unlike = (1.0 - permutation_p(returns, base),)
@@ -106,13 +138,12 @@ def permutation_p(mine: Sequence[float], theirs: Sequence[float]) -> float:
 def four(effort: Peers) -> Iterator[Row]:
     """Measure four CartPole trainings through the whole system, against four ordinary processes."""
     require_peer()
-    work = replace(WORKS["cartpole"], n_eval_episodes=_CLI_EPISODES)
-    work = replace(work, total_timesteps=effort.steps or work.total_timesteps)
-    works = [replace(work, seed=seed) for seed in range(_FOUR)]
+    work = WORKS["cartpole"] | ({"total_timesteps": effort.steps} if effort.steps else {})
+    works = [work | {"seed": seed} for seed in range(_FOUR)]
     ways = {"mine": partial(_whole_system, works)}
     ways |= {"at once": partial(_processes, works, _FOUR), "by two": partial(_processes, works, _TWO)}
     took = in_turn(min(effort.pairs, 3), ways)
-    title = f"{_FOUR} x {work.env}, {work.total_timesteps} steps: drlnb train --gpus {_SLOTS}, command to exit"
+    title = f"{_FOUR} x {work['env']}, {work['total_timesteps']} steps: drlnb train --gpus {_SLOTS}, command to exit"
     title += ", evaluation included"
     peers = f"{_FOUR} Stable-Baselines3 processes, start to exit, evaluation included"
     better = [min(pair) for pair in zip(took["at once"], took["by two"], strict=True)]
@@ -124,19 +155,20 @@ def four(effort: Peers) -> Iterator[Row]:
         yield Row(name, title, against=words, bar=bar, **pair_up(took["mine"], base))
 
 
-def _processes(works: Sequence[Work], most: int) -> float:
+def _processes(works: Sequence[Arguments], most: int) -> float:
     """Return the seconds that Stable-Baselines3's processes take, at most `most` at a time."""
     began = time.monotonic()
-    run_peer(works, most)
+    run_peer(works, most, _CLI_EPISODES)
     return time.monotonic() - began
 
 
-def _whole_system(works: Sequence[Work]) -> float:
+def _whole_system(works: Sequence[Arguments]) -> float:
     """Return the seconds that one ``drlnb train`` takes for all."""
-    work = works[0]
-    hyper = [f"{name}={str(value).lower()}" for name, value in work.settings.items()]
-    words = [work.env, "--seeds", f"0-{len(works) - 1}", "--gpus", str(_SLOTS), "--n-envs", str(work.n_envs)]
+    work = {name: str(value).lower() for name, value in works[0].items() if name not in ("env", "seed")}
+    n_envs, steps = work.pop("n_envs"), work.pop("total_timesteps")
+    words = [works[0]["env"], "--seeds", f"0-{len(works) - 1}", "--gpus", str(_SLOTS), "--n-envs", n_envs]
+    words += ["--total-timesteps", steps, "--hyper", *(f"{name}={value}" for name, value in work.items())]
     began = time.monotonic()
-    with drlnb_train([*words, "--total-timesteps", str(work.total_timesteps), "--hyper", *hyper]) as (process, _, _):
+    with drlnb_train(words) as (process, _):
         process.wait(_LONGEST_S)
         return time.monotonic() - began

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from drlnb.bench.benches import Returns
+from drlnb.bench.benches import CASES, Returns
 from drlnb.bench.frame.bench import write_line
 from drlnb.bench.frame.rows import Bar, Row
-from drlnb.bench.rl.cases import CASES
-from drlnb.bench.rl.peers import run_own
-from drlnb.bench.rl.works import Work
+from drlnb.bench.rl.peers import N_EPISODES, run_own
 from drlnb.rl.algorithms.resolve import resolve
 
 __all__ = ["returns"]
@@ -24,13 +22,10 @@ def returns(effort: Returns, name: str) -> Iterator[Row]:
     write_line(f"{name}: {tuned.total_timesteps} steps, n_envs {tuned.n_envs}, {words}")
     settings, steps = dict(tuned.hyperparameters), tuned.total_timesteps
     seeds = range(effort.seed, effort.seed + effort.seeds)
-    works = [
-        Work(env=case.env, algo=case.algo, n_envs=tuned.n_envs, total_timesteps=steps, settings=settings, seed=seed)
-        for seed in seeds
-    ]
-    done = run_own(works, effort.jobs, _LONGEST_S)
+    work = {**settings, "env": case.env, "algo": case.algo, "n_envs": tuned.n_envs, "total_timesteps": steps}
+    done = run_own([work | {"seed": seed} for seed in seeds], effort.jobs, _LONGEST_S)
     setting = f"{case.algo.upper()} {case.env}, {steps} steps, seeds {', '.join(map(str, seeds))}"
-    words = f"{setting}: mean return of {works[0].n_eval_episodes} deterministic episodes, a sample per seed"
+    words = f"{setting}: mean return of {N_EPISODES} deterministic episodes, a sample per seed"
     rewards = [training.mean_reward for training in done]
     yield Row(name, words, rewards, "reward", bar=Bar("worst", at_least=case.at_least))
     yield Row(f"{name}-time", f"{setting}: training", [training.seconds for training in done])

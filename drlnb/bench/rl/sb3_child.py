@@ -1,6 +1,7 @@
 """Train once by Stable-Baselines3 in a process of its own, as its own users run it, and print what was measured.
 
-The first line of standard input is a :class:`~drlnb.bench.rl.works.Work` as JSON; it begins at the second line.
+The first line of standard input is JSON: a ``work`` of :data:`~drlnb.bench.rl.peers.WORKS` with its seed, and
+``n_eval_episodes`` that are played afterwards.  It begins at the second line.
 """
 
 import json
@@ -11,21 +12,16 @@ from collections.abc import Callable
 __all__ = ["main"]
 
 
-class _Clock:
-    """Seconds spent in a method, summed over its calls."""
+def _timed(run: Callable[..., object], spent_s: list[float]) -> Callable[..., object]:
+    """Return a method that adds the seconds of each of its calls."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def timed(*args: object, **kwargs: object) -> object:
+        began = time.perf_counter()
+        result = run(*args, **kwargs)
+        spent_s.append(time.perf_counter() - began)
+        return result
 
-    def around(self, run: Callable[..., object]) -> Callable[..., object]:
-        def timed(*args: object, **kwargs: object) -> object:
-            began = time.perf_counter()
-            try:
-                return run(*args, **kwargs)
-            finally:
-                self.seconds += time.perf_counter() - began
-
-        return timed
+    return timed
 
 
 def _schedule(value: object) -> object:
@@ -38,40 +34,41 @@ def _schedule(value: object) -> object:
 
 def main() -> None:
     """Train and evaluate."""
-    work = json.loads(sys.stdin.readline())
+    asked = json.loads(sys.stdin.readline())
     import torch
 
     torch.set_num_threads(1)
-    from stable_baselines3 import DQN, PPO
+    from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
     print("ready", flush=True)  # noqa: T201 - the pipe to the bench
     sys.stdin.readline()
-    settings = {name: _schedule(value) for name, value in work["settings"].items()}
+    env, steps, seed = (asked["work"].pop(name) for name in ("env", "total_timesteps", "seed"))
+    settings = {name: _schedule(value) for name, value in asked["work"].items()}
     normalize = settings.pop("normalize", False)
-    envs = make_vec_env(work["env"], n_envs=work["n_envs"], seed=work["seed"])
+    envs = make_vec_env(env, n_envs=settings.pop("n_envs"), seed=seed)
     if normalize:
-        envs = normalized = VecNormalize(envs, gamma=work["settings"].get("gamma", 0.99))
-    algorithm = {"ppo": PPO, "dqn": DQN}[work["algo"]]
-    model = algorithm("MlpPolicy", envs, seed=work["seed"], device="cpu", **settings)
-    collecting, updating = _Clock(), _Clock()
-    model.collect_rollouts = collecting.around(model.collect_rollouts)
-    model.train = updating.around(model.train)
+        envs = normalized = VecNormalize(envs, gamma=settings.get("gamma", 0.99))
+    model = PPO("MlpPolicy", envs, seed=seed, device="cpu", **settings)
+    collect_s: list[float] = []
+    update_s: list[float] = []
+    model.collect_rollouts = _timed(model.collect_rollouts, collect_s)
+    model.train = _timed(model.train, update_s)
     began = time.perf_counter()
-    model.learn(work["total_timesteps"])
+    model.learn(steps)
     seconds = time.perf_counter() - began
-    held_out = make_vec_env(work["env"], n_envs=1, seed=10_000 + work["seed"])
+    held_out = make_vec_env(env, n_envs=1, seed=10_000 + seed)
     if normalize:
         held_out = evaluated = VecNormalize(held_out, training=False, norm_reward=False)
         evaluated.obs_rms = normalized.obs_rms
-    mean, _ = evaluate_policy(model, held_out, n_eval_episodes=work["n_eval_episodes"], deterministic=True)
+    mean, _ = evaluate_policy(model, held_out, n_eval_episodes=asked["n_eval_episodes"], deterministic=True)
     measured = {
         "seconds": seconds,
         "n_timesteps": model.num_timesteps,
-        "collect_s": collecting.seconds,
-        "update_s": updating.seconds,
+        "collect_s": sum(collect_s),
+        "update_s": sum(update_s),
         "mean_reward": mean,
     }
     print(json.dumps(measured))  # noqa: T201

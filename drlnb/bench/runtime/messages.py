@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
 from distributed import Client, Scheduler, Worker
 
 from drlnb.bench.benches import Runtime
-from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up, quantile
+from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.bench.frame.stage import open_stage
 from drlnb.bench.runtime.turns import WARM, Hold, gaps, on_one, turns_in_worker
 from drlnb.runtime.protocol import PROTOCOL
@@ -58,40 +58,28 @@ def _submit_times(client: Client, n: int) -> list[float]:
 
 
 # ------------------------------------------------------------------ hand-over
-def handover(effort: Runtime) -> tuple[Row, ...]:
+def handover(effort: Runtime) -> Iterator[Row]:
     """Measure how long a slot is idle between two tasks, against a request on Dask's streams."""
     with open_stage(2) as stage:
         client = stage.client
         client.run_on_scheduler(_install_push)
-        blocks = in_turn(
-            _BLOCKS * effort.repeats,
-            {f"lease {row}": partial(_lease_block, client, row, hold_s) for row, hold_s in _HOLDS_S.items()}
-            | {f"stream {row}": partial(_stream_block, client, hold_s) for row, hold_s in _HOLDS_S.items()}
-            | {"alone": partial(_alone_block, client), "echo": partial(_echo_block, client)},
-        )
+        ways = {"echo": partial(_echo_block, client)}
+        for row, hold_s in _HOLDS_S.items():
+            ways |= {f"lease {row}": partial(_lease_block, client, row, hold_s)}
+            ways |= {f"stream {row}": partial(_stream_block, client, hold_s)}
+        blocks = in_turn(_BLOCKS * effort.repeats, ways)
     title = "slot released by one worker's task until the other's long poll has its grant"
     against = "message on the worker's stream, pushed on by a scheduler's stream handler"
-    echoed = "request on the worker's stream, pushed back to it by a scheduler's stream handler, back to back"
     third = Bar("ratio", 1 / 3)
-    by_stream = {row: pair_up(blocks[f"lease {row}"], blocks[f"stream {row}"]) for row in _HOLDS_S}
-    by_echo = {way: pair_up(blocks[way], blocks["echo"]) for way in ("lease handover-busy", "alone")}
-    samples = by_stream["handover"]["samples"]
-    return (
-        # Neither binds: docs/decisions/0002.
-        Row("handover", f"{title}; holds of 10 ms", against=against, bar=third, binding=False, **by_stream["handover"]),
-        Row(
-            "handover-busy",
-            f"{title}; holds of 1 ms",
-            against=against,
-            bar=third,
-            binding=False,
-            **by_stream["handover-busy"],
-        ),
-        Row("handover-p50", f"{title}, p50", samples, bar=Bar("value", 0.005)),
-        Row("handover-p90", f"{title}, p90", (quantile(samples, 0.9),)),
-        Row("handover-echo", f"{title}; holds of 1 ms", against=echoed, bar=third, **by_echo["lease handover-busy"]),
-        Row("acquire", "free slot asked for by RPC until granted, back to back", against=echoed, **by_echo["alone"]),
-    )
+    for row, hold_s in _HOLDS_S.items():
+        paired = pair_up(blocks[f"lease {row}"], blocks[f"stream {row}"])
+        words = f"{title}; holds of {hold_s * 1e3:g} ms"
+        yield Row(row, words, against=against, bar=third, binding=False, **paired)  # docs/decisions/0002
+        if row == "handover":
+            yield Row("handover-p50", f"{title}, p50", paired["samples"], bar=Bar("value", 0.005))
+    echoed = "request on the worker's stream, pushed back to it by a scheduler's stream handler, back to back"
+    paired = pair_up(blocks["lease handover-busy"], blocks["echo"])
+    yield Row("handover-echo", f"{title}; holds of 1 ms", against=echoed, bar=third, **paired)
 
 
 def _by_two(client: Client, function: object, arguments: Mapping[str, Sequence[object]]) -> list[float]:
@@ -114,12 +102,6 @@ def _lease_block(client: Client, row: str, hold_s: float) -> list[float]:
     block = f"{row}-{time.monotonic_ns()}"
     words = {at: (f"bench/{n}-{block}", _BLOCK + WARM, hold_s, False) for n, at in enumerate(_workers(client))}
     return _by_two(client, turns_in_worker, words)
-
-
-def _alone_block(client: Client) -> list[float]:
-    """Lease the free slot without a pause; return how long each grant took."""
-    holds = on_one(client, turns_in_worker, f"bench/alone-{time.monotonic_ns()}", _BLOCK, 0.0, False)
-    return [hold.got_t - hold.asked_t for hold in map(Hold._make, holds)]
 
 
 def _stream_block(client: Client, hold_s: float) -> list[float]:

@@ -126,37 +126,30 @@ def _semaphore_t(limit_s: float) -> float | None:
 # ------------------------------------------------------------------ a task
 def failover(effort: Runtime) -> tuple[Row, ...]:
     """Measure from the kill of the master's worker to the next attempt, and to the nanny's new worker."""
-    rows = []
-    for n_workers, name, where, bar in (
-        (2, "failover", "its next attempt attached, on the other worker", Bar("ratio", 1 / 2)),
-        (1, "failover-alone", "its next attempt attached, where that is the only worker", None),
-    ):
-        title = f"kill -9 of the worker that hosts a task's master until {where}"
-        against = "the nanny's new worker known to the scheduler, after the same kill"
-        times = []
-        with open_stage(n_workers) as stage:
-            for turn in range(effort.repeats):
-                task = Task("CartPole-v1", name="a", total_timesteps=10**8, n_collectors=1)
-                run = stage.fleet.train([task], out=stage.folder / f"failover-{turn}")
-                try:
-                    times.append(stage.client.sync(_fail, stage.client, run.id, n_workers))
-                finally:
-                    run.stop(now=True)
-        attached_s, back_s = zip(*times, strict=True)
-        rows.append(Row(name, title, against=against, bar=bar, **pair_up(attached_s, back_s)))
-    return tuple(rows)
+    times = []
+    with open_stage(2) as stage:
+        for turn in range(effort.repeats):
+            task = Task("CartPole-v1", name="a", total_timesteps=10**8, n_collectors=1)
+            run = stage.fleet.train([task], out=stage.folder / f"failover-{turn}")
+            try:
+                times.append(stage.client.sync(_fail, stage.client, run.id))
+            finally:
+                run.stop(now=True)
+    title = "kill -9 of the worker that hosts a task's master until its next attempt attached, on the other worker"
+    against = "the nanny's new worker known to the scheduler, after the same kill"
+    return (Row("failover", title, against=against, bar=Bar("ratio", 1 / 2), **pair_up(*zip(*times, strict=True))),)
 
 
-async def _fail(client: Client, run: str, n_workers: int) -> tuple[float, float]:
+async def _fail(client: Client, run: str) -> tuple[float, float]:
     """Kill the worker of the master once steps are made; return (attempt attached, worker back) in seconds after it."""
 
     async def going() -> tuple[int, Mapping[str, str]] | None:
         page = await client.scheduler.drlnb_rows(run=run, since=0, wait_s=1.0)
         nodes = {node["node"]: node for node in (await client.scheduler.drlnb_nodes())["nodes"]}
         task = page["tasks"]["a"]
-        return (task["attempt"], nodes[task["node"]]) if task["n_timesteps"] and len(nodes) == n_workers else None
+        return (task["attempt"], nodes[task["node"]]) if task["n_timesteps"] and len(nodes) == 2 else None
 
-    up = await until(going, timeout_s=_GOING_S, awaited=f"steps of a task with {n_workers} workers up")
+    up = await until(going, timeout_s=_GOING_S, awaited="steps of a task with 2 workers up")
     assert up is not None
     attempt, node = up
     watching = asyncio.ensure_future(

@@ -48,7 +48,7 @@ def startup(effort: Runtime) -> tuple[Row, ...]:
 async def _startup(repeats: int) -> tuple[Row, ...]:
     times: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder:
-        async with _host(Path(folder)) as (host, zygote_s):
+        async with _host(Path(folder)) as host:
             for turn in range(repeats + 1):
                 for n in (1, _AT_ONCE):
                     seconds = {mode: await _start(host, mode, n, Path(folder)) for mode in ("zygote", "spawn")}
@@ -68,20 +68,19 @@ async def _startup(repeats: int) -> tuple[Row, ...]:
             paired = pair_up(times["zygote", n], times[mode, n])
             words = f"{started} ready, forked from the zygote"
             rows.append(Row(f"{name}-v-{mode}", words, against=against + more, bar=Bar("ratio", bar), **paired))
-    return (*rows, Row("startup-zygote", "start of the zygote itself, once per node", (zygote_s,)))
+    return tuple(rows)
 
 
 @contextlib.asynccontextmanager
-async def _host(folder: Path) -> AsyncIterator[tuple[CollectorHost, float]]:
-    """Start what a node agent starts; yield the collectors' host and how long the zygote took."""
-    began = time.perf_counter()
+async def _host(folder: Path) -> AsyncIterator[CollectorHost]:
+    """Start what a node agent starts; yield the collectors' host."""
     zygote = Zygote(folder / "zygote.log")
     await zygote.start()
     host = CollectorHost(zygote, lambda *_: None)
     try:
         assert zygote.up is not None
         await asyncio.wait_for(asyncio.shield(zygote.up), _START_S)
-        yield host, time.perf_counter() - began
+        yield host
     finally:
         await host.stop_all()
         await zygote.end()
@@ -95,15 +94,15 @@ async def _start(host: CollectorHost, mode: str, n: int, folder: Path) -> float:
     for key in keys:
         configuration = {"spec": spec, "collector": key[2], "env_indices": [key[2]]}
         log = folder / f"{mode}-{key[2]}.log"
-        started.append(host.start(key, attempt=1, configuration=configuration, state=b"", log=log, mode=mode))
+        started.append(host.start(key, attempt=1, configuration=configuration, log=log, mode=mode))
     try:
         answers = await asyncio.gather(*started)
     finally:
         await asyncio.gather(*(host.stop(key) for key in keys))
-    modes = {answer["mode"] for answer in answers}
+    modes = {answer["event"]["start_mode"] for answer in answers}
     if modes != {mode}:
         raise RuntimeError(f"collectors were started by {sorted(modes)}, not by {mode}")
-    return max(float(answer["start_s"]) for answer in answers)
+    return max(float(answer["event"]["start_s"]) for answer in answers)
 
 
 def _start_cold(n: int) -> float:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from drlnb.bench.benches import Seats
-from drlnb.bench.frame.journals import leases, rate
+from drlnb.bench.frame.journals import pool_leases, rate
 from drlnb.bench.frame.processes import train_all
 from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.bench.frame.stage import Arguments, local_spec, virtual_devices
@@ -25,9 +25,10 @@ from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
 from drlnb.planning.seats.rules import ISOLATIONS
 from drlnb.records import seats
+from drlnb.records.columns.leasing import LeaseReleased
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
-from drlnb.rl.algorithms.registry import round_steps
+from drlnb.rl.algorithms.registry import settings_of
 
 __all__ = ["REGIMES", "Regime", "Shared", "co_located", "exclusive", "isolation", "leased", "regime", "regime_rows"]
 
@@ -138,8 +139,8 @@ def _until(run: Training, holds: Callable[[], bool]) -> None:
 
 def _rounds(run: Training) -> int:
     """Return how many rounds the slowest task has ended."""
-    specs = run.specs
-    return min(task.n_timesteps // (round_steps(specs[name]) * specs[name].n_envs) for name, task in run.tasks.items())
+    steps = {name: settings_of(spec).round_steps() * spec.n_envs for name, spec in run.specs.items()}
+    return min(task.n_timesteps // steps[name] for name, task in run.tasks.items())
 
 
 def _has_seats(run: Training) -> bool:
@@ -155,11 +156,11 @@ def _has_seats(run: Training) -> bool:
 def _shared(journal: Journal, n_seats: int) -> Shared:
     ends: dict[str, list[float]] = {}
     probes_s = [0.0]
-    for t, round_, lease in leases(journal):
-        if lease.task.startswith("seats/"):
-            probes_s.append(lease.held_s)
-        elif lease.reason == "returned" and round_ > 0:
-            ends.setdefault(lease.task, []).append(t)
+    for lease in pool_leases(journal):
+        if lease.grant.task.startswith("seats/"):
+            probes_s.append(lease.end.held_s)
+        elif isinstance(lease.end, LeaseReleased) and lease.end.reason == "returned" and lease.grant.round > 0:
+            ends.setdefault(lease.grant.task, []).append(lease.ended_t)
     seats_set = journal.of(seats.SeatsSet)
     hz, n_rounds = rate(list(ends.values()), since=seats_set[-1].t if seats_set else 0.0)
     n_seats = seats_set[-1].n_seats if seats_set else n_seats
@@ -167,21 +168,15 @@ def _shared(journal: Journal, n_seats: int) -> Shared:
 
 
 # ------------------------------------------------------------------ side by side
-def isolation(effort: Seats) -> tuple[Row, ...]:
+def isolation(effort: Seats) -> Iterator[Row]:
     """Compare one executor per task with one for both of two tasks, in short rounds: they change hands most often."""
     tasks = replace(REGIMES["short"], n_tasks=2)
     ways = {way: partial(leased, tasks, effort.seconds, 1, isolation=way) for way in ISOLATIONS}
     hz = {way: [shared.rounds_per_s for shared in of] for way, of in in_turn(effort.repeats, ways).items()}
-    setting = f"{tasks.n_tasks} {tasks.name} tasks on one slot, isolation"
-    paired = pair_up(hz["process"], hz["shared"])
-    apart = Row(
-        "isolation-process",
-        f"{setting} process: rounds per second",
-        unit="rounds/s",
-        against="isolation shared",
-        **paired,
-    )
-    return Row("isolation-shared", f"{setting} shared: rounds per second", hz["shared"], "rounds/s"), apart
+    title = f"{tasks.n_tasks} {tasks.name} tasks on one slot, isolation"
+    row, paired = partial(Row, unit="rounds/s"), pair_up(hz["process"], hz["shared"])
+    yield row("isolation-shared", f"{title} shared: rounds per second", hz["shared"])
+    yield row("isolation-process", f"{title} process: rounds per second", against="isolation shared", **paired)
 
 
 def regime(effort: Seats, name: str) -> Iterator[Row]:

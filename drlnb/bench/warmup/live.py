@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drlnb.bench.benches import WarmupLive
+from drlnb.bench.frame.journals import round_ends, round_stream
 from drlnb.bench.frame.padded import LONG_GRADIENT_S
 from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up, quantile
-from drlnb.bench.frame.stage import Arguments, open_stage, padded_task, train
+from drlnb.bench.frame.stage import Arguments, open_stage, padded_task
 from drlnb.fleet.tasks.task import Task
 from drlnb.records import round as words
 from drlnb.records.columns import warmup
@@ -46,12 +47,9 @@ PAIRS: _Pairs = {
     "w3-park": ("park", "spawn-cold"),
     "w3-park-v-zygote": ("park", "zygote-cold"),
 }
-_AHEAD_PAIRS: _Pairs = {
-    "w3-ahead-saa": ("spawn-saa", "spawn-cold"),
-    "w3-ahead-seed": ("spawn-seed", "spawn-cold"),
-    "w3-ahead-progress": ("spawn-progress", "spawn-cold"),
-    "w3-ahead-park": ("park", "spawn-cold"),
-}
+#: Ways of the rounds that hide a start; each is compared with the first one.
+_AHEAD_WAYS = ("spawn-cold", "spawn-saa", "spawn-seed", "spawn-progress", "park")
+_AHEAD_PAIRS = {f"w3-ahead-{way.removeprefix('spawn-')}": (way, _AHEAD_WAYS[0]) for way in _AHEAD_WAYS[1:]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +70,7 @@ class Lived:
 
 def read(stream: Stream) -> Lived:
     """Return what a task's stream tells."""
-    ends = [event.t for event, answer in stream.answers() if any(isinstance(r, words.MetricsRecorded) for r in answer)]
+    ends = round_ends(stream)
     n_steps, n_old = old_steps(stream)
     return Lived(
         round_s=[after - before for before, after in itertools.pairwise(ends[_WARM_ROUNDS - 1 :])],
@@ -128,8 +126,7 @@ def starts(effort: WarmupLive) -> tuple[Row, ...]:
 def ahead(effort: WarmupLive) -> tuple[Row, ...]:
     """Train rounds of .24 s of acting and 3 s of computing, both slept: the gradient takes several starts (W3, W4)."""
     task = padded_task("a", 0, effort.rounds + _WARM_ROUNDS, _AHEAD_STEPS, LONG_GRADIENT_S)
-    names = ("spawn-cold", "spawn-saa", "spawn-seed", "spawn-progress", "park")
-    return tuple(live_rows(_measure(task, names, effort.repeats), _AHEAD_PAIRS, "-ahead"))
+    return tuple(live_rows(_measure(task, _AHEAD_WAYS, effort.repeats), _AHEAD_PAIRS, "-ahead"))
 
 
 def _measure(task: Task, names: Sequence[str] | Mapping[str, object], repeats: int) -> dict[str, list[Lived]]:
@@ -142,10 +139,8 @@ def _measure(task: Task, names: Sequence[str] | Mapping[str, object], repeats: i
             planners = {"warmup": planner}
 
             def once() -> Lived:
-                out = stage.folder / f"{name}-{next(turn)}"
-                journal = train(stage.fleet, [task], out, planners=planners, settings=settings)
-                (stream,) = (recorded for recorded in journal.streams.values() if recorded.header.machine == "round")
-                return read(stream)
+                run = f"{name}-{next(turn)}"
+                return read(round_stream(stage.train([task], run, planners=planners, settings=settings)))
 
             return once
 

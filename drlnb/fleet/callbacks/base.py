@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from drlnb.fleet.faces.say import say
+from drlnb.fleet.faces import say
 from drlnb.fleet.policies.policy import Model
 from drlnb.records.errors import ConfigError
 
@@ -27,7 +27,7 @@ __all__ = [
     "report",
 ]
 
-#: A round's scalars by their names, see :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+#: A round's scalars by their names, see ``docs/reference/rl.md``.
 Metrics = Mapping[str, float]
 
 
@@ -85,13 +85,13 @@ class BaseCallback:
 
     #: The model that learns; known when training begins.
     model: Model
+    #: The training, as far as callbacks may ask it for something.
+    session: Session
     #: Whether callbacks of this one have its parent, instead of itself, as theirs.
     TRANSPARENT: ClassVar[bool] = False
 
     def __init__(self, verbose: int = 0) -> None:
         self.verbose = verbose
-        #: The training, as far as callbacks may ask it for something.
-        self.session: Session | None = None
         #: Callback that this one belongs to, and those that belong to it.
         self.parent: BaseCallback | None = None
         self.children: tuple[BaseCallback, ...] = ()
@@ -107,8 +107,10 @@ class BaseCallback:
 
     # ------------------------------------------------------------------ what the training calls
     def init_callback(self, model: Model, session: Session | None = None) -> None:
-        """Learn which model is trained, before anything else."""
-        self.model, self.session = model, session
+        """Learn which model is trained, before anything else; and by which session, before training begins."""
+        self.model = model
+        if session is not None:
+            self.session = session
         self.n_calls, self.num_timesteps = 0, model.num_timesteps
         self.locals = {"self": model}
         for child in self.children:

@@ -8,7 +8,7 @@ from drlnb.fleet.policies.files import save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.collecting.evaluation import evaluate_parameters
-from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import LocalLoop
 
 __all__ = ["LocalSession"]
 
@@ -30,7 +30,7 @@ class LocalSession:
 
     def __init__(self, spec: TaskSpec, trained: Trained | None, callback: BaseCallback, settings: Plain) -> None:
         self.spec, self.callback, self._settings = spec, callback, settings
-        self._loop = LocalLoop(spec, trained)
+        self.loop = LocalLoop(spec, trained)
         self._every = int(settings.get("eval_freq", 0))
         self._asked = False
 
@@ -40,33 +40,24 @@ class LocalSession:
 
     def save(self, version: int, path: str | Path) -> bool:
         """Save the present parameters if they are of that version."""
-        if version != self._loop.n_rounds + 1:
+        if version != self.loop.n_rounds + 1:
             return False
-        save_model(path, self.spec, self._loop.trained())
+        save_model(path, self.spec, self.loop.trained())
         return True
 
     def follow(self) -> Trained:
         """Train to the end, or until a callback returns False; return the state."""
         try:
             self.callback.on_training_start()
-            while self._loop.n_timesteps < self.spec.total_timesteps and self._round():
+            while self.loop.n_timesteps < self.spec.total_timesteps and self._round():
                 pass
             self.callback.on_training_end()
-            return self.trained()
+            return self.loop.trained()
         finally:
-            self._loop.close()
-
-    def trained(self, *, envs: bool = True) -> Trained:
-        """Return the state at the last boundary between rounds; `envs`: with the environments."""
-        return self._loop.trained(envs=envs)
-
-    @property
-    def n_timesteps(self) -> int:
-        """Environment steps of the budget so far."""
-        return self._loop.n_timesteps
+            self.loop.close()
 
     def _round(self) -> bool:
-        loop, before = self._loop, self._loop.n_timesteps
+        loop, before = self.loop, self.loop.n_timesteps
         metrics = loop.round()
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
@@ -81,10 +72,10 @@ class LocalSession:
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]
-        played = evaluate_parameters(self.spec, self._loop.parameters, n_episodes=n, deterministic=deterministic)
+        played = evaluate_parameters(self.spec, self.loop.parameters, n_episodes=n, deterministic=deterministic)
         return Evaluated(
-            n_timesteps=self._loop.n_timesteps,
-            version=self._loop.n_rounds + 1,
+            n_timesteps=self.loop.n_timesteps,
+            version=self.loop.n_rounds + 1,
             mean_reward=played.mean,
             std_reward=played.std,
             deterministic=deterministic,

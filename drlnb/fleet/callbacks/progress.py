@@ -1,14 +1,23 @@
-"""Show how far a training is: a line now and then, or one line that is kept up to date."""
+"""Show how far a training is, in lines or in one line that is kept up to date, and log its scalars for TensorBoard.
 
+Event files of `tensorboard_log` lie as Stable-Baselines3 lays them out, one folder per budget: ``FOLDER/NAME_1``,
+``FOLDER/NAME_2`` and so on; a budget that goes on (``reset_num_timesteps=False``) goes on in the newest.  The library
+writes, in a thread of its own, fed by the rows that callbacks get.
+"""
+
+import re
 import sys
+from pathlib import Path
 from typing import TextIO
 
-from drlnb.fleet.callbacks.base import BaseCallback, Metrics
-from drlnb.fleet.faces import faces
-from drlnb.fleet.faces.say import say
+from drlnb.fleet import faces
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked_count
+from drlnb.rl.tracking.sink_threads import Feed
+from drlnb.rl.tracking.sinks import RunFacts, TensorBoard
 
-__all__ = ["ProgressLine"]
+__all__ = ["ProgressLine", "TensorBoardLog", "budget_folder"]
 
 
 class ProgressLine(BaseCallback):
@@ -69,3 +78,70 @@ def words(metrics: Metrics, total_timesteps: int) -> str:
         left_s = round(max(0, total_timesteps - done) / fps)
         parts.append(f"{left_s // 60}:{left_s % 60:02d} left")
     return ", ".join(parts)
+
+
+def budget_folder(folder: str | Path, name: str, *, anew: bool) -> Path:
+    """Return where a budget's event files go.
+
+    Parameters
+    ----------
+    folder
+        That of `tensorboard_log`.
+    name
+        That of `tb_log_name`.
+    anew
+        The next free number, else the newest that is there.
+    """
+    taken = [re.fullmatch(rf"{re.escape(name)}_(\d+)", path.name) for path in Path(folder).glob(f"{name}_*")]
+    newest = max((int(match[1]) for match in taken if match), default=0)
+    return Path(folder) / f"{name}_{newest + 1 if anew or not newest else newest}"
+
+
+class TensorBoardLog(BaseCallback):
+    """Writes a training's scalars as event files.
+
+    Parameters
+    ----------
+    folder
+        Of this budget.
+
+    Raises
+    ------
+    MissingExtra
+        If the package ``tensorboard`` is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+        self._sink = TensorBoard(folder, alone=True)
+        self._feed: Feed | None = None
+
+    def on_training_start(self) -> None:
+        """Open the files."""
+        spec = self.model.spec
+        facts = RunFacts(run_id=self._folder.name, out=self._folder, tasks={spec.name: spec.to_plain()})
+        self._feed = Feed([self._sink], facts)
+
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Write a round's scalars at its steps."""
+        if self._feed is not None:
+            self._feed.put(self.model.spec.name, self.num_timesteps, metrics)
+        return None
+
+    def on_evaluation(self, evaluation: Evaluated) -> bool | None:
+        """Write an evaluation's mean return and length, under Stable-Baselines3's names."""
+        name = "eval/mean_reward" if evaluation.deterministic else "eval/mean_reward_stochastic"
+        lengths = [n for _, n in evaluation.episodes]
+        scalars = {name: evaluation.mean_reward, "eval/mean_ep_length": sum(lengths) / max(len(lengths), 1)}
+        if self._feed is not None:
+            self._feed.put(self.model.spec.name, evaluation.n_timesteps, scalars, name)
+        return None
+
+    def close(self) -> None:
+        """End the files, also after an error; what went wrong is written in a line."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+            for failure in feed.failures:
+                say(f"tensorboard_log: {failure}")

@@ -90,14 +90,14 @@ class CheckpointCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         every = self.save_freq * self.model.n_envs
-        if self.num_timesteps // every > self._asked_at // every and self.session is not None:
+        if self.num_timesteps // every > self._asked_at // every:
             self._asked_at, self._asked = self.num_timesteps, True
             self.session.checkpoint()
         return True
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Copy the checkpoint that was asked for."""
-        if checkpoint.reason == "checkpoint" and self._asked and self.session is not None:
+        if checkpoint.reason == "checkpoint" and self._asked:
             path = self.save_path / f"{self.name_prefix}_{checkpoint.n_timesteps}_steps.zip"
             if self.session.save(checkpoint.version, path):
                 report(self, f"saved {path}")
@@ -209,7 +209,7 @@ class EvalCallback(EventCallback):
         return None
 
     def _save_best(self, version: int) -> None:
-        if self.best_model_save_path is None or self.session is None:
+        if self.best_model_save_path is None:
             return
         path = self.best_model_save_path / "best_model.zip"
         if self.session.save(version, path):

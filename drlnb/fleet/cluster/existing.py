@@ -1,14 +1,13 @@
 """Decide what becomes of a run that is already in the directory of a new one."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.files.run_directory import Hello, RunDir, say_hello
+from drlnb.runtime.files.run_directory import RunDir
 
 __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
 
@@ -23,28 +22,21 @@ _MAY_DIFFER = {
 }  # fmt: skip
 
 
-def _refuse_stranger(run: RunDir) -> bool:
-    """Return whether a run is here; raise if something else is."""
+def _is_taken(run: RunDir) -> bool:
+    """Return whether a run is here; raise if something else is, or if a new one cannot be written here."""
     path = run.path
-    if not path.exists():
-        return False
-    if not path.is_dir():
-        raise ConfigError(f"{path} is a file; choose another directory")
     if (path / "run.json").exists():
         return True
-    stranger = next(run.files(), None)
-    if stranger is not None:
+    if path.is_file():
+        raise ConfigError(f"{path} is a file; choose another directory")
+    if path.exists() and (stranger := next(run.files(), None)) is not None:
         raise ConfigError(f"{path} is not empty and holds no run of drlnb (found {stranger.name}); choose another one")
-    return False
-
-
-def _refuse_read_only(path: Path) -> None:
-    """Raise if the folder that is there already, or the nearest one above it, cannot be written to."""
     above = next(folder for folder in (path, *path.parents) if folder.exists())
     if not above.is_dir():
         raise ConfigError(f"{path} cannot be made: {above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
         raise ConfigError(f"{path} cannot be written: no permission in {above}")
+    return False
 
 
 def differences(old: RunSpec, new: RunSpec) -> list[str]:
@@ -98,13 +90,7 @@ def _next_free(path: Path) -> Path:
     return other
 
 
-def check(
-    out: str | Path,
-    spec: RunSpec | None,
-    on_existing: str = "error",
-    *,
-    hello: Callable[[str], Hello | None] = say_hello,
-) -> str:
+def check(out: str | Path, spec: RunSpec | None, on_existing: str = "error") -> str:
     """Return what :func:`prepare` would do, without doing it.
 
     Parameters
@@ -115,8 +101,6 @@ def check(
         What shall run; None: whatever is there goes on.
     on_existing
         One of :data:`ON_EXISTING`.
-    hello
-        Asks the scheduler at an address.
 
     Returns
     -------
@@ -135,11 +119,9 @@ def check(
     if on_existing not in ON_EXISTING:
         raise ConfigError(f"on_existing must be one of {', '.join(ON_EXISTING)}, got {on_existing!r}")
     run = RunDir(out)
-    if not _refuse_stranger(run):
-        _refuse_read_only(run.path)
+    if not _is_taken(run):
         return "new"
-    lock = run.live_lock(hello)
-    if lock is not None:
+    if (lock := run.live_lock()) is not None:
         raise RunLocked(f"{run.path} is in use: its run {lock.run} goes on at {lock.address}")
     if on_existing in {"restart", "overwrite"}:
         return on_existing
@@ -165,13 +147,7 @@ def _taken(path: Path, *, finished: bool, resume: bool) -> str:
     )
 
 
-def prepare(
-    out: str | Path,
-    spec: RunSpec,
-    on_existing: str = "error",
-    *,
-    hello: Callable[[str], Hello | None] = say_hello,
-) -> RunDir:
+def prepare(out: str | Path, spec: RunSpec, on_existing: str = "error") -> RunDir:
     """Make the run directory ready for a run, or refuse.
 
     Parameters, Raises
@@ -182,7 +158,7 @@ def prepare(
     RunDir
         Its ``run.json`` is written; ``resumed`` says whether an older run goes on.
     """
-    plan = check(out, spec, on_existing, hello=hello)
+    plan = check(out, spec, on_existing)
     run = RunDir(out)
     try:
         if plan == "resume":

@@ -1,18 +1,205 @@
-"""Open the slots behind a fleet, on a cluster that is there or on one of its own."""
+"""Open the slots behind a fleet, on a cluster that is there or on one of its own; Dask is loaded when it is needed."""
 
+import atexit
+import contextlib
+import logging
+import shutil
+import sys
+import tempfile
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from drlnb.fleet.cluster.cluster import Client, check_pool, current_client, start_cluster, sweep
-from drlnb.fleet.cluster.link import connect
-from drlnb.fleet.tasks.live_settings import plain
-from drlnb.records.errors import ConfigError
+from drlnb.fleet.plain import checked_plain, count_problem
+from drlnb.planning.placement.devices import devices_problem, is_device_name
+from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
+from drlnb.records.errors import ConfigError, InputError, PeerError
 
 if TYPE_CHECKING:
+    from drlnb.runtime.client.link import Link
     from drlnb.runtime.client.local_cluster import LocalHandle
 
-__all__ = ["Pool"]
+__all__ = [
+    "Client",
+    "Pool",
+    "SchedulerUnreachable",
+    "check_pool",
+    "close_at_exit",
+    "connect",
+    "current_client",
+    "start_cluster",
+]
+
+#: A Dask client or cluster, an address, or a scheduler file; None: none was named.  Dask's own types say nothing.
+Client = Any
+
+#: Seconds for a first answer of a scheduler; the promise is a message within 15 s.
+_CONNECT_S = 10.0
+
+
+class SchedulerUnreachable(InputError, PeerError):
+    """No scheduler answers at the address that was given."""
+
+
+def current_client() -> Client:
+    """Return the Dask client of this process, None if there is none (or Dask is not even imported)."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import Client
+
+    with contextlib.suppress(ValueError):
+        return Client.current()
+    return None
+
+
+def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "Link":
+    """Link to a cluster.
+
+    Parameters
+    ----------
+    client
+        Client, Cluster, address, or path of a scheduler file.  An asynchronous client is not used itself: a second
+        one with a loop of its own is made beside it.
+    pid
+        Process of the scheduler if it is ours, else 0.
+    timeout_s
+        Longest wait for the scheduler.
+
+    Raises
+    ------
+    ConfigError
+        If it is something else, or the scheduler file cannot be read.
+    SchedulerUnreachable
+        If nothing answers in time.
+    """
+    wanted: dict[str, object] | None = None
+    if isinstance(client, str | Path):
+        wanted = _address_or_file(str(client))
+    elif hasattr(client, "scheduler") and hasattr(client, "asynchronous") and hasattr(client, "submit"):
+        if client.asynchronous:
+            wanted = {"address": str(client.scheduler.address), "security": client.security}
+    elif hasattr(client, "scheduler_address"):
+        wanted = {"address": str(client.scheduler_address), "security": getattr(client, "security", None)}
+    else:
+        raise ConfigError(f"client must be a Client, a Cluster, an address or a scheduler file, got {client!r}")
+
+    from distributed import Client
+
+    from drlnb.runtime.client.link import Link
+
+    if wanted is None:
+        return Link(client, pid=pid)
+    where = str(client if isinstance(client, str | Path) else wanted["address"])
+    try:
+        with _quiet():
+            # A client with a loop of its own, which is not Dask's current one.
+            made = Client(**wanted, timeout=timeout_s, set_as_default=False, asynchronous=False, name="drlnb")
+        return Link(made, owned=True, pid=pid)
+    except (OSError, TimeoutError) as error:
+        raise SchedulerUnreachable(
+            where, f"no scheduler answers there within {timeout_s:g} s ({_first(error)})"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{where!r} is no scheduler's address: {_first(error)}") from None
+
+
+def _address_or_file(text: str) -> dict[str, object]:
+    if "://" not in text and (Path(text).is_file() or text.endswith(".json")):
+        if not Path(text).is_file():
+            raise ConfigError(f"there is no scheduler file {text}")
+        return {"scheduler_file": text}
+    if ":" not in text.removeprefix("tcp://").removeprefix("tls://"):
+        raise ConfigError(f"{text!r} is no scheduler's address (host:port, tcp://host:port) and no scheduler file")
+    return {"address": text}
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask's client from logging what an exception reports a moment later; its logger has a level of its own."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def check_pool(
+    n_workers: object, slots: object, seats: object, isolation: object = "shared"
+) -> tuple[int | None, tuple[str, ...]]:
+    """Return the number of devices that is asked for, None for all, and their names, none if it is a number.
+
+    Raises
+    ------
+    ConfigError
+        If a number is wrong, or a list cannot be one of devices.
+    """
+    problem = n_seats_problem(seats) or isolation_problem(isolation, seats)
+    if n_workers is not None:
+        problem = problem or count_problem("n_workers", n_workers)
+    if problem:
+        raise ConfigError(problem)
+    if isinstance(slots, str) and slots == "auto":
+        return None, ()
+    if isinstance(slots, list | tuple):
+        if problem := devices_problem(slots):
+            raise ConfigError(problem)
+        return None, tuple(slots)
+    if not isinstance(slots, int) or count_problem("slots", slots):
+        hint = f" (one device: [{slots!r}])" if isinstance(slots, str) and is_device_name(slots) else ""
+        raise ConfigError(
+            f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
+        )
+    return slots, ()
+
+
+def start_cluster(n_workers: int) -> "tuple[LocalHandle, Path]":
+    """Start a cluster of our own; return its handle and its scratch folder.
+
+    A thread starts it, so that Ctrl-C meanwhile cannot lose the handle of a process that is there already.
+    """
+    from drlnb.runtime.client.local_cluster import start_local
+
+    root = Path(tempfile.mkdtemp(prefix="drlnb-"))
+    with ThreadPoolExecutor(1, thread_name_prefix="drlnb-start") as starter:
+        started = starter.submit(start_local, n_workers=n_workers, root=root)
+        try:
+            return started.result(), root
+        except KeyboardInterrupt:
+            started.result().kill()
+            shutil.rmtree(root, ignore_errors=True)
+            raise
+
+
+def _sweep(handle: "LocalHandle | None", root: Path | None) -> None:
+    """Stop an own cluster, if there is one, and remove its scratch folder."""
+    if handle is not None:
+        handle.stop()
+    if root is not None:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def close_at_exit(close: Callable[[], object]) -> Callable[[], None]:
+    """Close a fleet that the script forgot, while Dask's threads still live (Dask's own exit hooks run later)."""
+    watched = weakref.WeakMethod(close)
+
+    def close_now() -> None:
+        if (alive := watched()) is not None:
+            with contextlib.suppress(Exception):
+                alive()
+
+    atexit.register(close_now)
+    return close_now
 
 
 class Pool:
@@ -29,8 +216,8 @@ class Pool:
         The way to the cluster, whose scheduler is at ``address``.
     notices
         What a user should know of the pool, such as that it has no CUDA device.
-    nodes, slots
-        The node agents that were up, and the slots that the pool had, when it was opened.
+    n_nodes, slots
+        How many node agents were up, and the slots that the pool had, when it was opened.
     n_devices
         How many devices carry the slots: as many as these, if each has one seat.
     seats, names, isolation
@@ -57,12 +244,10 @@ class Pool:
         root = None
         if self.n_workers is not None:
             self.handle, root = start_cluster(self.n_workers)
-        self._sweep = weakref.finalize(self, sweep, self.handle, root)
+        self._sweep = weakref.finalize(self, _sweep, self.handle, root)
         try:
-            if self.handle is None:
-                self.link = connect(client)
-            else:
-                self.link = connect(self.handle.address, pid=self.handle.pid)
+            where, pid = (client, 0) if self.handle is None else (self.handle.address, self.handle.pid)
+            self.link = connect(where, pid=pid)
             opened = self.link.open_pool(
                 n_slots, seats=seats, names=names, isolation=isolation, own_workers=self.n_workers
             )
@@ -72,7 +257,7 @@ class Pool:
             self._sweep()
             raise
         self.address, self.notices = self.link.address, opened.notices
-        self.nodes, self.slots, self.n_devices = opened.nodes, opened.slots, opened.n_devices
+        self.n_nodes, self.slots, self.n_devices = opened.n_nodes, opened.slots, opened.n_devices
         self.seats, self.names, self.isolation = opened.seats, opened.names, opened.isolation
 
     @property
@@ -81,7 +266,7 @@ class Pool:
         more: dict[str, object] = {} if self.seats == 1 else {"seats": self.seats}
         more |= {"slots": list(self.names)} if self.names else {}
         more |= {} if self.isolation == "shared" else {"isolation": self.isolation}
-        return {"n_slots": self.n_devices, "n_workers": len(self.nodes), **more}
+        return {"n_slots": self.n_devices, "n_workers": self.n_nodes, **more}
 
     def serves(self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str, isolation: str) -> bool:
         """Whether this pool is what was asked for; raise ConfigError for names that mean no device."""
@@ -97,7 +282,7 @@ class Pool:
         ConfigError
             If the value is wrong beside those in force.
         """
-        self.link.set_pool(key, plain(key, value))
+        self.link.set_pool(key, checked_plain(key, value))
 
     def close(self) -> None:
         """Stop a cluster of our own."""

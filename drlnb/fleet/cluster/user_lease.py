@@ -7,14 +7,16 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from drlnb.fleet.cluster.cluster import Client
-from drlnb.fleet.faces.say import say
+from drlnb.fleet.cluster.pool import Client
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row, count_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import OWN
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from drlnb.runtime.client.user_lease import LoopLease
 
 __all__ = ["Lease", "Leases"]
@@ -112,7 +114,7 @@ class Lease:
         finally:
             if self._held is None:
                 self._leases.leave(self.name)
-                self._leases.soon(held.abandon())
+                self._leases.start(held.release())  # it may have been granted in this moment
 
     def _end(self) -> "LoopLease | None":
         held, self._held = self._held, None
@@ -296,28 +298,29 @@ class Leases:
         for lease in list(self._open.values()):
             lease.close()
 
+    def start(self, work: Coroutine[object, object, T]) -> "Future[T]":
+        """Run a coroutine in the client's thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+
     def sync(self, work: Coroutine[object, object, T], *, timeout_s: float | None = None) -> T:
         """Run a coroutine in the client's thread and wait for it; Ctrl-C cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+        future = self.start(work)
         try:
             return future.result(timeout_s)
         finally:
             future.cancel()
 
-    def soon(self, work: Coroutine[object, object, object]) -> None:
-        """Run a coroutine in the client's thread; nobody waits for it."""
-        asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
-
     async def wait(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the client's thread and await it."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop))
+        return await asyncio.wrap_future(self.start(work))
 
 
 def _check(name: object, n_slots: object, priority: object, wait_s: object, timeout_s: object) -> None:
     problems = []
     if not isinstance(name, str) or not name.strip() or "/" in name:
         problems.append(f"name must be a text without '/', got {name!r}")
-    problems += filter(None, [count_problem("n_slots", n_slots)])
+    if problem := count_problem("n_slots", n_slots):
+        problems.append(problem)
     if not isinstance(priority, int) or isinstance(priority, bool):
         problems.append(f"priority must be a whole number, got {priority!r}")
     for key, value in (("wait_s", wait_s), ("timeout_s", timeout_s)):

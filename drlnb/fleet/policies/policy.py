@@ -73,7 +73,7 @@ class Model:
     def _state(self) -> Trained:
         """Return the state; an untrained model's is made from its seed, which loads torch."""
         if self.trained is None:
-            from drlnb.rl.algorithms.protocol import make_learner
+            from drlnb.rl.algorithms.registry import make_learner
 
             with one_thread():
                 learner = make_learner(self.spec)

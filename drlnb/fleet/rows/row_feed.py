@@ -39,16 +39,25 @@ class Tap:
 
     def drain(self) -> tuple[bool, list[Entry]]:
         """Return (whether these rows begin the run anew, rows since the last time)."""
-        return self._source._drain(self)
+        source = self._source
+        with source._lock:
+            anew, self._anew = self._anew, False
+            rows = list(source._recent if anew else self._queue)
+            self._queue.clear()
+            whole = source._whole
+        return anew, source._completed(rows) if anew and not whole else rows
 
     @property
     def n_waiting(self) -> float:
         """How many rows :meth:`drain` would return; infinite where it had to read files."""
-        return self._source._n_at_hand if self._anew else len(self._queue)
+        if not self._anew:
+            return len(self._queue)
+        return len(self._source._recent) if self._source._whole else math.inf
 
     def close(self) -> None:
         """End the queue."""
-        self._source._forget(self)
+        with self._source._lock:
+            self._source._taps.discard(self)
         self._queue.clear()
 
 
@@ -89,24 +98,6 @@ class Rows:
         with self._lock:
             self._taps.add(tap)
         return tap
-
-    @property
-    def _n_at_hand(self) -> float:
-        return len(self._recent) if self._whole else math.inf
-
-    def _forget(self, tap: Tap) -> None:
-        with self._lock:
-            self._taps.discard(tap)
-
-    def _drain(self, tap: Tap) -> tuple[bool, list[Entry]]:
-        with self._lock:
-            anew, tap._anew = tap._anew, False
-            rows = list(self._recent if anew else tap._queue)
-            tap._queue.clear()
-            whole = self._whole
-        if anew and not whole:
-            rows = self._completed(rows)
-        return anew, rows
 
     def _completed(self, recent: list[Entry]) -> list[Entry]:
         """Put what the journal's files say before the rows that are still at hand."""

@@ -2,22 +2,21 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import ModuleType
 
-from drlnb.fleet.rows.pool_table import pool_rows
+from drlnb.fleet.plain import Plain, Row
 from drlnb.records import round as rounds
-from drlnb.records.base import Event
-from drlnb.records.columns import leasing
+from drlnb.records.base import Event, Record
+from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream
+from drlnb.sim.leases import leases
 from drlnb.views.folds.entries import split_stream
 
-__all__ = ["TABLES", "frame_of", "from_second", "table_rows"]
-
-Row = dict[str, object]
+__all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
 
 
 def table_rows(journal: Journal, table: str) -> list[Row]:
@@ -30,7 +29,7 @@ def table_rows(journal: Journal, table: str) -> list[Row]:
     table
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
-        :func:`~drlnb.fleet.rows.pool_table.pool_rows`) or ``episodes`` (raw return and length).
+        :func:`pool_rows`) or ``episodes`` (raw return and length).
 
     Raises
     ------
@@ -85,41 +84,121 @@ def _rounds(journal: Journal) -> Iterator[Row]:
 def _leases(journal: Journal) -> Iterator[Row]:
     moved: Counter[Fence] = Counter()  # what had to be brought to a slot, if the task's stream is here
     for _, stream in _tasks(journal):
-        for event in stream.of(rounds.LeaseReceived, rounds.GradientComputed, leasing.GradientsRestored):
-            moved[event.fence] += getattr(event, "moved_bytes", 0)
+        for event in stream.records:
+            if isinstance(event, rounds.LeaseReceived | rounds.GradientComputed | leasing.GradientsRestored):
+                moved[event.fence] += getattr(event, "moved_bytes", 0)
     for stream in _pools(journal):
-        granted: dict[Fence, Row] = {}
-        for event, answer in stream.answers():
-            for record in answer:
-                if isinstance(record, leasing.LeaseGranted):
-                    granted[record.fence] = _granted(record, event.t)
-                elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and record.fence in granted:
-                    row = granted.pop(record.fence) | _ended(record, event.t)
-                    yield row | {"moved_bytes": moved.get(record.fence)}
+        for granted_s, grant, ended_s, end in leases(stream):
+            yield {
+                "task": grant.task.rpartition("/")[2],
+                "attempt": grant.attempt,
+                "round": grant.round,
+                "slots": " ".join(grant.slots),
+                "fence": f"{grant.fence.epoch}/{grant.fence.token}",
+                "granted_s": granted_s,
+                "waited_s": grant.waited_s,
+                "resident": grant.resident,
+                "ended_s": ended_s,
+                "held_s": end.held_s,
+                "computed_s": getattr(end, "computed_s", None),
+                "reason": getattr(end, "reason", "expired"),
+                "expired": isinstance(end, leasing.LeaseExpired),
+                "moved_bytes": moved.get(grant.fence),
+            }
 
 
-def _granted(record: leasing.LeaseGranted, t: float) -> Row:
-    return {
-        "task": record.task.rpartition("/")[2],
-        "attempt": record.attempt,
-        "round": record.round,
-        "slots": " ".join(record.slots),
-        "fence": f"{record.fence.epoch}/{record.fence.token}",
-        "granted_s": t,
-        "waited_s": record.waited_s,
-        "resident": record.resident,
-    }
+def pool_rows(stream: Stream) -> Iterator[Row]:
+    """Yield a row for each event after which the pool is another one.
+
+    ``t_s`` (the stream's clock), ``queue_len`` (requests that wait), ``lent`` and ``slots`` (slots that are lent, and
+    that there are), ``utilisation`` (seconds computed in the leases that have ended / slot-seconds since the first
+    grant; None before it), ``expired`` (leases so far whose holder was silent).  All of the pool is counted, whosever
+    it is.
+
+    Parameters
+    ----------
+    stream
+        Of a pool.
+    """
+    state = _Pool.begun(stream.header.snapshot or {})
+    former: tuple[float, ...] = ()
+    for event, answer in stream.answers():
+        if state.granted:
+            state.slot_s += len(state.slots) * (event.t - state.t)
+        state.t = event.t
+        for record in (event, *answer):
+            state.take_in(record)
+        now = (len(state.waiting), len(state.held), len(state.slots), state.computed_s, state.expired)
+        if now != former:
+            former = now
+            yield {
+                "t_s": event.t,
+                "queue_len": len(state.waiting),
+                "lent": sum(len(slots) for slots in state.held.values()),
+                "slots": len(state.slots),
+                "utilisation": state.computed_s / state.slot_s if state.slot_s > 0 else None,
+                "expired": state.expired,
+            }
 
 
-def _ended(record: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> Row:
-    returned = record if isinstance(record, leasing.LeaseReleased) else None
-    return {
-        "ended_s": t,
-        "held_s": record.held_s,
-        "computed_s": returned.computed_s if returned else None,
-        "reason": returned.reason if returned else "expired",
-        "expired": returned is None,
-    }
+@dataclass(slots=True)
+class _Pool:
+    """The pool as of one event of its stream."""
+
+    t: float
+    #: Slot -> its node.
+    slots: dict[str, str]
+    #: Requests without an answer.
+    waiting: set[str]
+    #: Fence -> slots of the lease.
+    held: dict[Fence, tuple[str, ...]] = field(default_factory=dict)
+    #: Whether there was a grant: slot-seconds count from the first one on.
+    granted: bool = False
+    slot_s: float = 0.0
+    computed_s: float = 0.0
+    expired: int = 0
+
+    @classmethod
+    def begun(cls, table: Plain) -> "_Pool":
+        """Return the pool as its stream begins with a snapshot's lease table."""
+        leases = table.get("open", {}).values()
+        held = {
+            Fence(epoch=table["epoch"], token=lease["token"]): tuple(lease["slots"])
+            for lease in leases
+            if lease["state"] == "granted"
+        }
+        return cls(
+            t=float(table.get("t", 0.0)),
+            slots={name: slot["node"] for name, slot in table.get("slots", {}).items() if slot["state"] != "failed"},
+            waiting={lease["request_id"] for lease in leases if lease["state"] == "pending"},
+            held=held,
+            granted=bool(held),
+        )
+
+    def take_in(self, record: Record) -> None:
+        """Change with one record of its stream."""
+        match record:
+            case leasing.LeaseGranted():
+                self.granted = True
+                self.held[record.fence] = record.slots
+            case leasing.LeaseReleased():
+                self.held.pop(record.fence, None)
+                self.computed_s += record.computed_s
+            case leasing.LeaseExpired():
+                self.held.pop(record.fence, None)
+                self.expired += 1
+            case leasing.SlotRequested():
+                self.waiting.add(record.request_id)
+            case leasing.RequestCancelled() | leasing.SendGrant():  # a grant also once more, to who asks again
+                self.waiting.discard(record.request_id)
+            case leasing.RequestRefused():
+                self.waiting.discard(record.subject)
+            case leasing.SlotAdded():
+                self.slots[record.slot] = record.node
+            case leasing.SlotFailed():
+                self.slots.pop(record.slot, None)
+            case placement.NodeLost():
+                self.slots = {slot: node for slot, node in self.slots.items() if node != record.node}
 
 
 def _pool(journal: Journal) -> Iterator[Row]:

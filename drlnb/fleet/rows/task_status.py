@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from drlnb.records import round as rounds
+from drlnb.records.base import Record
 from drlnb.records.columns.warmup import CollectorRestartPlanned
 from drlnb.records.spec import TaskSpec
-from drlnb.views.folds.entries import Entry, Handlers, newest
+from drlnb.views.folds.entries import Entry, newest
 
 __all__ = ["Board", "TaskStatus"]
 
 #: Rounds in the median that the remaining time is guessed from, and the fewest for a guess.
 _ROUNDS, _FEWEST = 10, 3
-
-_DOING = {"waiting": "waiting for a slot"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,31 +60,43 @@ class _Line:
     n_samples: int = 0
     round_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ROUNDS))
 
-    def task_opened(self, event: rounds.TaskOpened) -> None:
-        again = 0 < self.attempt < event.attempt and not self.status.ended
-        self.begin(event.attempt)
-        self.status = replace(
-            self.status,
-            n_timesteps=event.n_timesteps,
-            elapsed_s=event.elapsed_s,
-            n_restarts=self.status.n_restarts + again,
-        )
+    def take_in(self, record: Record) -> None:
+        """Change with one record of the newest attempt."""
+        match record:
+            case rounds.TaskOpened():
+                again = 0 < self.attempt < record.attempt and not self.status.ended
+                self.begin(record.attempt)
+                self._now(
+                    n_timesteps=record.n_timesteps,
+                    elapsed_s=record.elapsed_s,
+                    n_restarts=self.status.n_restarts + again,
+                )
+            case rounds.PhaseEntered(phase=phase) if phase != "ended":
+                self._now(
+                    state="paused" if phase == "paused" else "running",
+                    doing="waiting for a slot" if phase == "waiting" else phase,
+                )
+            case rounds.MetricsRecorded():
+                self._round(record)
+            case rounds.EvaluationFinished(failure="", deterministic=True):
+                self._now(eval_mean_reward=float(record.mean_reward))
+            case CollectorRestartPlanned() | rounds.ExecutorDied():
+                self._now(n_restarts=self.status.n_restarts + 1)
+            case rounds.EndTask():
+                self.end(record.state, record.reason)
+
+    def _now(self, **changes: object) -> None:
+        self.status = replace(self.status, **changes)  # type: ignore[arg-type]  # fields of the status
 
     def begin(self, attempt: int) -> None:
+        """Begin another attempt."""
         self.attempt = attempt
-        self.status = replace(self.status, state="running", doing="starting", failure="")
+        self._now(state="running", doing="starting", failure="")
 
-    def phase_entered(self, decision: rounds.PhaseEntered) -> None:
-        phase = decision.phase
-        if phase != "ended":
-            state = "paused" if phase == "paused" else "running"
-            self.status = replace(self.status, state=state, doing=_DOING.get(phase, phase))
-
-    def metrics_recorded(self, decision: rounds.MetricsRecorded) -> None:
+    def _round(self, decision: rounds.MetricsRecorded) -> None:
         metrics = decision.metrics
         self.n_samples = decision.n_timesteps - self.status.n_timesteps
-        self.status = replace(
-            self.status,
+        self._now(
             n_timesteps=decision.n_timesteps,
             ep_rew_mean=metrics.get("rollout/ep_rew_mean", self.status.ep_rew_mean),
             elapsed_s=metrics.get("time/time_elapsed", self.status.elapsed_s),
@@ -93,35 +104,16 @@ class _Line:
         if "round/time_s" in metrics:
             self.round_s.append(float(metrics["round/time_s"]))
 
-    def evaluation_finished(self, event: rounds.EvaluationFinished) -> None:
-        if not event.failure and event.deterministic:
-            self.status = replace(self.status, eval_mean_reward=float(event.mean_reward))
-
-    def started_again(self, record: CollectorRestartPlanned | rounds.ExecutorDied) -> None:
-        self.status = replace(self.status, n_restarts=self.status.n_restarts + 1)
-
-    def end_task(self, command: rounds.EndTask) -> None:
-        self.end(command.state, command.reason)
-
     def end(self, state: str, reason: str) -> None:
-        self.status = replace(self.status, state=state, doing=state, failure=reason if state == "failed" else "")
+        """End it."""
+        self._now(state=state, doing=state, failure=reason if state == "failed" else "")
 
     def eta_s(self) -> float | None:
+        """Return the seconds until the budget is used, None while that is not known."""
         if self.status.state != "running" or len(self.round_s) < _FEWEST or self.n_samples <= 0:
             return None
         left = max(0, self.status.total_timesteps - self.status.n_timesteps)
         return math.ceil(left / self.n_samples) * median(self.round_s)
-
-
-_HANDLERS: Handlers = {
-    rounds.TaskOpened: _Line.task_opened,
-    rounds.PhaseEntered: _Line.phase_entered,
-    rounds.MetricsRecorded: _Line.metrics_recorded,
-    rounds.EvaluationFinished: _Line.evaluation_finished,
-    CollectorRestartPlanned: _Line.started_again,
-    rounds.ExecutorDied: _Line.started_again,
-    rounds.EndTask: _Line.end_task,
-}
 
 
 class Board:
@@ -145,9 +137,8 @@ class Board:
     def feed(self, entries: Iterable[Entry]) -> None:
         """Fold entries in; what is no task's, or of an old attempt, is skipped."""
         for task, record in newest(entries, self._attempts):
-            line, handler = self._lines.get(task), _HANDLERS.get(type(record))
-            if line is not None and handler is not None:
-                handler(line, record)
+            if task in self._lines:
+                self._lines[task].take_in(record)
 
     def restarted(self, task: str, attempt: int) -> None:
         """Begin a task again as `attempt`; what is still on its way of the former one counts no more."""

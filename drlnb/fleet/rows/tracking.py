@@ -1,17 +1,17 @@
 """Send a run's scalars to TensorBoard, Weights & Biases, MLflow or a sink of the user's own."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from drlnb.fleet.rows.row_feed import Rows, Tap
+from drlnb.fleet.rows.row_feed import Rows
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import EvaluationFinished, MetricsRecorded
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.tracking.metrics import evaluation_name
 from drlnb.rl.tracking.sink_threads import Feed
-from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, sinks_of
-from drlnb.views.folds.entries import Entry, newest
+from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, evaluation_name, sinks_of
+from drlnb.views.folds.entries import newest
 
 __all__ = ["Tracking", "Trackings"]
 
@@ -23,6 +23,8 @@ class Tracking:
     ----------
     sinks
         Opened at once, each in a thread of its own.
+    rows
+        Where the run's rows are: it follows them from the first one, whenever it begins.
     run_id
         Of the run.
     specs
@@ -31,9 +33,10 @@ class Tracking:
         Its directory.
     """
 
-    def __init__(self, sinks: Sequence[Sink], *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
+    def __init__(self, sinks: Sequence[Sink], rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
         tasks = {spec.name: spec.to_plain() for spec in specs}
         self._feed = Feed(sinks, RunFacts(run_id=run_id, out=out, tasks=tasks))
+        self._tap = rows.tap()
         self._attempts: dict[str, int] = {}
         #: Steps of each task's latest row.
         self._last: dict[str, int] = {}
@@ -66,9 +69,9 @@ class Tracking:
                 elif value is not None:
                     recorder.record(key, value)
 
-    def feed(self, entries: Iterable[Entry]) -> None:
-        """Hand on what is a metric."""
-        for task, record in newest(entries, self._attempts):
+    def feed(self) -> None:
+        """Hand on the metrics among the rows that have come since the last time."""
+        for task, record in newest(self._tap.drain()[1], self._attempts):
             if task not in self._own:
                 continue
             if isinstance(record, MetricsRecorded):
@@ -82,35 +85,35 @@ class Tracking:
 
     def close(self) -> None:
         """Write what the sinks still have, and end them."""
+        self._tap.close()
         self._feed.close()
 
 
 class Trackings:
-    """All trackings of one run's handle; each follows the run from its first row, whenever it begins.
+    """All trackings of one run's handle.
 
     Parameters
     ----------
-    rows
-        Where the run's rows are.
-    run_id, specs, out
+    rows, run_id, specs, out
         As of :class:`Tracking`.
     """
 
     def __init__(self, rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
-        self._rows, self._run_id, self._specs, self._out = rows, run_id, tuple(specs), out
-        self._all: list[tuple[Tracking, Tap]] = []
-        self._open = 0
+        self._run_id = run_id
+        self._make = partial(Tracking, rows=rows, run_id=run_id, specs=tuple(specs), out=out)
+        self._open: list[Tracking] = []
+        self._closed: list[Tracking] = []
         self._lock = threading.Lock()
 
     @property
     def failures(self) -> tuple[str, ...]:
         """One line per sink that does not write (all of) what it was given."""
-        return tuple(line for tracking, _ in self._all for line in tracking.failures)
+        return tuple(line for tracking in [*self._closed, *self._open] for line in tracking.failures)
 
     @property
     def active(self) -> bool:
         """Whether sinks are open."""
-        return len(self._all) > self._open
+        return bool(self._open)
 
     def begin(self, track: str | Sink | Sequence[str | Sink] | None) -> None:
         """Open the sinks of :func:`drlnb.rl.tracking.sinks.sinks_of` and hand on what has been recorded so far.
@@ -123,16 +126,16 @@ class Trackings:
         sinks = sinks_of(track)
         if not sinks:
             raise ConfigError("track needs at least one sink: tensorboard, wandb, mlflow or an object")
-        tracking = Tracking(sinks, run_id=self._run_id, specs=self._specs, out=self._out)
+        tracking = self._make(sinks)
         with self._lock:
-            self._all.append((tracking, self._rows.tap()))
+            self._open.append(tracking)
         self.feed()
 
     def feed(self) -> None:
         """Hand on what has come since the last time."""
         with self._lock:
-            for tracking, tap in self._all[self._open :]:
-                tracking.feed(tap.drain()[1])
+            for tracking in self._open:
+                tracking.feed()
 
     def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
         """Add a scalar of the user's own to the next row; as of :meth:`Tracking.record`.
@@ -142,17 +145,17 @@ class Trackings:
         ConfigError
             If nothing tracks the run, so that it would be lost.
         """
-        listening = self._all[self._open :]
+        listening = list(self._open)
         if not listening:
             raise ConfigError(f"nothing tracks run {self._run_id}, so {key!r} would be lost: call run.track(...) first")
-        for tracking, _ in listening:
+        for tracking in listening:
             tracking.record(key, value, task=task, mean=mean)
 
     def close(self) -> None:
         """Hand on the last rows, and end all sinks; another :meth:`begin` may follow."""
         self.feed()
         with self._lock:
-            for tracking, tap in self._all[self._open :]:
-                tap.close()
+            for tracking in self._open:
                 tracking.close()
-            self._open = len(self._all)
+            self._closed += self._open
+            self._open = []

@@ -4,18 +4,18 @@ import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from drlnb.fleet.faces.say import note
+from drlnb.fleet.faces import note
 from drlnb.fleet.plain import Plain, Row
-from drlnb.fleet.tasks.environments import environment, spaces_of
-from drlnb.fleet.tasks.task import complete_spec, file_safe
-from drlnb.records.errors import ConfigError
+from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
+from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
-from drlnb.rl.checkpoints.trained import check_layout, describe_layout
+from drlnb.rl.checkpoints.files import check_layout, describe_layout
 from drlnb.rl.envs.wrappers import read_wrappers
 
 __all__ = ["altered", "bound", "described", "moved", "signature"]
@@ -38,6 +38,8 @@ _FIXED: Plain = {
 }
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
 _OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
+#: What `gymnasium.make` adds by itself, and what has no part in training.
+_NOT_OURS = {"render_mode"}
 #: Other names that were noted already: once per process is enough.
 _NOTED: set[str] = set()
 
@@ -116,7 +118,9 @@ def described(algo: str, given: Row) -> TaskSpec:
     EnvError
         If the environment cannot be made, breaks its contract, or has spaces that the algorithm cannot serve.
     """
-    name, factory, kwargs = environment(given.pop("env"), given.pop("env_kwargs", None))
+    from drlnb.rl.envs.make import probe
+
+    name, factory, kwargs = _environment(given.pop("env"), given.pop("env_kwargs", None))
     wrappers = read_wrappers(given.pop("env_wrappers", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
     n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
@@ -126,7 +130,8 @@ def described(algo: str, given: Row) -> TaskSpec:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed}
     spec = complete_spec(name, factory, algo, resolved, n_collectors=n_collectors, **others)
-    made = replace(spec, **spaces_of(spec))
+    spaces: Row = {**probe(spec)}
+    made = replace(spec, **spaces)
     check_fit(made)
     return made
 
@@ -165,10 +170,55 @@ def moved(spec: TaskSpec, env: object) -> TaskSpec:
     ValueError
         If its spaces differ; both are named.
     """
-    name, factory, kwargs = environment(env, None)
+    from drlnb.rl.envs.make import probe
+
+    name, factory, kwargs = _environment(env, None)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
-    for field, space in spaces_of(other).items():
+    for field, space in probe(other).items():
         wanted = getattr(spec, field)
         if dict(space) != dict(wanted or {}):
             raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
     return other
+
+
+def _environment(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
+    """Return an environment's id or name, its factory as text (None for an id), and its constructor's arguments.
+
+    Parameters
+    ----------
+    env
+        An id, a class or function that returns an environment, or an environment of ``gymnasium.make``; that one is
+        not used itself: collectors make their own.
+    env_kwargs
+        Arguments of the constructor.
+
+    Raises
+    ------
+    EnvError
+        If it is something else, or cannot travel to other processes.
+    """
+    made = not isinstance(env, type) and hasattr(env, "step") and hasattr(env, "reset")
+    if isinstance(env, str) or (callable(env) and not made):
+        name, factory = source_of(env)
+        return name, factory, dict(env_kwargs or {})
+    return _made_before(env, env_kwargs)
+
+
+def _made_before(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
+    import gymnasium
+
+    if hasattr(env, "num_envs"):
+        raise EnvError(f"{type(env).__name__} holds several environments: pass the id, and n_envs={env.num_envs}")
+    if not isinstance(env, gymnasium.Env):
+        raise EnvError(f"env must be an environment's id, a class or a function, got {env!r}")
+    if env_kwargs:
+        raise EnvError("env_kwargs are for an id or a class; this environment is made already")
+    spec = env.spec
+    if spec is None:
+        name = type(env.unwrapped).__name__
+        raise EnvError(f"{name} was not made by gymnasium.make: pass its class, or a function that returns it")
+    kwargs = {key: value for key, value in spec.kwargs.items() if key not in _NOT_OURS}
+    if spec.additional_wrappers:
+        factory = source_of(partial(gymnasium.make, spec))[1]
+        return str(spec.id), factory, {}
+    return source_of(spec.id)[0], None, kwargs

@@ -4,21 +4,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
-from drlnb.fleet.plain import Plain
+from drlnb.fleet.plain import Plain, parse_seeds, quoted
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.records.spec import ALGORITHMS
 
-__all__ = ["LaunchForm", "known_envs", "parse_seeds"]
+__all__ = ["LaunchForm", "known_envs"]
 
 #: Most tasks of one form: a page of rows that can still be read.
 _MOST_TASKS = 32
 #: Largest budget: beyond, it is a slip of the finger (at 10,000 steps/s it takes three years).
 _MOST_STEPS = 10**12
-#: Largest seed that every random generator takes.
-_MOST_SEED = 2**32 - 1
-
-_RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
 def known_envs() -> tuple[str, ...]:
@@ -28,47 +24,12 @@ def known_envs() -> tuple[str, ...]:
     return tuple(sorted(name for name in gymnasium.registry if "/" not in name or name.startswith("drlnb/")))
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that a text lists.
-
-    Raises
-    ------
-    ConfigError
-        If it lists none, too many, or something else.
-
-    Examples
-    --------
-    >>> parse_seeds("0-2, 7")
-    (0, 1, 2, 7)
-    """
-    seeds: list[int] = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        bounds = _RANGE.fullmatch(part)
-        if bounds is None:
-            raise ConfigError(f"seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got {_short(part)}")
-        first, last = int(bounds[1]), int(bounds[2] or bounds[1])
-        if last < first or last > _MOST_SEED:
-            raise ConfigError(f"seeds must go up, to at most {_MOST_SEED}, got {_short(part)}")
-        if last - first >= _MOST_TASKS or len(seeds) + last - first >= _MOST_TASKS:
-            raise ConfigError(f"at most {_MOST_TASKS} seeds at once, got {_short(text)}")
-        seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
-    if not seeds:
-        raise ConfigError("seeds are missing: write 0, or 0-4 for five tasks")
-    return tuple(seeds)
-
-
-def _short(text: str) -> str:
-    """Quote what was typed, shortened."""
-    word = text.strip()
-    return repr(word if len(word) <= 40 else f"{word[:40]}...")
-
-
 def _parse_count(text: str, field: str, most: int) -> int | None:
     plain = re.sub(r"(?<=\d)[,_ ](?=\d{3}\b)", "", text.strip())
     if not plain:
         return None
     if not plain.isascii() or not plain.isdigit() or not 1 <= len(plain.lstrip("0")) <= 20 or int(plain) > most:
-        raise ConfigError(f"{field} must be a whole number from 1 to {most:,}, got {_short(text)}")
+        raise ConfigError(f"{field} must be a whole number from 1 to {most:,}, got {quoted(text)}")
     return int(plain)
 
 
@@ -101,7 +62,7 @@ class LaunchForm:
         checks: dict[str, Callable[[], object]] = {
             "env": lambda: _check_env(self.env),
             "algo": lambda: _check_algo(self.algo),
-            "seeds": lambda: parse_seeds(self.seeds),
+            "seeds": lambda: parse_seeds(self.seeds, most=_MOST_TASKS),
             "total_timesteps": lambda: _parse_count(self.total_timesteps, "steps", _MOST_STEPS),
             "slots": lambda: _check_slots(self.slots, n_slots),
         }
@@ -140,14 +101,15 @@ class LaunchForm:
         """
         steps = _parse_count(self.total_timesteps, "steps", _MOST_STEPS)
         env = self.env.strip()
-        return [Task(env, self.algo, total_timesteps=steps, seed=seed, group=env) for seed in parse_seeds(self.seeds)]
+        seeds = parse_seeds(self.seeds, most=_MOST_TASKS)
+        return [Task(env, self.algo, total_timesteps=steps, seed=seed, group=env) for seed in seeds]
 
     def code(self) -> str:
         """Return the line of Python that starts the same tasks."""
         steps = _parse_count(self.total_timesteps, "steps", _MOST_STEPS)
         env, algo = self.env.strip(), "" if self.algo == "ppo" else f", {self.algo!r}"
         more = f", total_timesteps={steps}" if steps else ""
-        seeds = parse_seeds(self.seeds)
+        seeds = parse_seeds(self.seeds, most=_MOST_TASKS)
         each = f"drlnb.Task({env!r}{algo}{more}, seed=seed, group={env!r}) for seed in {list(seeds)!r}"
         return f"run = fleet.train([{each}])"
 

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.registry import OWN, Planner, PlannerKind, nearest
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 
-__all__ = ["CHOICES", "GROUP", "Chosen", "chosen", "planner_names"]
+__all__ = ["CHOICES", "GROUP", "Chosen", "chosen"]
+
+# Views and plans of different decisions have nothing in common, hence Any.
+_Kind: TypeAlias = PlannerKind[Any, Any]
+_Planner: TypeAlias = Planner[Any, Any]
 
 #: Group of entry points, named ``DECISION.NAME``: classes of planners that are not drlnb's.
 GROUP = "drlnb.planners"
@@ -34,17 +38,6 @@ class Chosen:
     seed: bool = False
 
 
-def planner_names(asked: Mapping[str, object] | str | None = None) -> dict[str, str]:
-    """Return the planner's name for each of the six decisions, see :func:`chosen`.
-
-    Examples
-    --------
-    >>> planner_names({"hold": "last"})["hold"]
-    'last'
-    """
-    return chosen(asked).names
-
-
 def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     """Return the planner of each decision.
 
@@ -59,6 +52,11 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     ConfigError
         If a decision, a name or a parameter is wrong, or a planner has not the face of one or cannot travel; the
         message holds all of it.
+
+    Examples
+    --------
+    >>> chosen({"hold": "last"}).names["hold"]
+    'last'
     """
     names = {decision: kind.default for decision, kind in KINDS.items()}
     if isinstance(asked, str):
@@ -83,7 +81,7 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     return Chosen(names=names, own=own)
 
 
-def _entry_point(kind: PlannerKind[Any, Any], text: str) -> EntryPoint | None:
+def _entry_point(kind: _Kind, text: str) -> EntryPoint | None:
     """Return the entry point of a name that drlnb does not have; None if there is none."""
     name = text.partition(":")[0]
     if name in kind.names:
@@ -96,12 +94,12 @@ def _entry_point(kind: PlannerKind[Any, Any], text: str) -> EntryPoint | None:
     return entry
 
 
-def _built(kind: PlannerKind[Any, Any], text: str, point: EntryPoint | None) -> Planner[Any, Any]:
+def _built(kind: _Kind, text: str, point: EntryPoint | None) -> _Planner:
     """Return the planner of an entry point; the class may declare ``params``, name -> type."""
     assert point is not None
     try:
         made = point.load()
-        own = PlannerKind[Any, Any](kind.decision, kind.default, problem=lambda view, plan: "", recorded=kind.recorded)
+        own = _Kind(kind.decision, kind.default, problem=lambda view, plan: "", recorded=kind.recorded)
         own.register(text.partition(":")[0], made, getattr(made, "params", None))
         return _own(kind, own.build(text))
     except ValueError:
@@ -112,7 +110,7 @@ def _built(kind: PlannerKind[Any, Any], text: str, point: EntryPoint | None) -> 
         ) from error
 
 
-def _own(kind: PlannerKind[Any, Any], value: object) -> Planner[Any, Any]:
+def _own(kind: _Kind, value: object) -> _Planner:
     """Return a user's planner, of which a class may be given, too."""
     planner = value
     if isinstance(value, type):
@@ -126,4 +124,4 @@ def _own(kind: PlannerKind[Any, Any], value: object) -> Planner[Any, Any]:
         raise ConfigError(
             f"{kind.decision} planner must be a name, or an object or a class with a name and plan(view), got {value!r}"
         )
-    return cast("Planner[Any, Any]", planner)
+    return cast(_Planner, planner)

@@ -3,7 +3,8 @@
 import datetime
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -29,13 +30,13 @@ class RunSpec:
     #: Its id.
     run: str
     #: When it was made, by the wall clock.
-    created: str
+    created: str = ""
     tasks: tuple[TaskSpec, ...]
     #: Decision -> planner's name.
-    planners: Mapping[str, str]
+    planners: Mapping[str, str] = field(default_factory=dict)
     #: The round machine's configuration, as far as it is not the default.
-    settings: Plain
-    versions: Mapping[str, str]
+    settings: Plain = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
     #: Decision -> planner of the user's own, as text.
     own_planners: Mapping[str, str] = field(default_factory=dict)
     #: Collectors end between rounds where their environments can go on, as in seed 000.
@@ -45,18 +46,8 @@ class RunSpec:
 
     def to_plain(self) -> dict[str, object]:
         """Return what ``run.json`` holds."""
-        return {
-            "format": _FORMAT,
-            "run": self.run,
-            "created": self.created,
-            "tasks": [task.to_plain() for task in self.tasks],
-            "planners": dict(self.planners),
-            "own_planners": dict(self.own_planners),
-            "seed": self.seed,
-            "settings": self.settings,
-            "versions": self.versions,
-            "pool": self.pool,
-        }
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"format": _FORMAT, **values, "tasks": [task.to_plain() for task in self.tasks]}
 
     @classmethod
     def read(cls, folder: RunDir) -> Self:
@@ -68,17 +59,8 @@ class RunSpec:
             If there is no run, or the file is not what drlnb wrote.
         """
         plain = folder.read_spec()
-        return cls(
-            run=plain["run"],
-            created=plain.get("created", ""),
-            tasks=tuple(TaskSpec.from_plain(task) for task in plain["tasks"]),
-            planners=plain.get("planners", {}),
-            own_planners=plain.get("own_planners", {}),
-            seed=plain.get("seed", False),
-            settings=plain.get("settings", {}),
-            versions=plain.get("versions", {}),
-            pool=plain.get("pool", {}),
-        )
+        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
+        return cls(**{**known, "tasks": tuple(TaskSpec.from_plain(task) for task in plain["tasks"])})
 
     def by_name(self) -> dict[str, TaskSpec]:
         """Return the tasks by their names."""
@@ -88,20 +70,13 @@ class RunSpec:
 def default_out() -> Path:
     """Return a run directory named by the time, that is free."""
     now = datetime.datetime.now().astimezone()
-    first = Path("runs") / now.strftime("%Y%m%d-%H%M%S")
-    path, n = first, 1
-    while path.exists():
-        n += 1
-        path = first.with_name(f"{first.name}-{n}")
-    return path
+    name = now.strftime("%Y%m%d-%H%M%S")
+    paths = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def run_spec(
-    specs: Sequence[TaskSpec],
-    planners: Chosen,
-    *,
-    env_timeout_s: float | None = 60.0,
-    settings: Plain | None = None,
+    specs: Sequence[TaskSpec], planners: Chosen, *, env_timeout_s: float | None = 60.0, settings: Plain | None = None
 ) -> RunSpec:
     """Return a new run of some tasks, with an id of its own.
 

@@ -2,13 +2,15 @@
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet.plain import Plain, count_problem
-from drlnb.planning.leasing.machine import priority_problem
+from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import Resolved, resolve
@@ -102,8 +104,8 @@ class Task:
         problems += filter(None, [*(count_problem(key, n) for key, n in given.items()), count_problem("seed", seed, 0)])
         if name is not None and not _NAME.fullmatch(name):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
-        if problem := priority_problem(priority):
-            problems.append(problem.removeprefix("task."))
+        if problem := PRIORITIES.problem("priority", priority):
+            problems.append(problem)
         if problems:
             raise ConfigError(problems)
         self.name = name
@@ -225,11 +227,8 @@ def complete_spec(
             env=env,
             env_factory=factory,
             algo=algo,
-            total_timesteps=resolved.total_timesteps,
-            n_envs=resolved.n_envs,
             n_collectors=min(DEFAULT_COLLECTORS, resolved.n_envs) if n_collectors is None else n_collectors,
-            hyperparameters=resolved.hyperparameters,
-            origin=resolved.origin,
+            **resolved._asdict(),
             **others,
         )
     except ValueError as error:
@@ -285,32 +284,23 @@ def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ..
     listed = [tasks] if isinstance(tasks, str | Task) else list(tasks)
     if not listed:
         raise ConfigError("a run needs at least one task")
-    wrong = [f"tasks must be drlnb.Task or environment ids, got {task!r}" for task in listed if not _fits(task)]
-    if wrong:
-        raise ConfigError(wrong)
+    if wrong := [task for task in listed if not isinstance(task, str | Task)]:
+        raise ConfigError(f"tasks must be drlnb.Task or environment ids, got {task!r}" for task in wrong)
     made = [Task(task) if isinstance(task, str) else task for task in listed]
-    seeds: dict[str, set[int]] = {}
-    for task in made:
-        seeds.setdefault(task.spec.env, set()).add(task.spec.seed)
+    n_seeds = Counter(env for env, _ in {(task.spec.env, task.spec.seed) for task in made})
     used: set[str] = set()
     specs = []
     for task in made:
         spec = task.spec
-        several = task.name is None and len(seeds[spec.env]) > 1
+        several = task.name is None and n_seeds[spec.env] > 1
         name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
         specs.append(replace(spec, name=name))
     return tuple(specs)
 
 
-def _fits(task: object) -> bool:
-    return isinstance(task, str | Task)
-
-
 def _unused(name: str, used: set[str]) -> str:
     """Return `name`, or the first of ``name-2``, ``name-3`` that is free (also where case does not count)."""
-    free, n = name, 1
-    while free.casefold() in used:
-        n += 1
-        free = f"{name}-{n}"
+    names = (name if n == 1 else f"{name}-{n}" for n in count(1))
+    free = next(free for free in names if free.casefold() not in used)
     used.add(free.casefold())
     return free

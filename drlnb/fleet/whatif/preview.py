@@ -4,8 +4,9 @@ Leasing in a closed loop: every later wait depends on every earlier one, so whol
 Warm-up in an open loop: the events of the run are decided again, and starts are held against the recorded gaps.
 """
 
+import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -29,10 +30,9 @@ from drlnb.sim.recorded.task import FEWEST
 
 __all__ = ["LoadPreview", "Preview", "StartsPreview", "preview"]
 
-#: Rounds of all tasks that one simulation plays at most: about a second of this machine's time.
-_ROUNDS = 600
-#: Rounds of the slowest task that it plays at least.
-_FEWEST = 8
+#: Rounds of all tasks that one simulation plays at most (about a second of this machine's time), and rounds of the
+#: slowest task that it plays at least.
+_ROUNDS, _FEWEST = 600, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,38 +72,21 @@ class LoadPreview(Preview):
         return self.then.rounds_per_s / self.now.rounds_per_s
 
     @property
-    def round_ratio(self) -> Mapping[str, float]:
-        """Mean round of each task, after / before."""
-        return {name: self.then.round_s[name] / self.now.round_s[name] for name in self.now.round_s}
-
-    @property
     def calibration_frac(self) -> Mapping[str, float]:
         """Relative error of the simulation as things are: ``round_s`` (mean over tasks), ``wait_s``, ``held_frac``."""
 
-        def error(simulated: float, recorded: float) -> float:
-            return simulated / recorded - 1.0 if recorded else math.nan
+        def means(load: Load) -> tuple[float, ...]:
+            return fmean(load.round_s.values()), fmean(load.wait_s.values()), load.held_frac
 
-        def mean(of: Mapping[str, float]) -> float:
-            return fmean(of.values())
-
-        return {
-            "round_s": error(mean(self.now.round_s), mean(self.recorded.round_s)),
-            "wait_s": error(mean(self.now.wait_s), mean(self.recorded.wait_s)),
-            "held_frac": error(self.now.held_frac, self.recorded.held_frac),
-        }
+        pairs = zip(("round_s", "wait_s", "held_frac"), means(self.now), means(self.recorded), strict=True)
+        return {name: now / recorded - 1.0 if recorded else math.nan for name, now, recorded in pairs}
 
     def rows(self) -> list[Row]:
         """Return one row per task: its mean round and wait for a slot in seconds, recorded, now and then."""
+        loads = {"recorded": self.recorded, "now": self.now, "then": self.then}
+        figures = [(figure, when) for figure in ("round_s", "wait_s") for when in loads]
         return [
-            {
-                "task": name,
-                "round_s recorded": self.recorded.round_s[name],
-                "round_s now": self.now.round_s[name],
-                "round_s then": self.then.round_s[name],
-                "wait_s recorded": self.recorded.wait_s[name],
-                "wait_s now": self.now.wait_s[name],
-                "wait_s then": self.then.wait_s[name],
-            }
+            {"task": name} | {f"{figure} {when}": getattr(loads[when], figure)[name] for figure, when in figures}
             for name in sorted(self.now.round_s)
         ]
 
@@ -157,12 +140,8 @@ class StartsPreview(Preview):
 
         def error(name: str, place: int, figure: str) -> float:
             measured = self.recorded[name]
-            misses = [
-                getattr(choice, figure) - measured[choice.round][place]
-                for choice in self.as_was[name]
-                if choice.round in measured and choice.wait_s is not None
-            ]
-            return fmean(misses) if misses else math.nan
+            known = [was for was in self.as_was[name] if was.round in measured and was.wait_s is not None]
+            return _mean(getattr(was, figure) - measured[was.round][place] for was in known)
 
         return {name: (error(name, 0, "wait_s"), error(name, 1, "idle_s")) for name in self.now}
 
@@ -197,14 +176,15 @@ class StartsPreview(Preview):
         return "\n".join(lines)
 
     def _means(self, name: str, figure: str) -> tuple[float, float]:
-        known = [
-            (getattr(now, figure), getattr(then, figure))
-            for now, then in zip(self.now[name], self.then[name], strict=True)
-            if now.wait_s is not None and then.wait_s is not None
-        ]
-        if not known:
-            return math.nan, math.nan
-        return fmean(now for now, _ in known), fmean(then for _, then in known)
+        pairs = zip(self.now[name], self.then[name], strict=True)
+        known = [pair for pair in pairs if all(planned.wait_s is not None for planned in pair)]
+        return _mean(getattr(now, figure) for now, _ in known), _mean(getattr(then, figure) for _, then in known)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean, NaN of nothing."""
+    listed = list(values)
+    return fmean(listed) if listed else math.nan
 
 
 def _choice(planned: PlannedRound) -> str:
@@ -251,7 +231,7 @@ def preview(
         raise ConfigError("the journal of the pool is missing: nothing can be tried out")
     meant = [task] if task else sorted(tasks)
     refuse_value(key, value)
-    try:
+    with _tried(key):
         recorded = load_of(pools, tasks, max(1, slots_of(pools[-1])))
         played = recorded_tasks(journal, recorded.rounds)
         now = rules_now(journal, pools[-1], {f"{run}/{name}" if run else name: name for name in tasks})
@@ -261,10 +241,6 @@ def preview(
         until_s = min(recorded.window_s, _ROUNDS / recorded.rounds_per_s)
         until_s = max(until_s, _FEWEST * max(recorded.round_s.values()))
         before = simulate_recorded(played, now, until_s=until_s)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{key} cannot be tried out: {error}") from None
     try:
         after = simulate_recorded(played, then, until_s=until_s)
     except ValueError:
@@ -274,11 +250,22 @@ def preview(
     return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
 
 
+@contextlib.contextmanager
+def _tried(key: str) -> Iterator[None]:
+    """Turn what forbids a trial into a ConfigError that names the key."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (InvalidTransition, ValueError) as error:
+        raise ConfigError(f"{key} cannot be tried out: {str(error).splitlines()[0]}") from None
+
+
 def _preview_starts(
     journal: Journal, key: str, value: object, task: str | None, meant: Collection[str]
 ) -> StartsPreview:
     now, then, as_was, recorded = {}, {}, {}, {}
-    try:
+    with _tried(key):
         for name, stream in newest_attempts(journal, meant).items():
             able = bool(stream.header.config.get("can_respawn"))
             starts = RecordedStarts(stream)
@@ -291,8 +278,4 @@ def _preview_starts(
             if not now[name]:
                 raise ValueError(f"no round of {name} has been sent yet: let it train on")
             recorded[name] = {k: (rest.wait_s, rest.idle_s) for k, rest in starts.measured.items()}
-    except (InvalidTransition, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"{key} cannot be tried out: {str(error).splitlines()[0]}") from None
     return StartsPreview(key=key, value=value, task=task, now=now, then=then, as_was=as_was, recorded=recorded)

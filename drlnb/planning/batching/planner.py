@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.records.columns.batching import BatchPlanned
 
 __all__ = ["BATCHING", "BatchPlan", "BatchView", "Equal"]
@@ -61,8 +61,7 @@ def _problem(view: BatchView, plan: object) -> str:
 def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
     """Return the plan that a journal holds."""
     del view
-    planned = answer.next(BatchPlanned)
-    return BatchPlan(n_steps=tuple(planned.n_steps)) if planned else None
+    return plan_of(BatchPlan, answer.next(BatchPlanned))
 
 
 #: The decision how much each collector samples.

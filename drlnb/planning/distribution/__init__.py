@@ -3,7 +3,7 @@
 from drlnb.planning.distribution.chain import Chain
 from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, Star, below, commands
 from drlnb.planning.distribution.relay_machine import Chunk, RelayAssembly, Taken
-from drlnb.planning.distribution.trees import Hop, Plan, Send, cut, star
+from drlnb.planning.distribution.trees import Hop, Plan, Send, star
 
 __all__ = [
     "DISTRIBUTION",
@@ -18,7 +18,6 @@ __all__ = [
     "Taken",
     "below",
     "commands",
-    "cut",
     "star",
 ]
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from drlnb.planning.distribution.trees import Hop, Plan, Send, star
 from drlnb.planning.registry import Answer, PlannerKind
-from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.distribution import Route, SendChunk
 
 __all__ = ["DISTRIBUTION", "DistributionView", "Star", "below", "commands"]
 
@@ -61,14 +60,14 @@ def commands(plan: Plan, hosts: Sequence[str], version: int) -> tuple[SendChunk,
     ])
 
 
-def below(children: Sequence[Any]) -> Iterator[str]:
+def below(children: Route) -> Iterator[str]:
     """Yield the hosts of nested ``(host, children)`` pairs, each before those that it forwards to."""
     for host, further in children:
         yield host
         yield from below(further)
 
 
-def _route(children: tuple[Hop, ...], hosts: Sequence[str]) -> tuple[Any, ...]:
+def _route(children: tuple[Hop, ...], hosts: Sequence[str]) -> Route:
     """Return hops as nested ``(host, children)`` pairs."""
     return tuple([(hosts[hop.host], _route(hop.children, hosts)) for hop in children])
 
@@ -99,7 +98,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
     return Plan(n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=tuple(sends))
 
 
-def _hops(children: Sequence[Any], numbers: dict[str, int]) -> tuple[Hop, ...]:
+def _hops(children: Route, numbers: dict[str, int]) -> tuple[Hop, ...]:
     """Return nested ``(host, children)`` pairs as hops."""
     return tuple([Hop(numbers[host], _hops(below, numbers)) for host, below in children])
 

@@ -4,9 +4,9 @@ The next host does not wait for this one's memory (seed 001's relays).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from drlnb.records.columns.distribution import Route
 
 __all__ = ["Chunk", "RelayAssembly", "Taken"]
 
@@ -22,7 +22,7 @@ class Chunk:
     #: Bytes of the whole version.
     total: int
     #: ``(host, children)`` pairs to forward to, each again the same shape.
-    children: tuple[Any, ...] = ()
+    children: Route = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Taken:
     """What follows from a chunk: forward to these, then write if `new`, then commit if `whole`."""
 
     #: ``(host, children)`` pairs in the order of sending; empty if the chunk is refused or a duplicate.
-    forward: tuple[Any, ...] = ()
+    forward: Route = ()
     #: The chunk has bytes that were missing.
     new: bool = False
     #: With this chunk the version is whole; true once per version.
@@ -58,11 +58,6 @@ class RelayAssembly:
         """Whether the newest version is here in whole."""
         return self._held == [(0, self._total)]
 
-    def missing(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges [start, stop) of the newest version that are not here, ascending."""
-        edges = [0, *[edge for held in self._held for edge in held], self._total]
-        return tuple([(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b])
-
     def take(self, chunk: Chunk) -> Taken:
         """Accept a chunk and return what follows; a refused or repeated chunk changes nothing."""
         key = (chunk.attempt, chunk.version)
@@ -73,16 +68,6 @@ class RelayAssembly:
             self._newest, self._total, self._held = key, chunk.total, []
         new = self._hold(chunk.start, chunk.stop)
         return Taken(forward=chunk.children, new=True, whole=self.whole) if new else Taken()
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        return {"newest": list(self._newest), "total": self._total, "held": [list(held) for held in self._held]}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Adopt the state of :meth:`snapshot`."""
-        attempt, version = snapshot["newest"]
-        self._newest, self._total = (attempt, version), snapshot["total"]
-        self._held = [(start, stop) for start, stop in snapshot["held"]]
 
     def _refusal(self, chunk: Chunk, key: tuple[int, int]) -> str | None:
         """Return why a chunk cannot be taken, if so."""

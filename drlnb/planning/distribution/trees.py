@@ -1,4 +1,4 @@
-"""Who sends which byte range to whom: routes, and what they cost in bytes and messages.
+"""Who sends which byte range to whom: routes of messages.
 
 Hosts are numbered 0..n-1; the learner is none of them.
 """
@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-import numpy as np
-from numpy.typing import NDArray
-
-__all__ = ["Hop", "Plan", "Send", "cut", "star"]
+__all__ = ["Hop", "Plan", "Send", "star"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +45,9 @@ class Plan:
     model_bytes: int
     sends: tuple[Send, ...]
 
-    def egress_bytes(self) -> NDArray[np.int64]:
-        """Return the bytes that each host sends; shape ``(n_hosts + 1,)``, row 0 is the learner."""
-        sent = np.zeros(self.n_hosts + 1, dtype=np.int64)
-        for send, sender, _, _ in self._messages():
-            sent[sender + 1] += send.stop - send.start
-        return sent
-
-    def ingress_bytes(self) -> NDArray[np.int64]:
-        """Return the bytes that each host receives; shape ``(n_hosts + 1,)``, row 0 is the learner."""
-        received = np.zeros(self.n_hosts + 1, dtype=np.int64)
-        for send, _, hop, _ in self._messages():
-            received[hop.host + 1] += send.stop - send.start
-        return received
-
-    def depth(self) -> int:
-        """Return the most hops that a byte takes; 0 if there is no host."""
-        return max((depth for _, _, _, depth in self._messages()), default=0)
-
     def n_messages(self) -> int:
         """Return the number of messages, forwarded ones included."""
-        return sum(1 for _ in self._messages())
+        return sum(1 for _ in self.messages())
 
     def digest(self) -> str:
         """Return a short hash of the whole plan: equal plans have equal digests."""
@@ -83,7 +62,7 @@ class Plan:
             If a host is unknown, or misses a byte, or gets one twice; the message names it.
         """
         ranges: dict[int, list[tuple[int, int]]] = {host: [] for host in range(self.n_hosts)}
-        for send, _, hop, _ in self._messages():
+        for send, _, hop in self.messages():
             if hop.host not in ranges:
                 raise ValueError(f"host must be in 0..{self.n_hosts - 1}, got {hop.host}")
             ranges[hop.host].append((send.start, send.stop))
@@ -96,47 +75,14 @@ class Plan:
             if at != self.model_bytes:
                 raise ValueError(f"host {host} must get {self.model_bytes} bytes, got {at}")
 
-    def _messages(self) -> Iterator[tuple[Send, int, Hop, int]]:
-        """Yield (send, sender, receiving hop, depth) of each message; the learner is sender -1."""
+    def messages(self) -> Iterator[tuple[Send, int, Hop]]:
+        """Yield the send, the sender and the receiving hop of each message; the learner is sender -1."""
         for send in self.sends:
-            ahead = [(-1, send.first, 1)]
+            ahead = [(-1, send.first)]
             while ahead:
-                sender, hop, depth = ahead.pop()
-                yield send, sender, hop, depth
-                ahead += [(hop.host, child, depth + 1) for child in hop.children]
-
-
-def cut(total: int, m: int) -> tuple[tuple[int, int], ...]:
-    """Cut `total` bytes into `m` ranges whose sizes differ by at most one, the larger ones first (seed 001's shards).
-
-    Parameters
-    ----------
-    total
-        Bytes to cut, at least 0.
-    m
-        Number of ranges, at least 1.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Ranges [start, stop) in bytes; shape ``(m, 2)``, the last ones empty if ``m > total``.
-
-    Raises
-    ------
-    ValueError
-        If `total` < 0 or `m` < 1.
-
-    Examples
-    --------
-    >>> cut(10, 3)
-    ((0, 4), (4, 7), (7, 10))
-    """
-    if total < 0:
-        raise ValueError(f"total must be >= 0 bytes, got {total}")
-    if m < 1:
-        raise ValueError(f"m must be >= 1 ranges, got {m}")
-    size, longer = divmod(total, m)
-    return tuple([(i * size + min(i, longer), (i + 1) * size + min(i + 1, longer)) for i in range(m)])
+                sender, hop = ahead.pop()
+                yield send, sender, hop
+                ahead += [(hop.host, child) for child in hop.children]
 
 
 def star(n_hosts: int, model_bytes: int) -> Plan:

@@ -1,21 +1,18 @@
 """Follow the lease and the batches of one task's round.
 
-One :class:`HoldMachine` lives inside each task's round machine.  A *batch* is one collector's fragment of this round:
+One :class:`Hold` is part of the state of each task's round.  A *batch* is one collector's fragment of this round:
 queued until the executor has staged it.  Batches whose lease was lost before the commit are queued again, because what
 the executor had made of them is void (leasing O7); but a batch is *done* once its gradient lies at the master
 (``kept``), and then it outlives any lease.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from drlnb.planning.codec import TRANSIENT
-from drlnb.planning.leasing.planners import HOLD, HoldPlan, HoldView
-from drlnb.planning.registry import Planner
+from drlnb.planning.leasing.planners import HoldView
 from drlnb.records.ids import Fence
 
-__all__ = ["Batch", "HoldMachine"]
+__all__ = ["Batch", "Hold"]
 
 #: Switches and batches whose medians a plan rests on.
 _WINDOW = 16
@@ -31,11 +28,9 @@ class Batch:
 
 
 @dataclass(slots=True, kw_only=True)
-class HoldMachine:
+class Hold:
     """Lease and batches of one task's current round; it changes by method calls of the round machine alone."""
 
-    #: Name of the planner.
-    planner: str
     #: Gradients are computed at arrival, and can be kept at the master.
     streams: bool = False
     #: Open request, if a slot has been asked for.
@@ -44,8 +39,6 @@ class HoldMachine:
     slot: str | None = None
     #: Seconds computed under the present lease.
     computed_s: float = 0.0
-    #: Seconds waited for leases in this round.
-    waited_s: float = 0.0
     batches: dict[int, Batch] = field(default_factory=dict)
     sent: set[int] = field(default_factory=set)
     staged: set[int] = field(default_factory=set)
@@ -65,18 +58,6 @@ class HoldMachine:
     switches: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     computes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     n_requests: int = 0
-
-    #: Makes a planner by its name.
-    build: Callable[[str], Planner[HoldView, HoldPlan]] = field(default=HOLD.build, metadata=TRANSIENT)
-
-    def plan(self, n_expected: int) -> HoldPlan:
-        """Return what to do now that something has changed."""
-        return HOLD.ask(self.build(self.planner), self.view(n_expected))
-
-    @property
-    def yields(self) -> bool:
-        """Whether the slot may be given away when somebody waits."""
-        return bool(getattr(self.build(self.planner), "yields", False))
 
     @property
     def held(self) -> bool:
@@ -100,11 +81,6 @@ class HoldMachine:
             compute_p50_s=_median(self.computes),
             switch_limit_frac=self.switch_limit_frac,
         )
-
-    @property
-    def keeps(self) -> bool:
-        """Whether gradients are kept at the master, so that the slot can be given away in the midst of a round."""
-        return self.streams and self.yields and any(self.crowd)
 
     def wanted(self) -> None:
         """Count the slot that is held as wanted."""
@@ -132,7 +108,6 @@ class HoldMachine:
         self.committing = self.finishing = False
         self.demand, self.granted_t = demand, t
         self.crowd[0] = self.crowd[0] or demand or waited_s > 0.0
-        self.waited_s += waited_s
 
     def to_send(self) -> tuple[Batch, ...]:
         """Return the batches that the executor has not been given yet, in arrival order, and count them as given."""
@@ -190,7 +165,6 @@ class HoldMachine:
         self.staged.clear()
         self.finishing = False
         self.crowd = [False, self.crowd[0]]
-        self.waited_s = 0.0
         return used
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.leasing.queueing import FreeSlots, Kind, Ranking, Waiting
+from drlnb.planning.leasing.queueing import Ranking, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.base import Event, Record
 from drlnb.records.columns.leasing import SendGrant
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
 
-__all__ = ["Ledger", "kind_of"]
+__all__ = ["Ledger"]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,8 @@ class Ledger:
     live: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
     #: Those of them whose holders would give way and have not been asked to.
     unasked: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
-    free: FreeSlots = field(default_factory=FreeSlots, metadata=TRANSIENT)
+    #: The free slots by name.
+    free: dict[str, Slot] = field(default_factory=dict, metadata=TRANSIENT)
     #: Slots that are kept for the gang.
     reserved: set[str] = field(default_factory=set, metadata=TRANSIENT)
     #: Slots that have not failed.
@@ -79,13 +80,13 @@ class Ledger:
         """Enter a slot that was not known before."""
         self.n_live += slot.state != "failed"
         if slot.state == "free":
-            self.free.put(slot.name, slot.node, slot.used_t)
+            self.free[slot.name] = slot
         elif slot.state == "reserved":
             self.reserved.add(slot.name)
 
     def index_waiting(self, lease: Lease) -> None:
         """Enter a request at its rank, or move it there."""
-        self.queue.put(lease.request_id, kind_of(lease), lease.rank, lease.number)
+        self.queue.put(lease.request_id, lease.kind, lease.rank, lease.number)
         self.polls.put(lease.request_id, lease.polled_s)
 
     def index_lease(self, lease: Lease) -> None:
@@ -112,20 +113,11 @@ class Ledger:
 
     # -------------------------------------------------------------- the event in hand
     def begin(self, event: Event) -> None:
-        """Begin with an event.
-
-        Raises
-        ------
-        InvalidTransition
-            If it is older than the last one, or its time is not a number.
-        """
+        """Begin with an event."""
         fence = getattr(event, "fence", None)
         lease = self.open.get(getattr(event, "request_id", "")) if fence is None else self.held(fence)
         task: str | None = getattr(event, "task", None)
         self.event, self.event_task = event, lease.task if task is None and lease is not None else task
-        if not event.t >= self.t:  # "not >=" also catches nan
-            raise self.forbidden(f"at t={self.t:g} s")
-        self.t = event.t
 
     def remember(self, *records: Record) -> None:
         """Add records to the stories of their tasks; those that name none belong to the task of the event in hand."""
@@ -140,6 +132,11 @@ class Ledger:
         return InvalidTransition("lease table", state, self.event, () if book is None else book.story)
 
     # -------------------------------------------------------------- looking
+    @property
+    def live_slots(self) -> tuple[str, ...]:
+        """Names of the slots that have not failed, sorted."""
+        return tuple(sorted(name for name, slot in self.slots.items() if slot.state != "failed"))
+
     def fence_of(self, token: int) -> Fence:
         """Return the fence of a token, by the epoch under which it was granted."""
         return Fence(epoch=next((epoch for last, epoch in self.former if token <= last), self.epoch), token=token)
@@ -178,8 +175,3 @@ class Ledger:
         """Return whether a slot holds the parameters that a request's round begins with."""
         version, epoch = self.tasks[lease.task].resident.get(slot, (-1, -1))
         return version == lease.round and epoch == self.slots[slot].executor_epoch
-
-
-def kind_of(lease: Lease) -> Kind:
-    """Return the kind of a request: what may serve it, and how much of it."""
-    return lease.allowed, lease.n_slots

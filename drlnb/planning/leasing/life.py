@@ -33,10 +33,7 @@ SLOT_LIFE: Mapping[tuple[str, str], str] = {
     ("draining", "idle"): "free",
     ("draining", "restart"): "free",
     ("failed", "restart"): "free",
-    ("free", "fail"): "failed",
-    ("reserved", "fail"): "failed",
-    ("granted", "fail"): "failed",
-    ("draining", "fail"): "failed",
+    **{(state, "fail"): "failed" for state in ("free", "reserved", "granted", "draining")},
 }
 
 #: Records kept per task for the message of a forbidden transition.
@@ -112,6 +109,11 @@ class Lease:
     #: Its holder knows that somebody waits.
     asked: bool = False
     resident: bool = False
+
+    @property
+    def kind(self) -> tuple[tuple[str, ...], int]:
+        """What may serve the request, and how much of it."""
+        return self.allowed, self.n_slots
 
 
 @dataclass(slots=True)

@@ -7,34 +7,33 @@ kernel that runs cannot be stopped.  An event about single slots costs O(log n) 
 a node looks at all slots and open requests, and so does a gang that slots are kept for.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
-from drlnb.planning.codec import from_plain, to_plain
 from drlnb.planning.leasing import requests, slots
 from drlnb.planning.leasing.laws import laws
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import TaskBook
 from drlnb.planning.leasing.pump import PLACE_LOST, ask_holders, pump
-from drlnb.planning.leasing.requests import priority_problem
+from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import refuse
 from drlnb.planning.leasing.steps import drop, expire, line_up
-from drlnb.records.base import Event, Record
+from drlnb.planning.machine import Machine, Out, Rule, Rules
+from drlnb.records.base import Event, Facts
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost, TaskStopped
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.ids import Fence
 
-__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "priority_problem"]
+__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply"]
 
 #: Name of the deadline after which a gang is due for a reservation; the request's id follows.
 _RESERVE = "reserve/"
 
 
-def epoch_raised(ledger: Ledger, event: records.EpochRaised, out: list[Record]) -> None:
+def epoch_raised(ledger: Ledger, event: records.EpochRaised, out: Out) -> None:
     """Grant under a later epoch from now on; leases that live keep their fences."""
     if event.epoch <= ledger.epoch:
         refuse(out, "epoch", f"{event.epoch} is not above {ledger.epoch}")
@@ -43,7 +42,7 @@ def epoch_raised(ledger: Ledger, event: records.EpochRaised, out: list[Record]) 
         ledger.epoch = event.epoch
 
 
-def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: list[Record]) -> None:
+def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
     """Expire leases that have been silent or held for too long, and drop requests that nobody polls for."""
     if event.name.startswith(_RESERVE):
         return  # the pump that follows sees which gang is due
@@ -61,7 +60,7 @@ def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: list[Record]) ->
             refuse(out, asked[1], PLACE_LOST)
 
 
-def loop_lagged(ledger: Ledger, event: LoopLagged, out: list[Record]) -> None:
+def loop_lagged(ledger: Ledger, event: LoopLagged, out: Out) -> None:
     """Excuse silence while the owner's loop stood still."""
     del out
     if not event.lag_s >= 0:
@@ -69,14 +68,14 @@ def loop_lagged(ledger: Ledger, event: LoopLagged, out: list[Record]) -> None:
     ledger.lag_s += event.lag_s
 
 
-def setting_changed(ledger: Ledger, event: SettingChanged, out: list[Record]) -> None:
+def setting_changed(ledger: Ledger, event: SettingChanged, out: Out) -> None:
     """Change a setting of leasing, a task's priority, or whether a slot is lent."""
     room, _, name = event.key.partition(".")
     if event.key == "task.priority":
         _prioritise(ledger, event, out)
     elif event.key in {"slot.drain", "slot.undrain"}:
         slots.drain_by_hand(ledger, event, out)
-    elif room != "leasing" or name not in {field.name for field in fields(LeasingSettings)}:
+    elif room != "leasing" or name not in LeasingSettings.declared():
         refuse(out, event.key, "cannot be changed while tasks run")
     else:
         try:
@@ -89,9 +88,9 @@ def setting_changed(ledger: Ledger, event: SettingChanged, out: list[Record]) ->
                 line_up(ledger, ledger.open[request_id])
 
 
-def _prioritise(ledger: Ledger, event: SettingChanged, out: list[Record]) -> None:
+def _prioritise(ledger: Ledger, event: SettingChanged, out: Out) -> None:
     """Give a task the priority that a user wants; what waits of it changes its place."""
-    problem = priority_problem(event.value)
+    problem = PRIORITIES.problem(event.key, event.value)
     if problem or not event.task:
         refuse(out, event.key, problem or "names no task")
         return
@@ -102,7 +101,7 @@ def _prioritise(ledger: Ledger, event: SettingChanged, out: list[Record]) -> Non
             line_up(ledger, lease)
 
 
-def _queued(ledger: Ledger, request_id: str, out: list[Record]) -> None:
+def _queued(ledger: Ledger, request_id: str, out: Out) -> None:
     """Answer a request that was not granted at once."""
     lease = ledger.open.get(request_id)
     if lease is None or lease.state != "pending" or lease.asked_t != ledger.t:
@@ -119,19 +118,19 @@ def _queued(ledger: Ledger, request_id: str, out: list[Record]) -> None:
         out.append(SetDeadline(name=_RESERVE + request_id, after_s=ledger.settings.reserve_after_s))
 
 
-#: The rule for each kind of event: state, event (of that kind) and the answer so far.
-RULES: Mapping[type[Event], Callable[[Ledger, Any, list[Record]], None]] = {
+#: The rule for each kind of event.
+RULES: Rules[Ledger] = {
     records.SlotAdded: slots.slot_added,
     records.SlotFailed: slots.slot_failed,
     records.ExecutorIdled: slots.executor_idled,
     records.ExecutorStarted: slots.executor_started,
     records.TenantLost: slots.tenant_lost,
-    NodeLost: slots.node_lost,
     records.SlotRequested: requests.slot_requested,
     records.RequestPolled: requests.request_polled,
     records.RequestCancelled: requests.request_cancelled,
     records.LeaseRenewed: requests.lease_renewed,
     records.LeaseReturned: requests.lease_returned,
+    NodeLost: slots.node_lost,
     TaskStopped: requests.task_stopped,
     records.EpochRaised: epoch_raised,
     DeadlinePassed: deadline_passed,
@@ -140,7 +139,23 @@ RULES: Mapping[type[Event], Callable[[Ledger, Any, list[Record]], None]] = {
 }
 
 
-class LeaseTable:
+def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
+    """Apply the rule of an event, then all that follows from any change."""
+    ledger.begin(event)
+    n_before = len(out)
+    rule(ledger, event, out)
+    pump(ledger, out)
+    if isinstance(event, records.SlotRequested):
+        _queued(ledger, event.request_id, out)
+    if ledger.settings.estimates and (load := ledger.load.estimate(ledger.t, ledger.n_live)) is not None:
+        out.append(load)
+    if ledger.live and not ledger.reaping:
+        ledger.reaping = True
+        out.append(SetDeadline(name="reap", after_s=ledger.settings.reap_s))
+    ledger.remember(event, *out[n_before:])
+
+
+class LeaseTable(Machine[Ledger]):
     """The leases of one pool.
 
     Parameters
@@ -153,82 +168,41 @@ class LeaseTable:
     """
 
     def __init__(self, settings: LeasingSettings, epoch: int) -> None:
-        self._ledger = Ledger(settings, epoch)
+        super().__init__("lease table", Ledger(settings, epoch), RULES)
 
     @property
     def settings(self) -> LeasingSettings:
         """The settings as they are now."""
-        return self._ledger.settings
+        return self.state.settings
 
     @property
     def epoch(self) -> int:
         """First half of the fences of coming grants."""
-        return self._ledger.epoch
+        return self.state.epoch
 
     def is_resident(self, fence: Fence) -> bool:
         """Whether every slot of a live lease held the parameters of its round when it was granted."""
-        lease = self._ledger.held(fence)
+        lease = self.state.held(fence)
         return lease is not None and lease.resident
-
-    @property
-    def live_slots(self) -> tuple[str, ...]:
-        """Names of the slots that have not failed, sorted."""
-        return tuple(sorted(name for name, slot in self._ledger.slots.items() if slot.state != "failed"))
 
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of all slots, the failed ones too, sorted."""
-        return tuple(sorted(self._ledger.slots))
+        return tuple(sorted(self.state.slots))
 
-    @staticmethod
-    def takes(event: Event) -> bool:
-        """Return whether this machine knows this kind of event."""
-        return type(event) in RULES
+    def _apply(self, rule: Rule[Ledger], event: Event, out: Out) -> None:
+        apply(self.state, rule, event, out)
 
-    def handle(self, event: Event) -> tuple[Record, ...]:
-        """Apply an event and return what follows from it, in its order.
+    def forbidden(self, event: Event, phase: str) -> InvalidTransition:
+        """Return the error for an event that cannot come now, with the story of its task."""
+        self.state.begin(event)
+        return self.state.forbidden(phase)
 
-        Raises
-        ------
-        InvalidTransition
-            If the event is older than the last one, or the state forbids it: a defect of ours.
-        """
-        ledger = self._ledger
-        ledger.begin(event)
-        rule = RULES.get(type(event))
-        if rule is None:
-            raise ledger.forbidden("without a rule for it")
-        out: list[Record] = []
-        rule(ledger, event, out)
-        pump(ledger, out)
-        if isinstance(event, records.SlotRequested):
-            _queued(ledger, event.request_id, out)
-        if ledger.settings.estimates and (load := ledger.load.estimate(ledger.t, ledger.n_live)) is not None:
-            out.append(load)
-        if ledger.live and not ledger.reaping:
-            ledger.reaping = True
-            out.append(SetDeadline(name="reap", after_s=ledger.settings.reap_s))
-        ledger.remember(event, *out)
-        return tuple(out)
+    def laws(self) -> Iterator[tuple[bool, str]]:
+        """Yield whether each law of the state holds, and the law in words."""
+        return laws(self.state)
 
-    def check(self) -> None:
-        """Check what must hold after each event.
-
-        Raises
-        ------
-        AssertionError
-            If something does not; the message lists all of it.
-        """
-        broken = [law for holds, law in laws(self._ledger) if not holds]
-        if broken:
-            raise AssertionError("lease table: not true: " + "; ".join(broken))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data, fit for JSON."""
-        plain: dict[str, Any] = to_plain(self._ledger)
-        return plain
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
+    def restore(self, snapshot: Facts) -> None:
         """Restore the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
 
         Raises
@@ -238,4 +212,4 @@ class LeaseTable:
         """
         if snapshot["epoch"] != self.epoch:
             raise ValueError(f"snapshot must be of epoch {self.epoch}, got {snapshot['epoch']}")
-        self._ledger = from_plain(Ledger, snapshot)
+        super().restore(snapshot)

@@ -9,11 +9,12 @@ moments run over the whole round (leasing 3, item 12).
 """
 
 from dataclasses import dataclass
+from functools import partial
 
-from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.records.columns.leasing import HoldPlanned
 
-__all__ = ["HOLD", "HoldPlan", "HoldView", "Last", "Round", "Yield"]
+__all__ = ["HOLD", "HoldPlan", "HoldView", "Once", "Yield"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,40 +51,31 @@ class HoldPlan:
     reason: str
 
 
-class Round:
-    """Ask at the first arrival and hold the slot until the commit: seed 000, paragraph 8."""
+@dataclass(slots=True)
+class Once:
+    """Ask once in a round, and hold the slot until the commit."""
 
-    name = "round"
-    yields = False
+    name: str
+    #: Ask when all experience is there: shortest holds, latest start (ours); else at the first arrival: seed 000,
+    #: paragraph 8.
+    waits: bool
 
     def plan(self, view: HoldView) -> HoldPlan:
-        """Request as soon as anything has arrived."""
+        """Request as soon as the first, or the last, fragment of the round has arrived."""
         if view.held or view.requested:
             return HoldPlan(action="keep", reason="a slot is held or asked for")
+        if self.waits and view.n_arrived < view.n_expected:
+            return HoldPlan(action="wait", reason=f"{view.n_arrived} of {view.n_expected} collectors have sent")
         if view.n_arrived == 0:
             return HoldPlan(action="wait", reason="nothing has arrived")
-        return HoldPlan(action="request", reason="first experience of the round is here")
-
-
-class Last:
-    """Ask only when all experience of the round is there: shortest holds, latest start (ours)."""
-
-    name = "last"
-    yields = False
-
-    def plan(self, view: HoldView) -> HoldPlan:
-        """Request when nothing more is expected."""
-        if view.held or view.requested:
-            return HoldPlan(action="keep", reason="a slot is held or asked for")
-        if view.n_arrived < view.n_expected:
-            return HoldPlan(action="wait", reason=f"{view.n_arrived} of {view.n_expected} collectors have sent")
-        return HoldPlan(action="request", reason="all experience of the round is here")
+        which = "all experience" if self.waits else "first experience"
+        return HoldPlan(action="request", reason=f"{which} of the round is here")
 
 
 class Yield:
     """Ask when there is something to compute; give the slot away when there is nothing and somebody waits (ours).
 
-    While a switch costs more than a fifth of a batch, it does as :class:`Round`: what it would give to others it would
+    While a switch costs more than a fifth of a batch, it does as ``round``: what it would give to others it would
     lose by switching.
     """
 
@@ -131,15 +123,13 @@ def _problem(view: HoldView, plan: object) -> str:
 def _recorded(view: HoldView, answer: Answer) -> HoldPlan:
     """Return the plan that a journal holds; one that keeps things as they are leaves no record."""
     del view
-    planned = answer.next(HoldPlanned)
-    if planned is None:
-        return HoldPlan(action="keep", reason="the journal holds nothing else")
-    return HoldPlan(action=planned.action, reason=planned.reason)
+    nothing = HoldPlan(action="keep", reason="the journal holds nothing else")
+    return plan_of(HoldPlan, answer.next(HoldPlanned)) or nothing
 
 
 #: The decision when a task holds a slot.  A planner may have ``yields``: whether its holder may give way when somebody
 #: waits; without it, the holder does not.
 HOLD: PlannerKind[HoldView, HoldPlan] = PlannerKind("hold", "yield", problem=_problem, recorded=_recorded)
-HOLD.register("round", Round)
+HOLD.register("round", partial(Once, "round", waits=False))
 HOLD.register("yield", Yield)
-HOLD.register("last", Last)
+HOLD.register("last", partial(Once, "last", waits=True))

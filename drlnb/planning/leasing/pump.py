@@ -10,7 +10,7 @@ has freed slots kept for it; somebody else may use one only if, by the 95th perc
 the gang could start.  One gang at a time, so that no two wait for each other's slots.
 """
 
-from drlnb.planning.leasing.ledger import Ledger, kind_of
+from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease
 from drlnb.planning.leasing.queueing import Kind
 from drlnb.planning.leasing.steps import drop, grant, move
@@ -46,7 +46,8 @@ def ask_holders(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
 # -------------------------------------------------------------------- grants
 def _fits(ledger: Ledger, kind: Kind) -> bool:
     allowed, n_slots = kind
-    return ledger.free.count(allowed) >= n_slots
+    n_free = sum(name in ledger.free for name in allowed) if allowed else len(ledger.free)
+    return n_free >= n_slots
 
 
 def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ...] = ()) -> None:
@@ -60,7 +61,7 @@ def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ..
     demand = any(
         not allowed or not set(allowed).isdisjoint(slots)
         for allowed, n_slots in ledger.queue.kinds
-        if ledger.queue.n(allowed, n_slots) > (kind_of(lease) == (allowed, n_slots))
+        if ledger.queue.n(allowed, n_slots) > (lease.kind == (allowed, n_slots))
     )
     resident = settings.residency and all(ledger.holds_version(lease, name) for name in slots)
     grant(ledger, lease, slots, out, demand=demand, resident=resident)
@@ -73,17 +74,15 @@ def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
         preferred = [slot for slot in ledger.tasks[lease.task].resident if slot in ledger.free]
         preferred = [slot for slot in preferred if ledger.holds_version(lease, slot)]
         preferred += [lease.home] if lease.home else []
-    first = ledger.free.best(lease.node, lease.allowed, preferred)
-    assert first is not None
-    if lease.n_slots == 1:
-        return (first,)
-    rest = [slot for slot in lease.allowed or tuple(ledger.free) if slot in ledger.free and slot != first]
-    rest.sort(key=lambda name: (name not in preferred, ledger.slots[name].node != lease.node, _rested(ledger, name)))
+
+    def rank(name: str) -> tuple[bool, float, str]:
+        """Own node first, then the longest rest."""
+        return ledger.slots[name].node != lease.node, ledger.slots[name].used_t, name
+
+    free = [name for name in lease.allowed or ledger.free if name in ledger.free]
+    first = next((name for name in preferred if name in free), None) or min(free, key=rank)
+    rest = sorted(set(free) - {first}, key=lambda name: (name not in preferred, rank(name)))
     return (first, *rest[: lease.n_slots - 1])
-
-
-def _rested(ledger: Ledger, name: str) -> tuple[float, str]:
-    return ledger.slots[name].used_t, name
 
 
 # -------------------------------------------------------------------- reservations

@@ -1,4 +1,4 @@
-"""Order the requests that wait and the slots that are free.
+"""Order the requests that wait.
 
 Every operation is O(log n) or better, amortised: the table answers inside a hook that must not block.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-__all__ = ["FreeSlots", "Ranking", "Waiting"]
+__all__ = ["Kind", "Ranking", "Waiting"]
 
 Key = TypeVar("Key", float, tuple[float, int])
 Name = TypeVar("Name", int, str)
@@ -50,68 +50,6 @@ class Ranking(Generic[Key, Name]):
         while heap and self._key.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0] if heap else None
-
-
-class FreeSlots:
-    """The free slots, in all and by node; the least recently used comes first."""
-
-    def __init__(self) -> None:
-        self._all: Ranking[float, str] = Ranking()
-        self._on: dict[str, Ranking[float, str]] = {}
-        self._used: dict[str, tuple[str, float]] = {}
-
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._all
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._used)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def put(self, slot: str, node: str, used_t: float) -> None:
-        """Enter a free slot of a node, last used at `used_t` seconds."""
-        self._all.put(slot, used_t)
-        self._on.setdefault(node, Ranking()).put(slot, used_t)
-        self._used[slot] = node, used_t
-
-    def drop(self, slot: str, node: str) -> None:
-        """Remove a slot, if it is there."""
-        self._all.drop(slot)
-        self._used.pop(slot, None)
-        if node in self._on:
-            self._on[node].drop(slot)
-
-    def count(self, allowed: tuple[str, ...]) -> int:
-        """Return the number of free slots of a set; the empty set stands for all slots."""
-        return sum(slot in self._used for slot in allowed) if allowed else len(self._all)
-
-    def best(self, node: str, allowed: tuple[str, ...] = (), preferred: Sequence[str] = ()) -> str | None:
-        """Return the free slot for a requester: a preferred one, one of its node, the one that rested longest.
-
-        Parameters
-        ----------
-        node
-            Node of the requester.
-        allowed
-            Slots that may serve it; empty: any.
-        preferred
-            Slots that it would rather have, best first.
-
-        Returns
-        -------
-        str or None
-            None if no allowed slot is free.
-        """
-        for slot in preferred:
-            if slot in self._used and (not allowed or slot in allowed):
-                return slot
-        if allowed:
-            here = [slot for slot in allowed if slot in self._used]
-            return min(here, key=lambda slot: (self._used[slot][0] != node, self._used[slot][1], slot), default=None)
-        near = self._on.get(node)
-        first = (near.first() if near is not None else None) or self._all.first()
-        return None if first is None else first[1]
 
 
 #: The set of slots that may serve a request, and how many it wants.

@@ -1,41 +1,19 @@
 """Apply what masters ask: requests of slots, polls, cancellations, renewals and returns of leases."""
 
+from drlnb.planning.declared import count
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease, TaskBook
 from drlnb.planning.leasing.slots import free_again, refuse
 from drlnb.planning.leasing.steps import ask, drain, drop, end_all, polled, release, renew
-from drlnb.records.base import Record
-from drlnb.records.columns.leasing import (
-    LeaseRenewed,
-    LeaseReturned,
-    RequestCancelled,
-    RequestPolled,
-    SlotRequested,
-)
+from drlnb.records.base import Record, shared
+from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import TaskStopped
 
-__all__ = [
-    "lease_renewed",
-    "lease_returned",
-    "priority_problem",
-    "request_cancelled",
-    "request_polled",
-    "slot_requested",
-    "task_stopped",
-]
-
 #: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
-_PRIORITIES = range(-100, 101)
+PRIORITIES = count(-100, 100)
 
 
-def priority_problem(value: object) -> str:
-    """Return what is wrong with a priority; empty if nothing is."""
-    fits = isinstance(value, int) and not isinstance(value, bool) and value in _PRIORITIES
-    limits = f"{_PRIORITIES[0]}..{_PRIORITIES[-1]}"
-    return "" if fits else f"task.priority must be a whole number in {limits}, got {value!r}"
-
-
-def slot_requested(ledger: Ledger, event: SlotRequested, out: list[Record]) -> None:
+def slot_requested(ledger: Ledger, event: records.SlotRequested, out: list[Record]) -> None:
     """Enter a request, or answer one that is repeated."""
     book = ledger.tasks.setdefault(event.task, TaskBook())
     known = ledger.open.get(event.request_id)
@@ -45,23 +23,11 @@ def slot_requested(ledger: Ledger, event: SlotRequested, out: list[Record]) -> N
         refuse(out, event.request_id, problem)
     else:
         _raise_floor(ledger, book, event.attempt, f"superseded by attempt {event.attempt}", out)
-        lease = Lease(
-            request_id=event.request_id,
-            task=event.task,
-            attempt=event.attempt,
-            round=event.round,
-            node=event.node,
-            asked_t=event.t,
-            n_slots=event.n_slots,
-            priority=event.priority,
-            allowed=tuple(sorted(set(event.allowed))),
-            home=event.home,
-            yields=event.yields,
-        )
-        ask(ledger, lease)
+        asked = shared(event, Lease) | {"asked_t": event.t, "allowed": tuple(sorted(set(event.allowed)))}
+        ask(ledger, Lease(**asked))
 
 
-def _problem(event: SlotRequested, book: TaskBook, known: Lease | None) -> str:
+def _problem(event: records.SlotRequested, book: TaskBook, known: Lease | None) -> str:
     """Return why a request is refused; empty if it is not."""
     if known is not None:
         return f"is taken by task {known.task}, round {known.round}"
@@ -73,10 +39,10 @@ def _problem(event: SlotRequested, book: TaskBook, known: Lease | None) -> str:
         return f"another request of round {event.round} is open"
     if event.n_slots < 1:
         return f"n_slots must be >= 1, got {event.n_slots}"
-    return priority_problem(event.priority)
+    return PRIORITIES.problem("task.priority", event.priority)
 
 
-def request_polled(ledger: Ledger, event: RequestPolled, out: list[Record]) -> None:
+def request_polled(ledger: Ledger, event: records.RequestPolled, out: list[Record]) -> None:
     """Keep the place of a request whose master still waits."""
     lease = ledger.open.get(event.request_id)
     if lease is None:
@@ -94,7 +60,7 @@ def _repeated(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
         out.append(ledger.grant_command(lease))
 
 
-def request_cancelled(ledger: Ledger, event: RequestCancelled, out: list[Record]) -> None:
+def request_cancelled(ledger: Ledger, event: records.RequestCancelled, out: list[Record]) -> None:
     """Remove a request; one that was granted meanwhile may have been used, so its slot must drain."""
     lease = ledger.open.get(event.request_id)
     if lease is None:
@@ -105,7 +71,7 @@ def request_cancelled(ledger: Ledger, event: RequestCancelled, out: list[Record]
         drop(ledger, lease)
 
 
-def lease_renewed(ledger: Ledger, event: LeaseRenewed, out: list[Record]) -> None:
+def lease_renewed(ledger: Ledger, event: records.LeaseRenewed, out: list[Record]) -> None:
     """Count a holder's sign of life."""
     lease = ledger.held(event.fence)
     if lease is None:
@@ -114,7 +80,7 @@ def lease_renewed(ledger: Ledger, event: LeaseRenewed, out: list[Record]) -> Non
         renew(ledger, lease)
 
 
-def lease_returned(ledger: Ledger, event: LeaseReturned, out: list[Record]) -> None:
+def lease_returned(ledger: Ledger, event: records.LeaseReturned, out: list[Record]) -> None:
     """End a lease; its slots are free at once, or drain where work is in flight."""
     lease = ledger.held(event.fence)
     if lease is None:

@@ -1,20 +1,12 @@
 """Declare the settings of leasing: how long a lease may be silent, held, or idle."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from drlnb.planning.declared import (
-    FLAG,
-    NOT_NEGATIVE,
-    SECONDS,
-    Declared,
-    choice,
-    count,
-    declare,
-    planner,
-)
+from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice, count, declare, planner
 from drlnb.planning.leasing.planners import HOLD
+from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_GRANT, NEXT_LOOK, NEXT_ROUND
 
 __all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
@@ -85,7 +77,7 @@ class LeasingSettings(Declared):
     estimates: bool = declare(True, FLAG, unfelt="it changes what is said of the load, not who gets a slot")
 
     @classmethod
-    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+    def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
         """Return what is wrong with the times of silence beside each other."""
         renew_s, holder_ttl_s, ttl_s = values["renew_s"], values["holder_ttl_s"], values["ttl_s"]
         if {"renew_s", "holder_ttl_s", "ttl_s"} & {*wrong} or renew_s < holder_ttl_s < ttl_s:

@@ -2,40 +2,19 @@
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Slot
-from drlnb.planning.leasing.steps import drain, end_all, move, release
+from drlnb.planning.leasing.steps import end_all, move
 from drlnb.records.base import Record
-from drlnb.records.columns.leasing import (
-    ExecutorIdled,
-    ExecutorStarted,
-    RequestRefused,
-    SlotAdded,
-    SlotClosed,
-    SlotFailed,
-    SlotFreed,
-    TenantLost,
-)
+from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.common import SettingChanged
-
-__all__ = [
-    "drain_by_hand",
-    "executor_idled",
-    "executor_started",
-    "free_again",
-    "node_lost",
-    "refuse",
-    "slot_added",
-    "slot_failed",
-    "tenant_lost",
-]
 
 
 def refuse(out: list[Record], subject: str, reason: str) -> None:
     """Refuse something; nothing changes."""
-    out.append(RequestRefused(subject=subject, reason=reason))
+    out.append(records.RequestRefused(subject=subject, reason=reason))
 
 
-def slot_added(ledger: Ledger, event: SlotAdded, out: list[Record]) -> None:
+def slot_added(ledger: Ledger, event: records.SlotAdded, out: list[Record]) -> None:
     """Enter a new slot, or one that is back with a new executor."""
     slot = ledger.slots.get(event.slot)
     if slot is None:
@@ -51,7 +30,7 @@ def slot_added(ledger: Ledger, event: SlotAdded, out: list[Record]) -> None:
         refuse(out, slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
 
 
-def executor_started(ledger: Ledger, event: ExecutorStarted, out: list[Record]) -> None:
+def executor_started(ledger: Ledger, event: records.ExecutorStarted, out: list[Record]) -> None:
     """Free a slot from whatever its former executor did."""
     slot = ledger.slots.get(event.slot)
     if slot is None or slot.gone:
@@ -62,7 +41,7 @@ def executor_started(ledger: Ledger, event: ExecutorStarted, out: list[Record]) 
         _restarted(ledger, slot, event.executor_epoch, out)
 
 
-def tenant_lost(ledger: Ledger, event: TenantLost, out: list[Record]) -> None:
+def tenant_lost(ledger: Ledger, event: records.TenantLost, out: list[Record]) -> None:
     """End what one task's process held, and its lease, if it worked under that; no other's."""
     slot = ledger.slots.get(event.slot)
     if slot is None:
@@ -88,10 +67,9 @@ def _restarted(ledger: Ledger, slot: Slot, executor_epoch: int, out: list[Record
     if slot.state not in {"free", "reserved"} and not (slot.state == "failed" and slot.closed):
         move(ledger, slot, "restart")
         if lease is not None:
-            release(ledger, lease, "executor-died", out)
-            drain(ledger, lease, "executor-died", out)
+            end_all(ledger, [lease], "executor-died", out)
         elif not slot.closed:
-            out.append(SlotFreed(slot=slot.name))
+            out.append(records.SlotFreed(slot=slot.name))
     if _is_struck_out(ledger, slot):
         _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
     elif slot.closed and slot.state != "failed":
@@ -115,10 +93,10 @@ def _close(ledger: Ledger, slot: Slot, reason: str, out: list[Record]) -> None:
     slot.closed = reason
     if slot.state in {"free", "reserved"}:
         move(ledger, slot, "fail")
-    out.append(SlotClosed(slot=slot.name, reason=reason))
+    out.append(records.SlotClosed(slot=slot.name, reason=reason))
 
 
-def slot_failed(ledger: Ledger, event: SlotFailed, out: list[Record]) -> None:
+def slot_failed(ledger: Ledger, event: records.SlotFailed, out: list[Record]) -> None:
     """Count a slot as failed whose executor is gone."""
     slot = ledger.slots.get(event.slot)
     if slot is None:
@@ -145,12 +123,10 @@ def _fail(ledger: Ledger, slot: Slot, reason: str, out: list[Record]) -> None:
     if slot.state == "failed":
         return
     move(ledger, slot, "fail")
-    if lease is not None:
-        release(ledger, lease, reason, out)
-        drain(ledger, lease, reason, out)
+    end_all(ledger, [] if lease is None else [lease], reason, out)
 
 
-def executor_idled(ledger: Ledger, event: ExecutorIdled, out: list[Record]) -> None:
+def executor_idled(ledger: Ledger, event: records.ExecutorIdled, out: list[Record]) -> None:
     """Free a slot that drains: its executor works no more under the ended lease."""
     slot = ledger.slots.get(event.slot)
     if slot is None or slot.state != "draining":
@@ -158,7 +134,7 @@ def executor_idled(ledger: Ledger, event: ExecutorIdled, out: list[Record]) -> N
     elif event.fence is not None and event.fence != ledger.fence_of(slot.drains):
         refuse(out, event.slot, f"drains from fence #{slot.drains}, not from {event.fence}")
     elif free_again(ledger, slot, "idle"):
-        out.append(SlotFreed(slot=slot.name))
+        out.append(records.SlotFreed(slot=slot.name))
 
 
 def free_again(ledger: Ledger, slot: Slot, cause: str) -> bool:
@@ -183,4 +159,4 @@ def drain_by_hand(ledger: Ledger, event: SettingChanged, out: list[Record]) -> N
         slot.closed, slot.deaths = "", ()
         if slot.state == "failed" and not slot.gone:
             move(ledger, slot, "restart")
-            out.append(SlotFreed(slot=slot.name))
+            out.append(records.SlotFreed(slot=slot.name))

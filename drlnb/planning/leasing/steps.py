@@ -9,16 +9,7 @@ from collections.abc import Iterable
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot
 from drlnb.records.base import Record
-from drlnb.records.columns.leasing import (
-    LeaseExpired,
-    LeaseGranted,
-    LeaseReleased,
-    RequestRefused,
-    RevokeLease,
-    SlotDrained,
-)
-
-__all__ = ["ask", "drain", "drop", "end_all", "expire", "grant", "line_up", "move", "polled", "release", "renew"]
+from drlnb.records.columns import leasing as records
 
 
 # -------------------------------------------------------------------- slots
@@ -32,7 +23,7 @@ def move(ledger: Ledger, slot: Slot, cause: str, token: int = 0) -> None:
     slot.drains = slot.token if after == "draining" else 0
     ledger.n_live -= slot.state != "failed"
     ledger.reserved.discard(slot.name)
-    ledger.free.drop(slot.name, slot.node)
+    ledger.free.pop(slot.name, None)
     slot.state, slot.token = after, token
     ledger.index_slot(slot)
 
@@ -42,8 +33,8 @@ def drain(ledger: Ledger, lease: Lease, reason: str, out: list[Record]) -> None:
     for slot in (ledger.slots[name] for name in lease.slots):
         if slot.token == lease.token:
             move(ledger, slot, "drain")
-            out.append(SlotDrained(slot=slot.name, reason=reason))
-            out.append(RevokeLease(fence=ledger.fence_of(lease.token), slot=slot.name, reason=reason))
+            out.append(records.SlotDrained(slot=slot.name, reason=reason))
+            out.append(records.RevokeLease(fence=ledger.fence_of(lease.token), slot=slot.name, reason=reason))
 
 
 # -------------------------------------------------------------------- requests
@@ -100,7 +91,7 @@ def grant(
     for name in slots:
         move(ledger, ledger.slots[name], "grant", lease.token)
     ledger.index_lease(lease)
-    granted = LeaseGranted(
+    granted = records.LeaseGranted(
         fence=ledger.fence_of(lease.token),
         request_id=lease.request_id,
         task=lease.task,
@@ -124,7 +115,7 @@ def release(ledger: Ledger, lease: Lease, reason: str, out: list[Record], comput
     held_s = _end(ledger, lease, "release", computed_s)
     fence = ledger.fence_of(lease.token)
     out.append(
-        LeaseReleased(
+        records.LeaseReleased(
             fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, computed_s=computed_s, reason=reason
         )
     )
@@ -135,7 +126,7 @@ def expire(ledger: Ledger, lease: Lease, reason: str, out: list[Record]) -> None
     held_s = _end(ledger, lease, "expire")
     silent_s = max(0.0, ledger.t - ledger.lag_s - lease.seen_s)
     fence = ledger.fence_of(lease.token)
-    out.append(LeaseExpired(fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, silent_s=silent_s))
+    out.append(records.LeaseExpired(fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, silent_s=silent_s))
     drain(ledger, lease, reason, out)
 
 
@@ -147,7 +138,7 @@ def end_all(ledger: Ledger, leases: Iterable[Lease], reason: str, out: list[Reco
             drain(ledger, lease, reason, out)
         else:
             drop(ledger, lease)
-            out.append(RequestRefused(subject=lease.request_id, reason=reason))
+            out.append(records.RequestRefused(subject=lease.request_id, reason=reason))
 
 
 def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.placement.collectors import spread
-from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
+from drlnb.planning.registry import Answer, FailedBefore, PlannerKind, plan_of
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 
 __all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView"]
@@ -76,13 +76,11 @@ def _problem(view: PlacementView, plan: object) -> str:
 def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
     """Return the plan that a journal holds."""
     del view
-    planned = answer.next(PlacementPlanned)
-    if planned is None:
-        sent = answer.next(SendPlacement)
-        if sent is not None and sent.refusal:
-            raise FailedBefore(sent.refusal)
-        return None
-    return Placement(home=planned.home, allowed=tuple(planned.allowed), collector_nodes=tuple(planned.collector_nodes))
+    plan = plan_of(Placement, answer.next(PlacementPlanned))
+    sent = answer.next(SendPlacement) if plan is None else None
+    if sent is not None and sent.refusal:
+        raise FailedBefore(sent.refusal)
+    return plan
 
 
 #: The decision where a task computes and its collectors live.

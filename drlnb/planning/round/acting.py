@@ -2,7 +2,8 @@
 
 from drlnb.planning.batching import BATCHING, BatchView
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView, commands
-from drlnb.planning.round.moves import Out, enter
+from drlnb.planning.machine import Out
+from drlnb.planning.round.moves import enter
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
 from drlnb.records.columns import batching, distribution, warmup
@@ -16,13 +17,13 @@ def publish(state: RoundState, out: Out, hosts: tuple[str, ...] | None = None) -
     if not hosts:
         return
     view = DistributionView(version=state.version, hosts=hosts, model_bytes=state.n_bytes)
-    plan = DISTRIBUTION.ask(state.distribution, view)
+    plan = DISTRIBUTION.ask(state.planner(DISTRIBUTION), view)
     if not state.arrived and state.phase != "paused":
         enter(state, "publishing", out)
     out.append(
         distribution.DistributionPlanned(
             version=state.version,
-            planner=state.distribution.name,
+            planner=state.planner(DISTRIBUTION).name,
             hosts=hosts,
             n_bytes=state.n_bytes,
             n_messages=plan.n_messages(),
@@ -57,7 +58,7 @@ def wake(state: RoundState, out: Out) -> None:
             version=state.version,
             n_steps=state.n_steps[i],
             n_timesteps=state.progress.n_timesteps,
-            keeps_cpu=state.warmup.keeps_cpu,
+            keeps_cpu=state.warmup.state.keeps_cpu,
         )
         for i in woken
     )
@@ -71,8 +72,6 @@ def _begin_round(state: RoundState, out: Out) -> None:
     state.in_force = dict(sorted(state.settings.items()))
     state.names |= state.next_names
     state.next_names = {}
-    if state.next_hold:
-        state.hold.planner, state.next_hold = state.next_hold, None
     members = state.crew.members
     view = BatchView(
         round=state.version,
@@ -82,9 +81,9 @@ def _begin_round(state: RoundState, out: Out) -> None:
         nodes=tuple(member.node or "" for member in members.values()),
         sample_s=tuple(_pace(state.paces.get(i, [])) for i in members),
     )
-    plan = BATCHING.ask(state.batching, view)
+    plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))
-    planner = state.batching.name
+    planner = state.planner(BATCHING).name
     out.append(
         batching.BatchPlanned(
             round=state.version, planner=planner, collectors=view.collectors, n_steps=tuple(plan.n_steps)
@@ -113,7 +112,7 @@ def evaluate(state: RoundState, out: Out) -> None:
                     version=state.version,
                     n_episodes=state.config["n_eval_episodes" if final else "eval_episodes"],
                     deterministic=final or state.config["eval_deterministic"],
-                    keeps_cpu=state.warmup.keeps_cpu,
+                    keeps_cpu=state.warmup.state.keeps_cpu,
                 )
             )
             return

@@ -1,20 +1,20 @@
 """Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
 from drlnb.planning.decisions import KINDS
-from drlnb.planning.leasing.planners import HOLD
+from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
-from drlnb.planning.round.moves import Out, end, enter, follow_warmup
+from drlnb.planning.round.moves import end, enter, warm
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.settings import SETTINGS
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 
-#: Setting -> the decision whose planner it names; hold and warm-up have rules of their own.
+#: Setting -> the decision whose planner it names; warm-up keeps its own.
 _PLANNERS = {
     key: KINDS[setting.decision]
     for key, setting in SETTINGS.items()
-    if setting.decision in {"batching", "distribution", "placement"}
+    if setting.decision in {"batching", "distribution", "hold", "placement"}
 }
 
 
@@ -23,10 +23,10 @@ def boundary(state: RoundState, t: float, out: Out) -> None:
     done = _is_done(state)
     if done:
         state.closing = ["checkpoint", "evaluation"]
-        follow_warmup(state, state.warmup.go_on(t), out)  # whoever plays the evaluation must be up, pause or not
+        warm(state, words.ResumeAsked(t=t), out)  # whoever plays the evaluation must be up, pause or not
     elif "stop" in state.asked:
         state.closing = ["checkpoint"]
-        follow_warmup(state, state.warmup.end(f"stop: {state.asked['stop']}"), out)
+        warm(state, words.StopAsked(t=t, reason=state.asked["stop"]), out)
     state.resting = "pause" in state.asked and not state.closing
     state.judging = not state.closing and _evaluation_due(state)
     if state.closing or state.resting or "checkpoint" in state.asked or _checkpoint_due(state, t):
@@ -133,11 +133,6 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
         state.settings[event.key], state.unsaved = event.value, True
     elif event.key == "leasing.switch_limit_frac":
         state.hold.switch_limit_frac = float(event.value)
-    elif event.key == "leasing.hold":
-        try:
-            state.next_hold = state.planners.make(HOLD, str(event.value)).name
-        except ValueError as error:
-            out.append(RequestRefused(subject=event.key, reason=str(error)))
     elif event.key in _PLANNERS:
         kind = _PLANNERS[event.key]
         try:

@@ -1,13 +1,15 @@
 """Follow collectors and hosts: placement, starts, losses, the way of new parameters, experience."""
 
 from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish
 from drlnb.planning.round.compute import plan_hold
-from drlnb.planning.round.moves import Out, drop, end, warm
+from drlnb.planning.round.moves import drop, end, warm
 from drlnb.planning.round.off_policy import draw
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
+from drlnb.records.base import shared
 from drlnb.records.columns import batching, distribution, placement, warmup
 
 #: Rounds whose seconds per sample are kept of each collector.
@@ -34,7 +36,7 @@ def _start_collector(state: RoundState, i: int, after_s: float, out: Out) -> Non
             node=member.node or "",
             env_indices=member.env_indices,
             after_s=after_s,
-            start_mode=state.warmup.settings.start_mode,
+            start_mode=state.warmup.state.settings.start_mode,
         )
     )
 
@@ -81,9 +83,7 @@ def collector_unanswered(state: RoundState, event: warmup.CollectorUnanswered, o
     else:
         waits = (member.status, member.node, state.version) == ("acting", event.node, event.version)
     if waits:
-        lost = warmup.CollectorLost(
-            t=event.t, collector=event.collector, node=event.node, reason=event.reason, detail=event.detail
-        )
+        lost = warmup.CollectorLost(**shared(event, warmup.CollectorLost))
         warm(state, lost, out)
         collector_lost(state, lost, out)
 
@@ -137,7 +137,7 @@ def experience_arrived(state: RoundState, event: words.ExperienceArrived, out: O
         return  # the message came twice: dropping its key would free the batch that is queued
     refusal = _refusal(state, event)
     if refusal:
-        drop(event.key, event.collector, event.round, refusal, out)
+        drop(event, event.round, refusal, out)
         return
     state.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
     state.crew.sent(event.collector)

@@ -1,13 +1,13 @@
 """Compute on a slot: requests, batches to the executor, the commit under the lease, the return."""
 
-from collections.abc import Mapping
-
-from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.leasing.planners import HOLD
+from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
-from drlnb.planning.round.moves import Out, drop, end, enter
+from drlnb.planning.round.moves import drop, end, enter
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.records import round as words
+from drlnb.records.base import Row
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 
@@ -15,7 +15,7 @@ from drlnb.records.ids import Fence
 # ---------------------------------------------------------------------- request
 def plan_hold(state: RoundState, out: Out) -> None:
     """Do what the hold planner says: ask for a slot, use it, give it away, or wait."""
-    plan = state.hold.plan(state.n_batches)
+    plan = HOLD.ask(state.planner(HOLD), state.hold.view(state.n_batches))
     if plan.action == "keep":
         _send_batches(state, out)
     elif plan.action == "request":
@@ -35,7 +35,7 @@ def yield_asked(state: RoundState, event: leasing.YieldAsked, out: Out) -> None:
 
 def _consider(state: RoundState, out: Out) -> None:
     """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
-    if state.hold.held and state.n_bytes and state.hold.yields and not state.hold.finishing:
+    if state.hold.held and state.n_bytes and state.yields and not state.hold.finishing:
         plan_hold(state, out)
 
 
@@ -43,19 +43,19 @@ def _give_way(state: RoundState, reason: str, out: Out) -> None:
     """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
     _hold_planned(state, "return", reason, out)
     fence, computed_s = state.hold.yielded()
-    state.scalars.ended(state.last_t)
+    state.scalars.ended(state.t)
     out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
 
 
 def _hold_planned(state: RoundState, action: str, reason: str, out: Out) -> None:
-    out.append(leasing.HoldPlanned(round=state.round, action=action, planner=state.hold.planner, reason=reason))
+    out.append(leasing.HoldPlanned(round=state.round, action=action, planner=state.planner(HOLD).name, reason=reason))
 
 
 def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     """Ask the pool for a slot."""
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
-    yields = state.hold.yields and state.n_bytes > 0
+    yields = state.yields and state.n_bytes > 0
     out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=1, yields=yields))
     if state.is_complete or not state.n_bytes:
         enter(state, "waiting", out)
@@ -85,19 +85,20 @@ def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
 
 
 # ---------------------------------------------------------------------- compute
+def _work(state: RoundState, fence: Fence, slot: str) -> Row:
+    """Return what every command about the round's gradient says."""
+    of_round = {"round": state.round, "version": state.version, "after_timesteps": state.after_timesteps}
+    return {"fence": fence, "slot": slot, **of_round, "settings": state.in_force}
+
+
 def _restore_gradients(state: RoundState, fence: Fence, slot: str, out: Out) -> None:
     """Give the executor what was computed in this round under former leases."""
     if state.hold.done:
         out.append(
             leasing.RestoreGradients(
-                round=state.round,
-                fence=fence,
-                slot=slot,
-                version=state.version,
-                after_timesteps=state.after_timesteps,
+                **_work(state, fence, slot),
                 collectors=tuple(state.hold.done),
                 keys=tuple(state.hold.done.values()),
-                settings=state.in_force,
             )
         )
 
@@ -118,20 +119,15 @@ def _send_batches(state: RoundState, out: Out) -> None:
     if not fresh or hold.fence is None or hold.slot is None:
         return
     if len(hold.sent) == len(fresh):  # the round's first
-        key = state.swap_plan_key = SWAPPING.ask(state.swapping, SwapView(round=state.round)).key
-        out.append(swapping.SwapPlanned(round=state.round, planner=state.swapping.name, plan_key=key))
+        key = state.swap_plan_key = SWAPPING.ask(state.planner(SWAPPING), SwapView(round=state.round)).key
+        out.append(swapping.SwapPlanned(round=state.round, planner=state.planner(SWAPPING).name, plan_key=key))
     out.extend(
         words.ComputeGradient(
+            **_work(state, hold.fence, hold.slot),
             collector=batch.collector,
-            round=state.round,
             key=batch.key,
-            fence=hold.fence,
-            slot=hold.slot,
-            version=state.version,
-            after_timesteps=state.after_timesteps,
             swap_plan_key=state.swap_plan_key,
-            settings=state.in_force,
-            keep=hold.keeps,
+            keep=hold.streams and state.yields and any(hold.crowd),
         )
         for batch in fresh
     )
@@ -182,7 +178,7 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
 
 def _void(state: RoundState, reason: str, out: Out) -> None:
     state.hold.lost()
-    state.scalars.ended(state.last_t)
+    state.scalars.ended(state.t)
     if not state.hold.done:
         state.progress.update_s = 0.0
     ask_for_slot(state, reason, out)
@@ -206,7 +202,6 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
     if event.version != state.round + 1:
         return
-    waited_s = state.hold.waited_s
     state.scalars.ended(event.t)
     if state.hold.held:
         clean = event.fence == state.hold.fence  # else the round is being computed once more: work in flight
@@ -215,34 +210,22 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     state.hold.request_id = None  # its grant, if it comes, is returned
     state.n_executor_deaths = 0
     made_round, state.n_bytes = state.n_bytes > 0, state.n_bytes_next
-    next_round(state, event.t, waited_s, out, made_round=made_round)
+    next_round(state, event.t, out, made_round=made_round)
 
 
-def next_round(state: RoundState, t: float, waited_s: float, out: Out, *, made_round: bool = True) -> None:
+def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
+    round_, progress, waited_s = state.version, state.progress, state.scalars.waited_s
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()
     state.fragments.clear()
-    scalars = state.scalars.close(state.version if made_round else 0)
+    scalars = state.scalars.close(round_ if made_round else 0)
     if made_round:
-        _close_round(state, t, n_samples, used, waited_s, scalars, out)
-    state.progress.began(t)
+        progress.finished(n_samples)
+        metrics = progress.metrics(t, waited_s=waited_s, train={**scalars, **state.metrics})
+        out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
+        for batch in used:
+            drop(batch, round_, "used", out)
+    progress.began(t)
     state.crew.next_round()
     boundary(state, t, out)
-
-
-def _close_round(
-    state: RoundState,
-    t: float,
-    n_samples: int,
-    used: tuple[Batch, ...],
-    waited_s: float,
-    scalars: Mapping[str, object],
-    out: Out,
-) -> None:
-    round_, progress = state.version, state.progress
-    progress.finished(n_samples)
-    metrics = progress.metrics(t, waited_s=waited_s, train={**scalars, **state.metrics})
-    out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
-    for batch in used:
-        drop(batch.key, batch.collector, round_, "used", out)

@@ -11,22 +11,18 @@ State is one plain dataclass; the table :data:`RULES` names the rule for each ev
 have no other list of their names.
 """
 
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterator
 
-from drlnb.planning.codec import from_plain, to_plain
+from drlnb.planning.machine import Machine, Out, Rule, Rules, ignore
 from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
 from drlnb.planning.round import boundary, collect, compute, off_policy
-from drlnb.planning.round.moves import Out, end, enter, warm
+from drlnb.planning.round.moves import end, enter, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event, Facts, Record, Row
 from drlnb.records.columns import distribution, leasing, placement, warmup
 from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
-from drlnb.records.errors import InvalidTransition
 
 __all__ = ["ROUND_DEFAULTS", "RULES", "RoundMachine"]
 
@@ -47,7 +43,7 @@ _WARMUP = frozenset({
 _WARMUP_FIRST = frozenset({words.PlacementReceived, warmup.CollectorLost})
 
 
-class RoundMachine:
+class RoundMachine(Machine[RoundState]):
     """One task's rounds as a pure machine: event in, records out.
 
     Parameters
@@ -64,14 +60,19 @@ class RoundMachine:
         If there is no planner of a name.
     """
 
-    def __init__(self, config: Mapping[str, Any], planners: Planners | None = None) -> None:
-        self.state = fresh_state(config, planners or Planners())
-        self._story: deque[Record] = deque(maxlen=10)
+    def __init__(self, config: Facts, planners: Planners | None = None) -> None:
+        state = fresh_state(config, planners or Planners())
+        super().__init__(f"round of {state.config['task']}", state, RULES)
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Facts:
         """The constructor's argument, with every default."""
         return self.state.config
+
+    @property
+    def phase(self) -> str:
+        """What a message says of the state."""
+        return self.state.phase
 
     def handle(self, event: Event) -> tuple[Record, ...]:
         """Process one event; return what was decided and what must be done.
@@ -81,59 +82,46 @@ class RoundMachine:
         InvalidTransition
             If time runs backwards, the event is not ours, or the phase forbids it: a defect of the caller.
         """
-        state, out = self.state, Out()
-        rule = RULES.get(type(event))
-        opens = isinstance(event, words.TaskOpened)
-        # "not >=" also catches nan
-        if rule is None or not event.t >= state.last_t or opens != (state.phase == "new"):
-            raise InvalidTransition(f"round of {state.config['task']}", state.phase, event, self._story)
-        state.last_t = event.t
-        self._story.append(event)
+        if isinstance(event, words.TaskOpened) != (self.phase == "new"):
+            raise self.forbidden(event, self.phase)
+        return super().handle(event)
+
+    def _apply(self, rule: Rule[RoundState], event: Event, out: Out) -> None:
+        state = self.state
         if state.phase == "ended":
             if isinstance(event, words.LeaseReceived):
                 compute.refuse_lease(event, out)
-        else:
-            try:
-                _apply(state, rule, event, out)
-            except FailedBefore as error:
-                end(state, "failed", str(error), out)
-            except PlannerFailed as error:
-                end(state, "failed", f"round {state.round}: {error}", out)
-        self._story.extend(out)
-        return tuple(out)
+            return
+        try:
+            _apply(state, rule, event, out)
+        except FailedBefore as error:
+            end(state, "failed", str(error), out)
+        except PlannerFailed as error:
+            end(state, "failed", f"round {state.round}: {error}", out)
 
-    def check(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
+    def laws(self) -> Iterator[tuple[bool, str]]:
+        """Yield whether each law of the state holds, and the law in words."""
         hold, crew, version = self.state.hold, self.state.crew, self.state.version
-        acting = [m.node or "" for m in crew.members.values() if m.status == "acting"]
-        laws = {
-            "a lease is held and asked for at once": hold.fence is None or hold.request_id is None,
-            "a batch was staged before it was sent": hold.staged <= hold.sent <= set(hold.batches),
-            "a gradient is kept of a batch of this round": hold.done.keys() <= set(hold.batches),
-            "a round is finished under a lease": not hold.finishing or hold.held,
-            "fence and slot come and go together": (hold.fence is None) == (hold.slot is None),
-            "a host is ahead of the task": all(held <= version for held in crew.hosts.values()),
-            "a collector acts below the round's version": all(crew.hosts.get(node) == version for node in acting),
-        }
-        broken = [law for law, holds in laws.items() if not holds]
-        if broken:
-            raise AssertionError("; ".join(broken))
+        yield hold.fence is None or hold.request_id is None, "a lease is held or asked for"
+        yield hold.staged <= hold.sent <= set(hold.batches), "a batch is staged after it was sent"
+        yield hold.done.keys() <= set(hold.batches), "a gradient is kept of a batch of this round"
+        yield not hold.finishing or hold.held, "a round is finished under a lease"
+        yield (hold.fence is None) == (hold.slot is None), "fence and slot come and go together"
+        yield all(held <= version for held in crew.hosts.values()), "no host is ahead of the task"
+        acting = [member.node or "" for member in crew.members.values() if member.status == "acting"]
+        yield all(crew.hosts.get(node) == version for node in acting), "a collector acts on the round's version"
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Row:
         """Return the whole state as plain data."""
-        return {**to_plain(self.state), "warmup": self.state.warmup.snapshot()}
+        return {**super().snapshot(), "warmup": self.state.warmup.snapshot()}
 
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
+    def restore(self, snapshot: Facts) -> None:
         """Return to the state of :meth:`snapshot`; the same events then give the same records."""
-        plain = dict(snapshot)
-        self.state.warmup.restore(plain.pop("warmup"))
-        given = {f.name: getattr(self.state, f.name) for f in fields(RoundState) if f.metadata.get("transient")}
-        build = self.state.hold.build
-        self.state = from_plain(RoundState, plain, **given)
-        self.state.hold.build = build
+        self.state.warmup.restore(snapshot["warmup"])
+        super().restore({key: value for key, value in snapshot.items() if key != "warmup"})
 
 
-def _apply(state: RoundState, rule: "Rule", event: Event, out: Out) -> None:
+def _apply(state: RoundState, rule: Rule[RoundState], event: Event, out: Out) -> None:
     """Apply the rule of an event, beside what warm-up makes of it."""
     if type(event) in _WARMUP_FIRST:
         warm(state, event, out)
@@ -161,9 +149,9 @@ def _rest_warmup(state: RoundState, t: float, out: Out) -> None:
         return
     if any(i not in state.arrived and member.is_awaited for i, member in state.crew.members.items()):
         return
-    if "stop" in state.asked and not state.warmup.ended:
+    if "stop" in state.asked and not state.warmup.state.ended:
         warm(state, words.StopAsked(t=t, reason=state.asked["stop"]), out)
-    elif not state.warmup.resting and not state.warmup.ended:
+    elif not state.warmup.state.resting and not state.warmup.state.ended:
         warm(state, words.PauseAsked(t=t), out)
 
 
@@ -172,13 +160,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     state.attempt, state.n_bytes = event.attempt, event.n_bytes
     state.checkpoint_t, state.eval_best = event.t, event.eval_best
     state.settings = dict(event.settings)
-    state.progress.opened(
-        event.t,
-        n_rounds=event.n_rounds,
-        n_timesteps=event.n_timesteps,
-        elapsed_s=event.elapsed_s,
-        episodes=event.episodes,
-    )
+    state.progress.opened(event)
     boundary.plan_evaluation(state)
     enter(state, "starting", out)
     if state.config["replay"]:
@@ -189,15 +171,8 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
         state.closing = ["evaluation"]
 
 
-def _nothing(state: RoundState, event: Event, out: Out) -> None:
-    """Change nothing: the event closes a command in the journal."""
-
-
-#: Changes the state by one event and appends the answer; it gets the events of its own class alone, hence Any.
-Rule = Callable[[RoundState, Any, Out], None]
-#: Event -> its rule; every event that the machine knows.
-RULES: Mapping[type[Event], Rule] = {
-    words.TaskOpened: _task_opened,
+#: Event -> its rule; every event that the machine knows, those that only close a command in the journal, too.
+RULES: Rules[RoundState] = {
     words.PlacementReceived: collect.placement_received,
     warmup.CollectorReady: collect.collector_ready,
     warmup.CollectorLost: collect.collector_lost,
@@ -208,7 +183,6 @@ RULES: Mapping[type[Event], Rule] = {
     placement.NodeLost: collect.node_lost,
     words.LeaseReceived: compute.lease_received,
     words.LeaseLost: compute.lease_lost,
-    words.LeaseClosed: _nothing,
     words.ExecutorDied: compute.executor_died,
     leasing.YieldAsked: compute.yield_asked,
     words.GradientComputed: compute.gradient_computed,
@@ -228,6 +202,8 @@ RULES: Mapping[type[Event], Rule] = {
     words.CheckpointAsked: boundary.checkpoint_asked,
     words.TaskFailed: boundary.task_failed,
     SettingChanged: boundary.setting_changed,
-    DeadlinePassed: _nothing,
-    ClockRelated: _nothing,
+    words.TaskOpened: _task_opened,
+    words.LeaseClosed: ignore,
+    DeadlinePassed: ignore,
+    ClockRelated: ignore,
 }

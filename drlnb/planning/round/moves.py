@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 
+from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.machine import Out
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import warmup
 
-__all__ = ["Out", "drop", "end", "enter", "follow_warmup", "leave", "warm"]
-
-#: The answer to the present event; rules append to it.
-Out = list[Record]
+__all__ = ["drop", "end", "enter", "follow_warmup", "leave", "warm"]
 
 
 def enter(state: RoundState, phase: str, out: Out) -> None:
@@ -20,9 +19,9 @@ def enter(state: RoundState, phase: str, out: Out) -> None:
         out.append(words.PhaseEntered(phase=phase, round=state.round))
 
 
-def drop(key: str, collector: int, round_: int, reason: str, out: Out) -> None:
+def drop(batch: Batch | words.ExperienceArrived, round_: int, reason: str, out: Out) -> None:
     """Free a fragment."""
-    out.append(words.DropExperience(key=key, collector=collector, round=round_, reason=reason))
+    out.append(words.DropExperience(key=batch.key, collector=batch.collector, round=round_, reason=reason))
 
 
 def warm(state: RoundState, event: Event, out: Out) -> None:
@@ -58,11 +57,11 @@ def leave(state: RoundState, reason: str, out: Out) -> None:
     if hold.held:
         fence, computed_s = hold.returned()
         out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
-        state.scalars.ended(state.last_t)
+        state.scalars.ended(state.t)
     hold.lost()
     follow_warmup(state, state.warmup.end(reason), out)
     batches = hold.next_round()
     for batch in batches or tuple(state.fragments.values()):  # drawn from, fragments have been freed
-        drop(batch.key, batch.collector, state.version, reason, out)
+        drop(batch, state.version, reason, out)
     state.fragments.clear()
     enter(state, "ended", out)

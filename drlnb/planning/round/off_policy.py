@@ -5,8 +5,9 @@ at once: that block is the round's one batch.  A round without a gradient step a
 """
 
 from drlnb.planning.leasing.hold import Batch
+from drlnb.planning.machine import Out
 from drlnb.planning.round.compute import next_round, plan_hold
-from drlnb.planning.round.moves import Out, drop, end, leave
+from drlnb.planning.round.moves import drop, end, leave
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import replay
 
@@ -41,7 +42,7 @@ def minibatches_drawn(state: RoundState, event: replay.MinibatchesDrawn, out: Ou
     if event.round != state.round or state.hold.batches:
         return  # reported twice
     for i in sorted(state.fragments):
-        drop(state.fragments[i].key, i, event.round, "in the ring", out)
+        drop(state.fragments[i], event.round, "in the ring", out)
     if event.n_gradient_steps:
         state.hold.add(Batch(collector=RING, key=event.key, n_samples=event.n_samples))
         plan_hold(state, out)
@@ -54,7 +55,7 @@ def minibatches_drawn(state: RoundState, event: replay.MinibatchesDrawn, out: Ou
 def parameters_carried(state: RoundState, event: replay.ParametersCarried, out: Out) -> None:
     """Begin the next round with the same parameters."""
     if event.version == state.round + 1:
-        next_round(state, event.t, 0.0, out)
+        next_round(state, event.t, out)
 
 
 def replay_lost(state: RoundState, event: replay.ReplayLost, out: Out) -> None:

@@ -1,8 +1,10 @@
 """Count how far a task is and what its latest round cost: counters, the episode window, scalars of a round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from drlnb.records.base import Facts, Row
+from drlnb.records.round import TaskOpened
 
 __all__ = ["EPISODE_WINDOW", "Progress"]
 
@@ -34,13 +36,11 @@ class Progress:
         """Version of the parameters that the present round acts with."""
         return self.n_rounds + 1
 
-    def opened(
-        self, t: float, *, n_rounds: int, n_timesteps: int, elapsed_s: float, episodes: Sequence[tuple[float, int]]
-    ) -> None:
+    def opened(self, event: TaskOpened) -> None:
         """Start from nothing or from a checkpoint's counters."""
-        self.n_rounds, self.n_timesteps = n_rounds, n_timesteps
-        self.origin_t, self.round_t = t - elapsed_s, t
-        self.episodes = [(float(r), int(n)) for r, n in episodes][-EPISODE_WINDOW:]
+        self.n_rounds, self.n_timesteps = event.n_rounds, event.n_timesteps
+        self.origin_t, self.round_t = event.t - event.elapsed_s, event.t
+        self.episodes = [(float(r), int(n)) for r, n in event.episodes][-EPISODE_WINDOW:]
 
     def began(self, t: float) -> None:
         """Start the clocks of a round."""
@@ -60,14 +60,14 @@ class Progress:
         self.n_rounds += 1
         self.n_timesteps += n_samples
 
-    def metrics(self, t: float, *, waited_s: float, train: Mapping[str, Any]) -> dict[str, Any]:
+    def metrics(self, t: float, *, waited_s: float, train: Facts) -> Row:
         """Return the scalars of the round that ends at `t`, under Stable-Baselines3's names where it has one.
 
         ``round/control_s`` is all that is neither acting, value pass and gradient, nor waiting for a lease.
         """
         round_s = t - self.round_t
         elapsed_s = t - self.origin_t
-        row: dict[str, Any] = {}
+        row: Row = {}
         if self.episodes:
             n = len(self.episodes)
             row["rollout/ep_rew_mean"] = sum(r for r, _ in self.episodes) / n

@@ -1,8 +1,8 @@
 """Sum up what the leases and the starts of a round came to, as its own master can know it."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from drlnb.records.base import Row
 from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
 
 __all__ = ["RoundScalars"]
@@ -52,9 +52,9 @@ class RoundScalars:
         """Keep what the starts for a round came to."""
         self.starts[record.round] = (tuple(record.early_s), tuple(record.late_s))
 
-    def close(self, round_: int) -> dict[str, Any]:
+    def close(self, round_: int) -> Row:
         """Return the scalars of a finished round, and begin the next one; what cannot be said is left out."""
-        row: dict[str, Any] = {}
+        row: Row = {}
         if self.n_leases:
             row |= {
                 "lease/wait_s": self.waited_s / self.n_leases,

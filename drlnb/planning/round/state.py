@@ -1,23 +1,21 @@
 """Hold the state of one task's rounds, as its master has it: plain fields that the rules of this folder change."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, env_shares
+from drlnb.planning.batching import BATCHING, env_shares
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
-from drlnb.planning.distribution import DISTRIBUTION, DistributionView
-from drlnb.planning.distribution.trees import Plan
-from drlnb.planning.leasing.hold import Batch, HoldMachine
+from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.registry import Planner, Planners
+from drlnb.planning.registry import AnyKind, Plan, Planner, PlannerKind, Planners, View
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
 from drlnb.planning.round.scalars import RoundScalars
-from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
+from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import WARMUP, WarmupMachine
+from drlnb.records.base import Facts
 
 __all__ = ["RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 
@@ -25,7 +23,7 @@ __all__ = ["RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 RING = -1
 
 #: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
-ROUND_DEFAULTS: Mapping[str, Any] = {
+ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
@@ -53,14 +51,14 @@ ROUND_DEFAULTS: Mapping[str, Any] = {
 class RoundState:
     """State of one task's rounds; its snapshot is that of the fields which are not transient."""
 
-    config: Mapping[str, Any] = field(metadata=TRANSIENT)
+    config: Facts = field(metadata=TRANSIENT)
     warmup: WarmupMachine = field(metadata=TRANSIENT)
     planners: Planners = field(metadata=TRANSIENT)
 
     #: Decision -> name of its planner, as the present round has it, and as the user wants it from the next one on.
     names: dict[str, str]
     next_names: dict[str, str] = field(default_factory=dict)
-    hold: HoldMachine
+    hold: Hold
     crew: Crew
     progress: Progress = field(default_factory=Progress)
     scalars: RoundScalars = field(default_factory=RoundScalars)
@@ -71,13 +69,12 @@ class RoundState:
     n_bytes_next: int = 0
     #: ``train/...`` scalars of the parameters that wait for their commit.
     metrics: dict[str, object] = field(default_factory=dict)
-    last_t: float = 0.0
+    #: Time of the last event, in seconds.
+    t: float = 0.0
     checkpoint_t: float = 0.0
     n_executor_deaths: int = 0
     #: Reason of a ``pause``, ``stop`` or ``checkpoint`` that waits for the boundary.
     asked: dict[str, str] = field(default_factory=dict)
-    #: Hold planner that the user chose, for the next round.
-    next_hold: str | None = None
     #: Settings of the algorithm that the user changed (``rl.NAME`` -> value): as they shall be from the next round on,
     #: and as the present round has them.
     settings: dict[str, object] = field(default_factory=dict)
@@ -111,20 +108,14 @@ class RoundState:
     #: Off-policy: the process that holds the ring is up.
     ring_up: bool = False
 
-    @property
-    def batching(self) -> Planner[BatchView, BatchPlan]:
-        """What sizes the collectors' shares."""
-        return self.planners.make(BATCHING, self.names["batching"])
+    def planner(self, kind: PlannerKind[View, Plan]) -> Planner[View, Plan]:
+        """Return the planner of a decision, as the present round has it."""
+        return self.planners.make(kind, self.names[kind.decision])
 
     @property
-    def swapping(self) -> Planner[SwapView, SwapPlan]:
-        """What chooses the tensors that leave the device."""
-        return self.planners.make(SWAPPING, self.names["swapping"])
-
-    @property
-    def distribution(self) -> Planner[DistributionView, Plan]:
-        """What chooses the way of the parameters."""
-        return self.planners.make(DISTRIBUTION, self.names["distribution"])
+    def yields(self) -> bool:
+        """Whether the slot may be given away when somebody waits."""
+        return bool(getattr(self.planner(HOLD), "yields", False))
 
     @property
     def version(self) -> int:
@@ -158,7 +149,7 @@ class RoundState:
         return len(self.hold.batches) == self.n_batches
 
 
-def fresh_state(config: Mapping[str, Any], planners: Planners) -> RoundState:
+def fresh_state(config: Facts, planners: Planners) -> RoundState:
     """Return the state of a task that has not been opened yet.
 
     Parameters
@@ -190,14 +181,10 @@ def fresh_state(config: Mapping[str, Any], planners: Planners) -> RoundState:
             },
             build=lambda name: planners.make(WARMUP, name),
         ),
-        hold=HoldMachine(
-            planner=planners.make(HOLD, names["hold"]).name,
-            build=lambda name: planners.make(HOLD, name),
-            streams=config["streams"],
-            switch_limit_frac=config["switch_limit_frac"],
-        ),
+        hold=Hold(streams=config["streams"], switch_limit_frac=config["switch_limit_frac"]),
         crew=Crew.of(shares),
     )
-    for planner in (state.batching, state.swapping, state.distribution):  # a wrong name is refused now
-        del planner
+    kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, SWAPPING, DISTRIBUTION)
+    for kind in kinds:
+        state.planner(kind)  # a wrong name is refused now
     return state

@@ -7,21 +7,19 @@ tasks together.  If rounds are slow afterwards, fewer are tried while tasks trai
 stays.  One event, one answer; no clock, no I/O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Self
 
-from drlnb.planning.codec import from_plain, to_plain
+from drlnb.planning.machine import Machine, Rules
 from drlnb.planning.seats import probing, training
 from drlnb.planning.seats.rules import SeatsSettings
-from drlnb.planning.seats.state import PHASES, SeatsState, forbidden
+from drlnb.planning.seats.state import PHASES, SeatsState
 from drlnb.records import seats as records
-from drlnb.records.base import Event, Record
 
 __all__ = ["SeatsMachine"]
 
-#: The rule for each kind of event: state, event (of that kind) and the answer so far.
-RULES: Mapping[type[Event], Callable[[SeatsState, Any, list[Record]], None]] = {
+#: The rule for each kind of event.
+RULES: Rules[SeatsState] = {
     records.SeatsOpened: probing.opened,
     records.ComputeMeasured: training.compute_measured,
     records.TaskLeft: training.task_left,
@@ -32,7 +30,7 @@ RULES: Mapping[type[Event], Callable[[SeatsState, Any, list[Record]], None]] = {
 }
 
 
-class SeatsMachine:
+class SeatsMachine(Machine[SeatsState]):
     """The seats of every device of a pool whose number is to be found.
 
     Parameters
@@ -42,19 +40,7 @@ class SeatsMachine:
     """
 
     def __init__(self, settings: SeatsSettings) -> None:
-        self.settings = settings
-        self._state = SeatsState(settings)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the machine that a journal's header describes by :attr:`config`.
-
-        Raises
-        ------
-        ConfigError
-            If a key is unknown or a value wrong.
-        """
-        return cls(SeatsSettings.from_mapping(config))
+        super().__init__("seats", SeatsState(settings), RULES)
 
     @property
     def config(self) -> dict[str, object]:
@@ -62,56 +48,25 @@ class SeatsMachine:
         return asdict(self.settings)
 
     @property
+    def settings(self) -> SeatsSettings:
+        """Limits and times."""
+        return self.state.settings
+
+    @property
     def seats(self) -> Mapping[str, int]:
         """Seats in the pool, by device."""
-        return {name: device.n_seats for name, device in self._state.devices.items()}
+        return {name: device.n_seats for name, device in self.state.devices.items()}
 
     def n_tasks(self, device: str) -> int:
         """Return how many tasks compute on a device."""
-        return len(self._state.devices[device].seen)
+        return len(self.state.devices[device].seen)
 
-    def handle(self, event: Event) -> tuple[Record, ...]:
-        """Apply an event and return what follows from it, in its order.
-
-        Raises
-        ------
-        InvalidTransition
-            If the event is older than the last one, of an unknown kind or device, or not to be expected now.
-        """
-        rule = RULES.get(type(event))
-        # "not >=" also catches nan
-        if rule is None or not event.t >= self._state.t:
-            raise forbidden(f"at t={self._state.t:g} s", event)
-        self._state.t = event.t
-        out: list[Record] = []
-        rule(self._state, event, out)
-        return tuple(out)
-
-    def check(self) -> None:
-        """Check what must hold after each event.
-
-        Raises
-        ------
-        AssertionError
-            If something does not; the message lists all of it.
-        """
-        devices = self._state.devices.values()
-        laws = {
-            "a phase is one of the known": all(device.phase in PHASES for device in devices),
-            "seats are from 1 to the most": all(1 <= device.n_seats <= device.n_most for device in devices),
-            "one device is probed at a time": sum(device.phase in {"raising", "measuring"} for device in devices) <= 1,
-            "what is tried fits": all(device.n_try <= device.n_most for device in devices),
-            "each rate has its rounds": all(len(device.rates) == len(device.rounds) for device in devices),
-        }
-        broken = [law for law, holds in laws.items() if not holds]
-        if broken:
-            raise AssertionError("seats: not true: " + "; ".join(broken))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state as plain data, fit for JSON."""
-        plain: dict[str, Any] = to_plain(self._state)
-        return plain
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Restore the state of :meth:`snapshot`."""
-        self._state = from_plain(SeatsState, snapshot, settings=self.settings)
+    def laws(self) -> Iterator[tuple[bool, str]]:
+        """Yield whether each law of the state holds, and the law in words."""
+        devices = self.state.devices.values()
+        yield all(device.phase in PHASES for device in devices), "a phase is one of the known"
+        yield all(1 <= device.n_seats <= device.n_most for device in devices), "seats are from 1 to the most"
+        busy = [device for device in devices if device.phase in {"raising", "measuring"}]
+        yield len(busy) <= 1, "one device is probed at a time"
+        yield all(device.n_try <= device.n_most for device in devices), "what is tried fits"
+        yield all(len(device.rates) == len(device.rounds) for device in devices), "each rate has its rounds"

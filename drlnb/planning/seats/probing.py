@@ -2,30 +2,17 @@
 
 from drlnb.planning.seats.rules import aggregate, choose, levels, wait_s
 from drlnb.planning.seats.state import Device, SeatsState, forbidden
+from drlnb.records import seats as records
 from drlnb.records.base import Record
-from drlnb.records.seats import (
-    MeasureSeats,
-    ProbeFailed,
-    ProbePlanned,
-    RaiseSeats,
-    SeatsMeasured,
-    SeatsOpened,
-    SeatsPlanned,
-    SeatsSet,
-    SeatsUp,
-    SetSeats,
-)
-
-__all__ = ["opened", "plan", "probe", "probe_failed", "seats_measured", "seats_set", "seats_up"]
 
 
-def opened(state: SeatsState, event: SeatsOpened, out: list[Record]) -> None:
+def opened(state: SeatsState, event: records.SeatsOpened, out: list[Record]) -> None:
     """Enter a device."""
     if event.device in state.devices or event.n_most < 1:
         raise forbidden(f"with devices {sorted(state.devices)}", event)
     state.devices[event.device] = Device(name=event.device, node=event.node, n_most=event.n_most, limit=event.limit)
     if event.n_most == 1:
-        out.append(SeatsPlanned(device=event.device, n_seats=1, reason=f"one seat: {event.limit}"))
+        out.append(records.SeatsPlanned(device=event.device, n_seats=1, reason=f"one seat: {event.limit}"))
 
 
 def probe(state: SeatsState, device: Device, out: list[Record]) -> None:
@@ -43,8 +30,8 @@ def probe(state: SeatsState, device: Device, out: list[Record]) -> None:
         plan(device, 1, "one seat: one task computes here", out)
         return
     device.phase, device.measured, device.rates, device.rounds = "raising", [], [], []
-    out.append(ProbePlanned(device=device.name, n_most=device.n_try, reason=reason))
-    out.append(RaiseSeats(device=device.name, n_seats=device.n_seats))
+    out.append(records.ProbePlanned(device=device.name, n_most=device.n_try, reason=reason))
+    out.append(records.RaiseSeats(device=device.name, n_seats=device.n_seats))
 
 
 def _due(state: SeatsState, device: Device) -> str:
@@ -66,7 +53,7 @@ def _due(state: SeatsState, device: Device) -> str:
     return "more seats did not pay when it was probed last" if device.doubtful else ""
 
 
-def seats_up(state: SeatsState, event: SeatsUp, out: list[Record]) -> None:
+def seats_up(state: SeatsState, event: records.SeatsUp, out: list[Record]) -> None:
     """Start one executor more while it fits and is to be tried; then measure."""
     device = state.of(event, {"raising"})
     device.n_up = event.n_seats
@@ -76,7 +63,7 @@ def seats_up(state: SeatsState, event: SeatsUp, out: list[Record]) -> None:
     if device.n_up < device.n_try:
         needed = event.used_bytes + event.seat_bytes
         if needed <= state.settings.memory_frac * event.total_bytes:
-            out.append(RaiseSeats(device=device.name, n_seats=device.n_up + 1))
+            out.append(records.RaiseSeats(device=device.name, n_seats=device.n_up + 1))
             return
         device.n_try = max(1, device.n_up)
         device.why = f"one more would use {_gib(needed)} of {_gib(event.total_bytes)}"
@@ -87,16 +74,14 @@ def seats_up(state: SeatsState, event: SeatsUp, out: list[Record]) -> None:
         out.append(_next_measurement(state, device))
 
 
-def _next_measurement(state: SeatsState, device: Device) -> MeasureSeats:
+def _next_measurement(state: SeatsState, device: Device) -> records.MeasureSeats:
     order = levels(device.n_try)
-    return MeasureSeats(
-        device=device.name,
-        n_seats=order[len(device.measured)],
-        measure_s=state.settings.probe_s / len(order),
+    return records.MeasureSeats(
+        device=device.name, n_seats=order[len(device.measured)], measure_s=state.settings.probe_s / len(order)
     )
 
 
-def seats_measured(state: SeatsState, event: SeatsMeasured, out: list[Record]) -> None:
+def seats_measured(state: SeatsState, event: records.SeatsMeasured, out: list[Record]) -> None:
     """Record one measurement; after the last one choose the number of seats."""
     device = state.of(event, {"measuring"})
     order = levels(device.n_try)
@@ -134,7 +119,7 @@ def _rates_and_rounds(device: Device) -> tuple[list[float], list[dict[str, tuple
     return [rate / base for rate in rates], rounds
 
 
-def probe_failed(state: SeatsState, event: ProbeFailed, out: list[Record]) -> None:
+def probe_failed(state: SeatsState, event: records.ProbeFailed, out: list[Record]) -> None:
     """Go back to the seats of before the probe."""
     device = state.of(event)
     if device.phase in {"raising", "measuring"}:
@@ -147,11 +132,11 @@ def plan(device: Device, n_seats: int, reason: str, out: list[Record]) -> None:
     """Decide on a number of seats and command it."""
     device.phase, device.n_seats, device.back = "setting", n_seats, ""
     device.times = []
-    out.append(SeatsPlanned(device=device.name, n_seats=n_seats, rates=tuple(device.rates), reason=reason))
-    out.append(SetSeats(device=device.name, n_seats=n_seats))
+    out.append(records.SeatsPlanned(device=device.name, n_seats=n_seats, rates=tuple(device.rates), reason=reason))
+    out.append(records.SetSeats(device=device.name, n_seats=n_seats))
 
 
-def seats_set(state: SeatsState, event: SeatsSet, out: list[Record]) -> None:
+def seats_set(state: SeatsState, event: records.SeatsSet, out: list[Record]) -> None:
     """Count the seats that the pool has now; training goes on with them."""
     del out
     device = state.of(event, {"setting"})

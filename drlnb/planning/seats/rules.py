@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drlnb.planning.declared import POSITIVE, Declared, count, declare
+from drlnb.planning.declared import POSITIVE, Declared, count, declare, fitting, is_whole
 
 __all__ = [
     "ISOLATIONS",
@@ -63,10 +63,8 @@ def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:
     >>> n_seats_problem(0)
     "seats must be 'auto' or a whole number from 1 to 4, got 0"
     """
-    fits = isinstance(seats, int) and not isinstance(seats, bool) and 1 <= seats <= n_most
-    return (
-        "" if fits or seats == "auto" else f"seats must be 'auto' or a whole number from 1 to {n_most}, got {seats!r}"
-    )
+    words = f"'auto' or a whole number from 1 to {n_most}"
+    return fitting(words, lambda value: value == "auto" or is_whole(value, 1, n_most)).problem("seats", seats)
 
 
 def isolation_problem(isolation: object, seats: object) -> str:

@@ -6,8 +6,6 @@ from drlnb.planning.seats.state import Device, SeatsState
 from drlnb.records.base import Record
 from drlnb.records.seats import ComputeMeasured, RaiseSeats, TaskLeft
 
-__all__ = ["compute_measured", "task_left"]
-
 
 def task_left(state: SeatsState, event: TaskLeft, out: list[Record]) -> None:
     """Forget a task wherever it computed."""

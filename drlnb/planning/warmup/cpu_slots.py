@@ -14,9 +14,10 @@ So who can act waits only while others act or keep, and is served in the order o
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-__all__ = ["AUTO", "CPU_SLOTS_KEY", "CpuSlots", "Place", "Who", "cpu_share", "cpu_slots_problem"]
+from drlnb.planning.declared import fitting, is_whole
+
+__all__ = ["AUTO", "CPU_SLOTS", "CPU_SLOTS_KEY", "CpuSlots", "Place", "Who", "cpu_share"]
 
 #: A collector: (run, task, number).
 Who = tuple[str, str, int]
@@ -27,6 +28,11 @@ CPU_SLOTS_KEY = "agent.collector_slots"
 AUTO = "auto"
 #: More would not be a limit any more.
 _MOST = 1024
+
+#: Its values.
+CPU_SLOTS = fitting(
+    f"{AUTO!r} or a whole number in 1..{_MOST}", lambda value: value == AUTO or is_whole(value, 1, _MOST)
+)
 
 _WAITS, _AHEAD, _ACTS, _KEPT = "waits", "ahead", "acts", "kept"
 
@@ -270,25 +276,10 @@ def cpu_share(n_cpus: int, n_agents: int) -> int:
     return max(1, n_cpus // max(1, n_agents))
 
 
-def cpu_slots_problem(value: Any) -> str:
-    """Return what is wrong with a number of CPU slots of each node; empty if nothing is.
-
-    Examples
-    --------
-    >>> cpu_slots_problem("auto"), cpu_slots_problem(2)
-    ('', '')
-    >>> cpu_slots_problem(0)
-    "agent.collector_slots must be 'auto' or a whole number in 1..1024, got 0"
-    """
-    if value == AUTO or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST):
-        return ""
-    return f"{CPU_SLOTS_KEY} must be {AUTO!r} or a whole number in 1..{_MOST}, got {value!r}"
-
-
-def _checked(n_slots: Any) -> int:
-    if cpu_slots_problem(n_slots) or n_slots == AUTO:
+def _checked(n_slots: int) -> int:
+    if not is_whole(n_slots, 1, _MOST):
         raise ValueError(f"n_slots must be a whole number in 1..{_MOST}, got {n_slots!r}")
-    return int(n_slots)
+    return n_slots
 
 
 def _assert(holds: bool, invariant: str) -> None:

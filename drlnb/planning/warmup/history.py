@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from drlnb.planning.warmup.progress import Pace
 from drlnb.planning.warmup.stability import stable_window
 
-__all__ = ["History", "RoundRow", "StartBook"]
+__all__ = ["History", "Pace", "RoundRow", "StartBook"]
 
 #: Start durations kept under one key: 8 workers in 32 rounds.
 _STARTS = 256
@@ -50,6 +49,23 @@ class RoundRow:
     def whole(self) -> bool:
         """Whether every worker's start was measured."""
         return None not in self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Median durations of the regime's latest rounds, in seconds."""
+
+    #: One gradient, and how many there are in a round.
+    gradient_s: float
+    n_gradients: int
+    #: From the last gradient to the new parameters.
+    finish_s: float
+    #: From the new parameters to their arrival at the last host.
+    publish_s: float
+    #: From the first experience to the lease.
+    lease_s: float
+    #: Arrival of each worker's experience after the round's start.
+    offset_s: tuple[float, ...]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.saa import saa_plan
@@ -180,20 +180,10 @@ def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
     """
     del view
     planned = answer.next(WarmupPlanned)
-    if planned is None:
+    plan = plan_of(WarmupPlan, planned)
+    if plan is None or planned is None:
         return None
-    return WarmupPlan(
-        action=planned.action,
-        reason=planned.reason,
-        start_after_s=planned.start_after_s,
-        lead_s=planned.lead_s,
-        candidates=planned.candidates,
-        candidate_errors=planned.candidate_errors,
-        saved_s=planned.saved_s,
-        saved_error_s=planned.saved_error_s,
-        newsvendor=planned.newsvendor,
-        filtered=() if planned.filtered is None else (planned.filtered,),
-    )
+    return replace(plan, filtered=() if planned.filtered is None else (planned.filtered,))
 
 
 #: The decision when collectors are started.

@@ -9,25 +9,16 @@ from drlnb.planning.warmup.processes import slot_awaited
 from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.state import WarmupState, start
 from drlnb.planning.warmup.trace import RoundTrace
-from drlnb.records.base import Record
+from drlnb.records import round as words
+from drlnb.records.base import Record, shared
 from drlnb.records.columns.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
-from drlnb.records.round import (
-    ExecutorDied,
-    ExperienceArrived,
-    GradientComputed,
-    LeaseLost,
-    LeaseReceived,
-    ParametersReady,
-)
-
-__all__ = ["experience_arrived", "gradient_computed", "lease_received", "parameters_ready", "work_voided"]
 
 #: A revision that moves a start by less than this share of the lead is not worth a message.
 _REVISE_FRAC = 0.05
 _DIGITS = 6
 
 
-def experience_arrived(state: WarmupState, event: ExperienceArrived, out: list[Record]) -> None:
+def experience_arrived(state: WarmupState, event: words.ExperienceArrived, out: list[Record]) -> None:
     """Bring the collector to rest that has sent, unless it is not to be started again."""
     i, trace = event.collector, state.trace
     if not 0 <= i < len(state.members):
@@ -99,13 +90,9 @@ def _apply_changes(state: WarmupState, round_: int, out: list[Record]) -> None:
 # -------------------------------------------------------------------- plan
 def _view(state: WarmupState) -> WarmupView:
     if state.seen is None:
-        settings, rows = state.settings, state.history.latest
+        rows = state.history.latest
         state.seen = WarmupView(
-            rho=settings.rho,
-            kappa=settings.kappa,
-            filter_window=settings.filter_window,
-            min_rounds=settings.min_rounds,
-            n_candidates=settings.n_candidates,
+            **shared(state.settings, WarmupView),
             gap_s=[row.gap_s for row in rows],
             start_s=state.history.starts(),
             round_s=[row.round_s for row in rows],
@@ -141,7 +128,7 @@ def _make_plan(state: WarmupState) -> WarmupPlan:
     return plan
 
 
-def _rest(state: WarmupState, trace: RoundTrace, i: int, event: ExperienceArrived, out: list[Record]) -> None:
+def _rest(state: WarmupState, trace: RoundTrace, i: int, event: words.ExperienceArrived, out: list[Record]) -> None:
     """Bring a collector to rest, and command its start if one is planned."""
     first = state.plan is None
     plan = state.plan = state.plan or _make_plan(state)
@@ -175,27 +162,18 @@ def _planned(
 ) -> None:
     """Record what is planned for one collector."""
     planned = after_s is not None
-    out.append(
-        WarmupPlanned(
-            round=trace.round,
-            collector=i,
-            action="cold" if plan.action == "start" and not planned else plan.action,
-            planner=state.settings.planner,
-            reason=plan.reason,
-            start_after_s=None if after_s is None else round(after_s, _DIGITS),
-            lead_s=round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
-            candidates=plan.candidates,
-            filtered=plan.filter_of(i),
-            candidate_errors=plan.candidate_errors,
-            saved_s=plan.saved_s,
-            saved_error_s=plan.saved_error_s,
-            newsvendor=plan.newsvendor,
-        )
-    )
+    for_i = {
+        "action": "cold" if plan.action == "start" and not planned else plan.action,
+        "start_after_s": None if after_s is None else round(after_s, _DIGITS),
+        "lead_s": round(plan.lead_s, _DIGITS) if planned and plan.lead_s is not None else None,
+        "filtered": plan.filter_of(i),
+    }
+    of_plan = shared(plan, WarmupPlanned) | for_i
+    out.append(WarmupPlanned(round=trace.round, collector=i, planner=state.settings.planner, **of_plan))
 
 
 # -------------------------------------------------------------------- progress
-def lease_received(state: WarmupState, event: LeaseReceived, out: list[Record]) -> None:
+def lease_received(state: WarmupState, event: words.LeaseReceived, out: list[Record]) -> None:
     """Measure the wait for a lease."""
     state.n_slots = event.n_slots or state.n_slots
     if state.trace is not None and state.trace.granted_t is None:
@@ -203,7 +181,7 @@ def lease_received(state: WarmupState, event: LeaseReceived, out: list[Record]) 
         _revise(state, event.t, out)
 
 
-def gradient_computed(state: WarmupState, event: GradientComputed, out: list[Record]) -> None:
+def gradient_computed(state: WarmupState, event: words.GradientComputed, out: list[Record]) -> None:
     """Count a gradient of the round."""
     if state.trace is not None and event.round == state.trace.round:
         state.trace.gradient_s.append(event.elapsed_s)
@@ -211,14 +189,14 @@ def gradient_computed(state: WarmupState, event: GradientComputed, out: list[Rec
         _revise(state, event.t, out)
 
 
-def parameters_ready(state: WarmupState, event: ParametersReady, out: list[Record]) -> None:
+def parameters_ready(state: WarmupState, event: words.ParametersReady, out: list[Record]) -> None:
     """Measure when the next parameters were made."""
     if state.trace is not None and event.round == state.trace.round:
         state.trace.made_t = event.t
         _revise(state, event.t, out)
 
 
-def work_voided(state: WarmupState, event: LeaseLost | ExecutorDied, out: list[Record]) -> None:
+def work_voided(state: WarmupState, event: words.LeaseLost | words.ExecutorDied, out: list[Record]) -> None:
     """Count this round's gradients from 0 again; its times are no guide."""
     if state.trace is not None and not state.trace.closed:
         state.trace.void()

@@ -1,14 +1,17 @@
 """Declare the settings of warm-up: which rule starts collectors, and what a second of waiting is worth."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from drlnb.planning.declared import POSITIVE, Declared, Kind, choice, count, declare, planner
 from drlnb.planning.warmup.planner import WARMUP
+from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
 
-__all__ = ["COLLECTOR_MODES", "PARK", "PLANNER_NAMES", "START_MODES", "WarmupSettings"]
+__all__ = ["COLLECTOR_MODES", "PARK", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
+
+T = TypeVar("T")
 
 #: Planners that come with this version; ``seed`` is claim 8 of seed 000 to the letter.
 PLANNER_NAMES = WARMUP.names
@@ -22,7 +25,17 @@ COLLECTOR_MODES = (PARK, "respawn", "keep")
 START_MODES = ("zygote", "spawn")
 
 
-def _own(default: Any, kind: Kind, decision: str = "") -> Any:  # as dataclasses.field
+def mode_problem(mode: object, *, can_snapshot: bool) -> str:
+    """Return why a task's collectors cannot have a mode; empty if they can."""
+    if mode != "respawn" or can_snapshot:
+        return ""
+    return (
+        "collector_mode: 'respawn' needs environments that can be frozen and thawed exactly: a new process would begin "
+        "new episodes each round, and states late in an episode would never be seen; use 'park' or 'keep'"
+    )
+
+
+def _own(default: T, kind: Kind, decision: str = "") -> T:
     """Declare a setting that is each task's own."""
     return declare(default, kind, owner="task", counts=NEXT_ROUND, decision=decision)
 
@@ -59,7 +72,7 @@ class WarmupSettings(Declared):
     n_candidates: int = _own(25, count(2))
 
     @classmethod
-    def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
+    def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
         """Return what is wrong with the windows beside each other."""
         shortest = {"min_rounds", "window", "filter_window"}.isdisjoint(wrong) and min(
             values["window"], values["filter_window"]

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.registry import Planner
-from drlnb.planning.warmup.history import History, StartBook
+from drlnb.planning.warmup.history import History, Pace, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
-from drlnb.planning.warmup.planner import WARMUP, WarmupView
-from drlnb.planning.warmup.progress import Pace
+from drlnb.planning.warmup.planner import WarmupView
 from drlnb.planning.warmup.settings import PARK, WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
@@ -85,9 +84,10 @@ class WarmupState:
     resting: bool = False
     #: Why no start is planned any more; empty: starts are.
     ended: str = ""
-    last_t: float = 0.0
+    #: Time of the last event, in seconds.
+    t: float = 0.0
     #: Makes a planner by its name.
-    build: Callable[[str], Planner[WarmupView, WarmupPlan]] = field(default=WARMUP.build, metadata=TRANSIENT)
+    build: Callable[[str], Planner[WarmupView, WarmupPlan]] = field(metadata=TRANSIENT)
     #: What the planner looks at, pace and lead of ``progress``: functions of the rest, kept within a round.
     seen: WarmupView | None = field(default=None, metadata=TRANSIENT)
     paced: tuple[Pace, float] | None = field(default=None, metadata=TRANSIENT)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drlnb.planning.warmup.history import RoundRow
-from drlnb.planning.warmup.progress import Pace, remaining_s
+from drlnb.planning.warmup.history import Pace, RoundRow
 from drlnb.records.columns.warmup import WarmupMeasured
 
 __all__ = ["RoundTrace"]
@@ -67,16 +66,21 @@ class RoundTrace:
         self.gradient_s.clear()
 
     def remaining_s(self, pace: Pace, t: float) -> float:
-        """Return the expected seconds from `t` to the parameters' arrival."""
-        return remaining_s(
-            pace,
-            n_done=len(self.gradient_s),
-            since_round_s=0.0 if self.start_t is None else t - self.start_t,
-            awaited=self.awaited,
-            since_first_s=t - self.first_t,
-            granted=self.granted_t is not None,
-            since_made_s=None if self.made_t is None else t - self.made_t,
-        )
+        """Return the expected seconds from `t` to the parameters' arrival: progress beats history.
+
+        ``max(last arrival + c - t, (n - i) c) + finish + publish``, and what is expected of the wait for a lease before
+        the grant, with medians for what is to come; the task makes its next parameters itself, so it knows how many
+        gradients are done.
+        """
+        if self.made_t is not None:
+            return max(0.0, pace.publish_s - (t - self.made_t))
+        work_s = max(0, pace.n_gradients - len(self.gradient_s)) * pace.gradient_s
+        if self.awaited:
+            since_round_s = 0.0 if self.start_t is None else t - self.start_t
+            last_s = max(0.0, max(pace.offset_s[i] for i in self.awaited) - since_round_s)
+            work_s = max(work_s, last_s + pace.gradient_s)
+        lease_s = 0.0 if self.granted_t is not None else max(0.0, pace.lease_s - (t - self.first_t))
+        return lease_s + work_s + pace.finish_s + pace.publish_s
 
     @property
     def complete(self) -> bool:

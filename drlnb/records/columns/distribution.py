@@ -1,12 +1,13 @@
 """Define the records of distribution: how parameters reach the hosts' stores (seed 001)."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records.base import Command, Decision, Event
 
+#: Pairs (host, children) to forward to, each again the same shape, which no annotation of plain data can say.
+Route = tuple[Any, ...]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
 class DistributionPlanned(Decision):
     """Who sends which byte range to whom, as decided for one version."""
 
@@ -19,7 +20,6 @@ class DistributionPlanned(Decision):
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SendChunk(Command):
     """Send bytes [start, stop) of a version to `host`, which forwards them along `children` (nested routes)."""
 
@@ -28,10 +28,9 @@ class SendChunk(Command):
     stop: int
     host: str
     #: Tuple of ``(host, children)`` pairs, each again the same shape: the message carries its whole route.
-    children: tuple[Any, ...]
+    children: Route
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostCompleted(Event):
     """A host's store holds the whole version."""
 
@@ -43,7 +42,6 @@ class HostCompleted(Event):
     publish_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostUnreachable(Event):
     """A send failed or ran out of time; the host's collectors cannot act on this version.
 
@@ -57,7 +55,6 @@ class HostUnreachable(Event):
     relay: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostDropped(Decision):
     """The host takes no part any more until it comes back as a new node."""
 
@@ -65,7 +62,6 @@ class HostDropped(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionPublished(Decision):
     """Every host that lives holds the version."""
 

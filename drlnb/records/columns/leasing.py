@@ -1,15 +1,11 @@
 """Define the records of leasing: who holds which slot now, by the pool and by each round (seed 000)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from drlnb.records.base import Command, Decision, Event
+from drlnb.records.common import GradientWork, SlotWork
 from drlnb.records.ids import Fence
 
 
 # ------------------------------------------------------------------ events of the lease table (in the pool's stream)
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAdded(Event):
     """A slot can be leased: its executor is up (again)."""
 
@@ -20,7 +16,6 @@ class SlotAdded(Event):
     executor_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFailed(Event):
     """A slot cannot be used until it is added again."""
 
@@ -28,7 +23,6 @@ class SlotFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequested(Event):
     """A task's master asks for a slot; a repeat of `request_id` gets the same grant."""
 
@@ -50,14 +44,12 @@ class SlotRequested(Event):
     yields: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPolled(Event):
     """The requester still waits for its answer."""
 
     request_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelled(Event):
     """The requester no longer wants the slot, or stopped polling."""
 
@@ -65,7 +57,6 @@ class RequestCancelled(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed(Event):
     """The holder lives."""
 
@@ -74,7 +65,6 @@ class LeaseRenewed(Event):
     n_progress: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReturned(Event):
     """The holder gives its slot back; `clean` = nothing of it runs on the executor any more."""
 
@@ -86,7 +76,6 @@ class LeaseReturned(Event):
     yielded: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorIdled(Event):
     """The executor of a draining slot has nothing running any more."""
 
@@ -95,7 +84,6 @@ class ExecutorIdled(Event):
     fence: Fence | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorStarted(Event):
     """A new executor process serves the slot; work of the former one is gone."""
 
@@ -103,7 +91,6 @@ class ExecutorStarted(Event):
     executor_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLost(Event):
     """The executor process of one task on a slot has ended; the slot serves on (isolation ``process``)."""
 
@@ -114,7 +101,6 @@ class TenantLost(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRaised(Event):
     """A journal tells of a later epoch than the table's own (a clock was set back): grants from now on are above it."""
 
@@ -123,7 +109,6 @@ class EpochRaised(Event):
 
 
 # ------------------------------------------------------------------ decisions and commands of the lease table
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted(Decision):
     """A slot was lent to a task."""
 
@@ -138,30 +123,28 @@ class LeaseGranted(Decision):
     resident: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseReleased(Decision):
-    """A lease ended in good order, or because its holder or executor is gone (`reason`)."""
+class _LeaseEnded(Decision):
+    """A lease ended."""
 
     fence: Fence
     task: str
     slots: tuple[str, ...]
     held_s: float
+
+
+class LeaseReleased(_LeaseEnded):
+    """A lease ended in good order, or because its holder or executor is gone (`reason`)."""
+
     computed_s: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseExpired(Decision):
+class LeaseExpired(_LeaseEnded):
     """The holder was silent for longer than the time to live; its slot drains."""
 
-    fence: Fence
-    task: str
-    slots: tuple[str, ...]
-    held_s: float
     silent_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDrained(Decision):
     """A slot left the pool until its executor says that nothing runs on it (or a new one starts)."""
 
@@ -169,14 +152,12 @@ class SlotDrained(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFreed(Decision):
     """A draining slot is free again."""
 
     slot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsReserved(Decision):
     """Free slots are kept for a gang that has waited for too long; others use them only while it could not."""
 
@@ -188,7 +169,6 @@ class SlotsReserved(Decision):
     starts_in_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClosed(Decision):
     """A slot is lent no more, though its executor may live: the user drained it, or executors die on it."""
 
@@ -196,7 +176,6 @@ class SlotClosed(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestUnmet(Decision):
     """A request cannot be satisfied by the slots that exist now; it waits."""
 
@@ -207,7 +186,6 @@ class RequestUnmet(Decision):
     n_allowed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadEstimated(Decision):
     """What queueing theory expects of the load as it is now: the "expected" beside every measured value."""
 
@@ -222,7 +200,6 @@ class LoadEstimated(Decision):
     expected_inflation: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRefused(Decision):
     """A stale, unknown or foreign fence or request: nothing was changed."""
 
@@ -231,7 +208,6 @@ class RequestRefused(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SendGrant(Command):
     """Answer the requester."""
 
@@ -245,7 +221,6 @@ class SendGrant(Command):
     demand: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskYield(Command):
     """Inform a holder that somebody waits for a slot like its own: it may give way at a batch boundary."""
 
@@ -255,17 +230,13 @@ class AskYield(Command):
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeLease(Command):
+class RevokeLease(SlotWork):
     """Ask the slot's node to stop this fence's work at its next batch boundary and to report when it is idle."""
 
-    fence: Fence
-    slot: str
     reason: str
 
 
 # ------------------------------------------------------------------ hold machine (in a task's stream)
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldPlanned(Decision):
     """The hold planner's answer: ask for a slot, keep waiting, keep or return the lease."""
 
@@ -276,14 +247,12 @@ class HoldPlanned(Decision):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class YieldAsked(Event):
     """Somebody waits for a slot like the one that we hold."""
 
     fence: Fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientsRestored(Event):
     """The executor has the gradients that were kept at the master."""
 
@@ -294,18 +263,9 @@ class GradientsRestored(Event):
     moved_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreGradients(Command):
+class RestoreGradients(GradientWork):
     """Give the executor of the leased slot the gradients of this round that were computed under former leases."""
 
-    round: int
-    fence: Fence
-    slot: str
-    #: Version that the executor must start from; it loads the training state if it does not hold it.
-    version: int
-    #: Environment steps of the task after this round: schedules are read there.
-    after_timesteps: int
     #: Collectors, in the order in which their gradients were computed, and the key of each one's.
     collectors: tuple[int, ...]
     keys: tuple[str, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)

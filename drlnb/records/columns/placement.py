@@ -1,11 +1,8 @@
 """Define the records of placement: the slots that a task may use, the nodes of its collectors (seed 003)."""
 
-from dataclasses import dataclass
-
 from drlnb.records.base import Command, Decision, Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAdded(Event):
     """A node agent is up."""
 
@@ -15,7 +12,6 @@ class NodeAdded(Event):
     n_collector_slots: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost(Event):
     """A node agent is gone, with all its slots, children and the masters that it hosted."""
 
@@ -23,7 +19,6 @@ class NodeLost(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementAsked(Event):
     """The master of a task starts (`attempt` new), or lost a node, and asks for the task's placement."""
 
@@ -36,7 +31,6 @@ class PlacementAsked(Event):
     planner: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStopped(Event):
     """A task has ended or its attempt was given up: nothing may be held or wanted by it any more."""
 
@@ -45,7 +39,6 @@ class TaskStopped(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRestarted(Event):
     """The user has a task that failed or was stopped begin again as `attempt`, from its newest checkpoint."""
 
@@ -53,7 +46,6 @@ class TaskRestarted(Event):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPlanned(Decision):
     """The home slot of the task, the slots that it may use, and the node of each collector."""
 
@@ -65,7 +57,6 @@ class PlacementPlanned(Decision):
     collector_nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SendPlacement(Command):
     """Answer the master: where its collectors live, or why it cannot be placed."""
 

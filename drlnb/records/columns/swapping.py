@@ -1,11 +1,8 @@
 """Define the records of swapping: what leaves the device's memory during a training step (seed 004)."""
 
-from dataclasses import dataclass
-
 from drlnb.records.base import Decision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SwapPlanned(Decision):
     """Which plan the executor follows; planner ``none`` keeps every tensor on the device."""
 

@@ -1,20 +1,23 @@
 """Define the records of warm-up: when each collector starts, rests, and is started again (seed 000)."""
 
-from dataclasses import dataclass
-
 from drlnb.records.base import Command, Decision, Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartCollector(Command):
+class _OfCollector(Command):
+    """What one collector is to do after or for a round."""
+
+    collector: int
+    node: str
+    round: int
+
+
+class StartCollector(_OfCollector):
     """Start the collector's process on a node, `after_s` from now, and make its environments.
 
     A parked process is not started again: it asks for a CPU slot of its node.  The same (round, collector) once more
     sets another time as long as nothing has been started for it, and changes nothing after that: never two processes.
     """
 
-    collector: int
-    node: str
     env_indices: tuple[int, ...]
     after_s: float
     #: Round whose parameters it is started for; 0: at once, whatever the round (a new or a lost collector).
@@ -25,40 +28,25 @@ class StartCollector(Command):
     start_mode: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeStart(Command):
+class RevokeStart(_OfCollector):
     """Forget the start of a round: it has not happened yet, or ends again."""
 
-    collector: int
-    node: str
-    round: int
     reason: str
     #: Its process lives on: it leaves the queue for a CPU slot.
     parked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopCollector(Command):
+class StopCollector(_OfCollector):
     """Keep the environments' states and end the process: it has sent its experience of `round` (mode ``respawn``)."""
 
-    collector: int
-    node: str
-    round: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkCollector(Command):
+class ParkCollector(_OfCollector):
     """Hold no CPU slot until the next wake; process and environments stay (mode ``park``).
 
     A collector gives its slot back as it sends, without being told; one that has kept it is told so.
     """
 
-    collector: int
-    node: str
-    round: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorReady(Event):
     """The process is up and its environments are made, or (`start_mode` ``park``) it has a CPU slot."""
 
@@ -77,13 +65,9 @@ class CollectorReady(Event):
     queued_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeCollector(Command):
+class WakeCollector(_OfCollector):
     """Act: read parameters `version` from the host store, take `n_steps` steps per environment, send, rest."""
 
-    collector: int
-    node: str
-    round: int
     version: int
     n_steps: int
     #: Environment steps of the task before this round.
@@ -92,9 +76,8 @@ class WakeCollector(Command):
     keeps_cpu: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorLost(Event):
-    """The process ended, or its node is gone; what it had not sent is lost."""
+class _CollectorGone(Event):
+    """Nothing more is to be expected of a collector's process."""
 
     collector: int
     node: str
@@ -103,21 +86,18 @@ class CollectorLost(Event):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorUnanswered(Event):
+class CollectorLost(_CollectorGone):
+    """The process ended, or its node is gone; what it had not sent is lost."""
+
+
+class CollectorUnanswered(_CollectorGone):
     """A collector was asked to act, or to play an evaluation, and nothing has come, nor word of its loss."""
 
-    collector: int
-    node: str
     #: Version that it was asked to act with.
     version: int
     evaluates: bool
-    reason: str
-    #: Last lines of its traceback, if there is one.
-    detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorRestartPlanned(Decision):
     """When a lost collector is started again."""
 
@@ -127,7 +107,6 @@ class CollectorRestartPlanned(Decision):
     n_restarts: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupPlanned(Decision):
     """What becomes of one collector that has sent its experience of `round`."""
 
@@ -160,7 +139,6 @@ class WarmupPlanned(Decision):
     newsvendor: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupMeasured(Decision):
     """What the starts for the parameters of `round` came to; each collector was idle or late, never both."""
 
@@ -176,7 +154,6 @@ class WarmupMeasured(Decision):
     late_s: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupRegimeEnded(Decision):
     """Rounds before this one are no guide any more: starts are planned again when enough new ones are in."""
 

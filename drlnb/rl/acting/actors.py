@@ -4,32 +4,21 @@ For the handful of rows that one collector steps, numpy's forward pass takes a t
 process starts ten times faster when it never imports torch.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs.masks import check_masks, masked, read_masks, uses_masks
+from drlnb.rl.envs.masks import masked, read_masks, uses_masks
 from drlnb.rl.heads import bounds
-from drlnb.rl.networks.activations import numpy_function
-from drlnb.rl.networks.layout import Layout, layout_of
-from drlnb.rl.networks.policies import check_policy, is_module
+from drlnb.rl.networks.activations import NUMPY
+from drlnb.rl.networks.layout import layout_of
+from drlnb.rl.networks.policies import check_spaces, is_module
 from drlnb.rl.normalise import Moments
 from drlnb.rl.rows import as_rows, form_of, normalised_rows
 from drlnb.rl.seeding import EXPLORE, generator
 
-__all__ = ["Actor", "Network", "NumpyMlp"]
-
-
-class Network(Protocol):
-    """Compute an actor's outputs from observations."""
-
-    def load(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Load published tensors, float32 by name; they are not changed afterwards."""
-
-    def forward(self, obs: np.ndarray) -> np.ndarray:
-        """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``, normalised if the task is."""
+__all__ = ["Actor", "NumpyMlp"]
 
 
 class NumpyMlp:
@@ -38,7 +27,7 @@ class NumpyMlp:
     Parameters
     ----------
     activation
-        One of :data:`drlnb.rl.networks.activations.NAMES`.
+        One of :data:`drlnb.rl.networks.activations.NUMPY`.
     scaled
         Observations are images and are divided by 255.
     features
@@ -46,7 +35,7 @@ class NumpyMlp:
     """
 
     def __init__(self, activation: str, *, scaled: bool = False, features: bool = False) -> None:
-        self._activate, self._scaled, self._features = numpy_function(activation), scaled, features
+        self._activate, self._scaled, self._features = NUMPY[activation], scaled, features
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -76,34 +65,32 @@ class Actor:
     """The acting side of one task: parameters in, actions out.
 
     An algorithm that acts in another way overrides :meth:`at`, :meth:`choose`, :meth:`log_prob`, :meth:`sample` and
-    :meth:`extras`; one with another network hands its layout over.
+    :meth:`extras`.
 
     Parameters
     ----------
     spec
         The task, with its spaces filled in.
-    layout
-        Of the parameters; None: policy and value function, :func:`drlnb.rl.networks.layout.layout_of`.
 
     Raises
     ------
     ValueError
         If the spec holds no spaces.
-    ConfigError
-        If the policy does not fit the observations.
+    ConfigError, UnsupportedSpace
+        If the algorithm or its policy does not fit the spaces, or a setting is wrong.
     """
 
-    def __init__(self, spec: TaskSpec, layout: Layout | None = None) -> None:
-        network: Network | None = None
-        check_policy(spec)
-        check_masks(spec)
+    def __init__(self, spec: TaskSpec) -> None:
+        check_spaces(spec)
         self._masks = uses_masks(spec)
-        if layout is None and is_module(spec):
+        if is_module(spec):
             from drlnb.rl.acting.torch_actor import TorchNetwork  # torch, which an MLP's collector never loads
 
-            module = TorchNetwork(spec)
-            network, layout = module, module.layout
-        self.layout = layout or layout_of(spec)
+            self._network: NumpyMlp | TorchNetwork = TorchNetwork(spec)
+            self.layout = self._network.layout
+        else:
+            self.layout = layout = layout_of(spec)
+            self._network = NumpyMlp(layout.activation, scaled=layout.scaled, features=layout.head.kind == "sde")
         self.head = self.layout.head
         self._obs_space = dict(spec.observation_space or {})
         self._form = form_of(spec.observation_space)
@@ -113,9 +100,6 @@ class Actor:
         self._action_dtype = np.dtype(space.get("dtype", "int64"))
         if self.head.continuous:
             self._low, self._high = bounds(space)
-        self._network: Network = network or NumpyMlp(
-            self.layout.activation, scaled=self.layout.scaled, features=self.head.kind == "sde"
-        )
         self._std: np.ndarray | None = None
         self._log_std: np.ndarray | None = None
         self._rng = generator(spec.seed, EXPLORE)
@@ -126,7 +110,7 @@ class Actor:
         Parameters
         ----------
         parameters
-            What :meth:`drlnb.rl.algorithms.protocol.Learner.published` returned; uint8, shape ``(published_bytes,)``.
+            What :meth:`drlnb.rl.algorithms.learner.Learner.published` returned; uint8, shape ``(published_bytes,)``.
 
         Raises
         ------
@@ -231,11 +215,12 @@ class Actor:
         actions = np.asarray(self.to_env(self.sample(outputs, noise)))
         return (actions[0] if single else actions), None
 
-    def _allowed(self, given: Any, n: int, single: bool) -> np.ndarray:  # lists or arrays of truth values
+    def _allowed(self, given: object, n: int, single: bool) -> np.ndarray:
         """Return masks for `n` observations, bool, shape ``(n, width)``."""
         if not self._masks:
             raise ValueError("action_masks are for a policy that was trained with use_masking=True")
-        rows = [given] if single and np.ndim(given[0]) == 0 else list(given)
+        masks = list(given) if isinstance(given, Iterable) else [given]
+        rows = [masks] if single and not isinstance(masks[0], Sequence | np.ndarray) else masks
         if len(rows) != n:
             raise ValueError(f"action_masks must hold {n} masks, one per observation, got {len(rows)}")
         return np.stack([read_masks(row, self.head) for row in rows])

@@ -14,7 +14,7 @@ __all__ = ["TorchNetwork"]
 
 
 class TorchNetwork:
-    """A task's module as an actor's network, see :class:`drlnb.rl.acting.actors.Network`.
+    """A task's module as an actor's network: the torch twin of :class:`drlnb.rl.acting.actors.NumpyMlp`.
 
     Parameters
     ----------

@@ -5,120 +5,61 @@ many updates as fell into the round's steps: k updates towards a network that st
 ``1 - (1 - tau)^k``.  Parameters, gradient and Adam's moments are one flat tensor each.
 """
 
-import time
 from collections.abc import Sequence
-from math import sqrt
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn_gradient import DqnGradient, QNetworks, QTowers, Rows
-from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner, on_device
+from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import Layout, dqn_layout
-from drlnb.rl.networks.policies import check_discrete, check_policy, is_module
-from drlnb.rl.networks.trained_state import Kept
+from drlnb.rl.networks.layout import Q
+from drlnb.rl.objectives.losses import dqn_loss, huber_gradient, td_target
+from drlnb.rl.objectives.samples import Rows as _Rows
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
-from drlnb.rl.seeding import INIT, generator
 from drlnb.rl.settings.dqn import DqnSettings
 
-if TYPE_CHECKING:
-    from drlnb.rl.networks.q_modules import QModules
-
-__all__ = ["ADAM_EPS", "DqnLearner"]
-
-#: torch's default, which Stable-Baselines3 leaves for DQN.
-ADAM_EPS = 1e-8
+__all__ = ["DqnLearner", "Rows"]
 
 
-def initial(layout: Layout, rng: np.random.Generator) -> np.ndarray:
-    """Return the starting values of the flat vector, float32, shape ``(n_total,)``: torch's own for linear layers."""
-    flat = np.zeros(layout.n_total, np.float32)
-    bound = 1.0
-    for entry in layout.entries:
-        if entry.name.endswith("weight"):  # its bias follows and has the same bound
-            bound = 1.0 / sqrt(entry.shape[1])
-        flat[entry.start : entry.stop] = rng.uniform(-bound, bound, entry.stop - entry.start)
-    return flat
+@dataclass(frozen=True, slots=True)
+class Rows(_Rows):
+    """Transitions on the device; first axis: samples."""
+
+    obs: Tensor
+    next_obs: Tensor
+    action: Tensor
+    reward: Tensor
+    #: float32: 1 after a true end.
+    terminated: Tensor
 
 
-class DqnLearner(RoundLearner[DqnSettings]):
-    """Deep Q-learning; see :class:`drlnb.rl.algorithms.protocol.Learner`.
+class DqnLearner(Learner):
+    """Deep Q-learning; see :class:`drlnb.rl.algorithms.learner.Learner`."""
 
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-    by_hand
-        Gradients of an MLP written out (:mod:`drlnb.rl.objectives.mlp_gradient`) instead of autograd: faster, but
-        nothing is recorded that a hook on saved tensors could see.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If the actions are not discrete.
-    ConfigError
-        If a setting is wrong, or a network of the user's own breaks its contract.
-    """
-
+    settings: DqnSettings
     columns = ("loss", "grad_norm")
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
-        settings = DqnSettings.from_mapping(spec.hyperparameters)
-        check_discrete(spec)
-        check_policy(spec)
-        modules = _make_modules(spec, torch.device(device)) if is_module(spec) else None
-        layout = dqn_layout(spec) if modules is None else modules.layout
-        start = np.zeros(layout.n_total, np.float32)
-        if modules is None:  # a module brings its own weights
-            start = initial(layout, generator(spec.seed, INIT))
-        super().__init__(spec, settings, Kept(layout, start, torch.device(device), {"eps": ADAM_EPS}, target=True))
+        super().__init__(spec, device=device, by_hand=by_hand)
         assert self.kept.target is not None
         #: Parameters of the target network; flat, like the trained ones.
         self.target = self.kept.target
-        if modules is not None:
-            modules.attach(self.adam, self.target)
-        self._networks: QNetworks = modules or QTowers(layout, self.adam, self.target)
-        self._gradient = DqnGradient(self._networks, self.adam, by_hand=by_hand)
         #: Of the staged block.
         self._header: Facts = {}
 
-    def stage(self, worker: int, fragment: Fragment) -> float:
-        """Move the round's block of minibatches to the device, as :class:`.Replay` draws it.
-
-        Returns
-        -------
-        float
-            Seconds spent.
-
-        Raises
-        ------
-        ValueError
-            If this round has a block already.
-        """
-        started = time.perf_counter()
-        if self._staged:
-            raise ValueError(f"worker {worker} staged a second block of minibatches in round {self.kept.round}")
-        self._staged[0], self._header = self._columns(fragment)[0], fragment.header
-        self.kept.n_timesteps = int(fragment.header["n_timesteps"])
-        return time.perf_counter() - started
-
     def _columns(self, fragment: Fragment) -> list[Column]:
-        """Return the block's tensors, first axis minibatches: all are moved at once."""
+        """Return the tensors of the block that :class:`.Replay` drew, first axis minibatches: all are moved at once."""
+        self._header = fragment.header
+        self.kept.n_timesteps = int(fragment.header["n_timesteps"])
         arrays = {name: fragment.arrays[name] for name in ("obs", "next_obs", "action", "reward")}
         arrays["terminated"] = fragment.arrays["terminated"].astype(np.float32)
-        if isinstance(self._networks, QTowers):
-            for name in ("obs", "next_obs"):
-                flat = arrays[name].reshape(*arrays["action"].shape, self.layout.obs_width).astype(np.float32)
-                arrays[name] = flat / np.float32(255.0) if self.layout.scaled else flat
+        for name in ("obs", "next_obs"):
+            rows = self.networks.rows(arrays[name])
+            arrays[name] = rows.reshape(*arrays["action"].shape, *rows.shape[1:])
         return [{name: on_device(array, self.device) for name, array in arrays.items()}]
 
     def _update(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
@@ -127,7 +68,7 @@ class DqnLearner(RoundLearner[DqnSettings]):
         block = Rows(**columns[0])
         table = torch.zeros((len(block), 2), device=self.device)
         for step in range(len(block)):
-            table[step, 0] = self.gradient((block.part(step),))
+            table[step, 0] = self.gradient(block.part(step))
             self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
             notify(step + 1, len(block))
         return table.cpu().numpy(), len(block)
@@ -150,17 +91,19 @@ class DqnLearner(RoundLearner[DqnSettings]):
             else:
                 self.target.mul_(1.0 - weight).add_(self.adam.flat, alpha=weight)
 
-    def gradient(self, parts: Sequence[Rows]) -> Tensor:
-        """Leave a minibatch's gradient in the flat buffer, summed over its parts in turn; return its loss.
-
-        The parts may be of any sizes: each counts by its samples, so the sum is the whole minibatch's mean.
-        """
-        n_total = sum(map(len, parts))
-        losses = [self._gradient(rows, self.settings, n_total, first=number == 0) for number, rows in enumerate(parts)]
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-
-
-def _make_modules(spec: TaskSpec, device: torch.device) -> "QModules":
-    from drlnb.rl.networks.q_modules import QModules  # here, so that an MLP does not load what it does not need
-
-    return QModules(spec, device)
+    def gradient(self, rows: Rows) -> Tensor:
+        """Leave a minibatch's gradient in the flat buffer; return its loss."""
+        networks, settings, towers = self.networks, self.settings, self._towers
+        with torch.no_grad():
+            following = networks.target_values(rows.next_obs)
+            online = networks.q_values(rows.next_obs) if settings.double_q else None
+            targets = td_target(rows.reward, rows.terminated, following, settings.gamma, next_q_online=online)
+        if towers is not None:
+            layers = towers.forward(Q, rows.obs)
+            d_q, loss = huber_gradient(layers[-1], rows.action, targets)
+            towers.backward(Q, layers, d_q)
+            return loss
+        self.adam.zero_grad()
+        loss = dqn_loss(networks.q_values(rows.obs), rows.action, targets)
+        loss.backward()
+        return loss.detach()

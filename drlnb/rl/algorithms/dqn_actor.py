@@ -9,8 +9,6 @@ import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.layout import dqn_layout
-from drlnb.rl.networks.policies import check_discrete, is_module
 from drlnb.rl.settings.dqn import DqnSettings
 
 __all__ = ["DqnActor"]
@@ -38,8 +36,7 @@ class DqnActor(Actor):
     """
 
     def __init__(self, spec: TaskSpec) -> None:
-        check_discrete(spec)
-        super().__init__(spec, None if is_module(spec) else dqn_layout(spec))
+        super().__init__(spec)
         self._settings = DqnSettings.from_mapping(spec.hyperparameters)
         self._n_envs, self._total = spec.n_envs, spec.total_timesteps
         #: Environment steps of the task before this round, and vector steps chosen in it.

@@ -18,14 +18,13 @@ from torch import Tensor
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import gpf_actor
 from drlnb.rl.algorithms.gpf_actor import pack_family
-from drlnb.rl.algorithms.gpf_gradient import GpfGradient
+from drlnb.rl.algorithms.learner import Column, Learner, Notify
 from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
-from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.actor_critic import ActorCritic, make_networks
-from drlnb.rl.networks.policies import check_discrete
+from drlnb.rl.networks.layout import PI, VF
+from drlnb.rl.networks.networks import Networks
 from drlnb.rl.objectives.advantages import gae
-from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples
+from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples, gpf_gradient, gpf_loss
 from drlnb.rl.objectives.traces import retrace, vtrace
 from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import EXPLORE, generator
@@ -37,26 +36,8 @@ __all__ = ["GpfLearner", "with_fresh"]
 _COLLAPSED, _EARLY = 0.01, 0.1
 
 
-class GpfLearner(RoundLearner[GpfSettings]):
-    """The generalised policy family for discrete actions; see :class:`drlnb.rl.algorithms.protocol.Learner`.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-    by_hand
-        Gradients of an MLP written out instead of autograd: faster, but nothing is recorded that a hook could see.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    ConfigError
-        If a setting is wrong, or a network of the user's own breaks its contract.
-    UnsupportedSpace
-        If the actions are not discrete.
+class GpfLearner(Learner):
+    """The generalised policy family for discrete actions; see :class:`drlnb.rl.algorithms.learner.Learner`.
 
     Warns
     -----
@@ -64,20 +45,18 @@ class GpfLearner(RoundLearner[GpfSettings]):
         When the policy collapses in the first tenth of the budget (``train/collapsed``).
     """
 
+    settings: GpfSettings
     columns = (*GPF_STATISTICS, "grad_norm")
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
-        settings = GpfSettings.from_mapping(spec.hyperparameters)
-        check_discrete(spec)
-        self._networks = make_networks(spec, torch.device(device))
-        super().__init__(spec, settings, self._networks.kept)
-        coefficients = Coefficients(q_coef=settings.q_coef, vf_coef=settings.vf_coef, pg_coef=settings.pg_coef)
-        self._gradient = GpfGradient(self._networks, coefficients, by_hand=by_hand)
+        super().__init__(spec, device=device, by_hand=by_hand)
+        weights = self.settings
+        self._coefficients = Coefficients(q_coef=weights.q_coef, vf_coef=weights.vf_coef, pg_coef=weights.pg_coef)
         #: Remaining progress in the version that acted in this round.
         self._acted = 1.0
 
     def begin(self, round: int, n_timesteps: int) -> None:
-        """Open a round and drop what was staged; see :meth:`drlnb.rl.algorithms.protocol.Learner.begin`."""
+        """Open a round and drop what was staged; see :meth:`drlnb.rl.algorithms.learner.Learner.begin`."""
         if round != self.kept.round:  # a round that is begun again was acted in with the same version
             self._acted = self.progress
         super().begin(round, n_timesteps)
@@ -85,7 +64,7 @@ class GpfLearner(RoundLearner[GpfSettings]):
     def _columns(self, fragment: Fragment) -> list[Column]:
         """Return the samples with their targets."""
         arrays, settings = fragment.arrays, self.settings
-        observations, values, next_values = staged_values(self._networks, arrays)
+        observations, values, next_values = staged_values(self.networks, arrays)
         rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
         if settings.reward_scale is not None:
             rewards = rewards * np.float32(settings.reward_scale)
@@ -93,7 +72,7 @@ class GpfLearner(RoundLearner[GpfSettings]):
         if settings.expectation == "target":
             judge = np.broadcast_to(settings.strategies(self._acted)[0], judge.shape)
         if settings.expectation == "target" or int(fragment.header["round"]) < self.kept.round:
-            ratios, q = _judged(self._networks, observations, arrays, judge, values)
+            ratios, q = _judged(self.networks, observations, arrays, judge, values)
             v_target, _ = vtrace(rewards, values, next_values, ratios, *ends, gamma=gamma, gae_lambda=decay)
             q_target = retrace(rewards, next_values, q, ratios, *ends, gamma=gamma, gae_lambda=decay)
         else:
@@ -119,7 +98,7 @@ class GpfLearner(RoundLearner[GpfSettings]):
         samples = Samples.join(columns)
 
         def gradient(rows: Samples, out: Tensor) -> None:
-            out[:-1] = self.gradient([rows])
+            out[:-1] = self.gradient(rows)
 
         return run_epochs(self, lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
 
@@ -127,7 +106,7 @@ class GpfLearner(RoundLearner[GpfSettings]):
         """Keep each environment's gradient and statistics, summed over its samples."""
         for index, column in zip(indices, columns, strict=True):
             samples = Samples.join([column])
-            column["statistics"] = self.gradient([with_fresh(self, samples, {index: len(samples)}, 0)], n_total=1)
+            column["statistics"] = self.gradient(with_fresh(self, samples, {index: len(samples)}, 0), n_total=1)
             column["gradient"] = self.adam.grad.clone()
 
     def _stream(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
@@ -144,24 +123,34 @@ class GpfLearner(RoundLearner[GpfSettings]):
         notify(1, 1)
         return row.cpu().numpy(), 1
 
-    def gradient(self, parts: Sequence[Samples], n_total: int | None = None) -> Tensor:
-        """Leave the gradient of all parts in the flat buffer, computed one after the other; return the statistics.
+    def gradient(self, rows: Samples, n_total: int | None = None) -> Tensor:
+        """Leave the gradient of some samples in the flat buffer; return their statistics.
 
         Parameters
         ----------
-        parts
-            Of any sizes: each counts by its samples, so the sum is the concatenated batch's mean.
+        rows
+            The samples.
         n_total
-            Samples that the mean is over; None: those of all parts.
+            Samples that the mean is over; None: these.
 
         Returns
         -------
         Tensor
             The values of :data:`drlnb.rl.objectives.gpf_losses.GPF_STATISTICS`; shape ``(7,)``.
         """
-        n = n_total or sum(map(len, parts))
-        self.adam.zero_grad()
-        return torch.stack([self._gradient(samples, n) for samples in parts]).sum(0)
+        weights, towers = self._coefficients, self._towers
+        if towers is None:
+            self.adam.zero_grad()
+            loss, statistics = gpf_loss(*self.networks.both(rows.obs), rows, coefficients=weights, n_total=n_total)
+            loss.backward()
+            return statistics
+        pi, vf = towers.forward(PI, rows.obs), towers.forward(VF, rows.obs)
+        d_advantages, d_values, statistics = gpf_gradient(
+            pi[-1], vf[-1][:, 0], rows, coefficients=weights, n_total=n_total
+        )
+        towers.backward(PI, pi, d_advantages)
+        towers.backward(VF, vf, d_values[:, None])
+        return statistics
 
     def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
         targets, values = (torch.cat([c[name] for c in columns]).cpu().numpy() for name in ("v_target", "value"))
@@ -181,14 +170,14 @@ class GpfLearner(RoundLearner[GpfSettings]):
         return {f"train/{name}": metrics[name] for name in sorted(metrics)}
 
     def published(self) -> np.ndarray:
-        """Return what actors need, temperatures too; see :meth:`drlnb.rl.algorithms.protocol.Learner.published`."""
+        """Return what actors need, temperatures too; see :meth:`drlnb.rl.algorithms.learner.Learner.published`."""
         buffer = super().published()
         pack_family(buffer, self.settings, self.progress)
         return buffer
 
 
 def _judged(
-    networks: ActorCritic,
+    networks: Networks,
     observations: Sequence[Tensor],
     arrays: Mapping[str, np.ndarray],
     judge: np.ndarray,

@@ -10,7 +10,6 @@ import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.networks.policies import check_discrete
 from drlnb.rl.settings.gpf import GpfSettings, ends
 
 __all__ = ["GpfActor", "log_strategy", "pack_family", "unpack_family"]
@@ -77,7 +76,6 @@ class GpfActor(Actor):
     """
 
     def __init__(self, spec: TaskSpec) -> None:
-        check_discrete(spec)
         super().__init__(spec)
         self._settings = GpfSettings.from_mapping(spec.hyperparameters)
         self._members = np.arange(spec.n_envs, dtype=np.int32) % self._settings.n_members

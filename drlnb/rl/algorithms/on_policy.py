@@ -7,17 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.algorithms.rounds import Column, Notify, RoundLearner, on_device
-from drlnb.rl.networks.actor_critic import ActorCritic
+from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
+from drlnb.rl.networks.networks import Networks
 from drlnb.rl.objectives.samples import Rows
 from drlnb.rl.seeding import SHUFFLE, generator
-from drlnb.rl.settings.gpf import GpfSettings
-from drlnb.rl.settings.ppo import PpoSettings
+from drlnb.rl.settings.checks import OnPolicySettings
 
 __all__ = ["minibatches", "round_metrics", "run_epochs", "staged_columns", "staged_values"]
 
 _Rows = TypeVar("_Rows", bound=Rows)
-_Learner = RoundLearner[PpoSettings] | RoundLearner[GpfSettings]
 
 
 def minibatches(n_samples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -34,9 +32,7 @@ def minibatches(n_samples: int, batch_size: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], n_samples], strict=True))
 
 
-def staged_values(
-    networks: ActorCritic, arrays: Mapping[str, np.ndarray]
-) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
+def staged_values(networks: Networks, arrays: Mapping[str, np.ndarray]) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
     """Return rows of observations per environment, V(obs) and what follows each step; float32, shape ``(T, n)``.
 
     Each environment has a forward pass of its own (T + 1 rows, then its final observations), whose shape does not
@@ -66,7 +62,7 @@ def staged_columns(rows: Sequence[Tensor], steps: Mapping[str, np.ndarray], devi
 
 
 def run_epochs(
-    learner: _Learner, samples_of: Callable[[int], _Rows], gradient: Callable[[_Rows, Tensor], None], notify: Notify
+    learner: Learner, samples_of: Callable[[int], _Rows], gradient: Callable[[_Rows, Tensor], None], notify: Notify
 ) -> tuple[np.ndarray, int]:
     """Run a round's gradient steps.
 
@@ -87,6 +83,7 @@ def run_epochs(
         The statistics, one row per step, and the number of epochs.
     """
     settings, columns, samples = learner.settings, learner.columns, samples_of(0)
+    assert isinstance(settings, OnPolicySettings)
     n_samples = len(samples)
     bounds = minibatches(n_samples, settings.batch_size or n_samples)
     table = torch.zeros((settings.n_epochs * len(bounds), len(columns)), device=learner.device)
@@ -110,7 +107,7 @@ def run_epochs(
 
 
 def round_metrics(
-    learner: _Learner, table: np.ndarray, n_epochs: int, targets: np.ndarray, values: np.ndarray
+    learner: Learner, table: np.ndarray, n_epochs: int, targets: np.ndarray, values: np.ndarray
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return a round's metrics without their prefix, and the mean of each statistic over the round's steps.
 

@@ -5,77 +5,51 @@ A collector asks for an actor and never loads torch; the host of a learner asks 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS, TaskSpec
+from drlnb.rl.networks.policies import check_spaces
 
 if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
-    from drlnb.rl.algorithms.protocol import Learner
+    from drlnb.rl.algorithms.learner import Learner
     from drlnb.rl.algorithms.replay import Replay
     from drlnb.rl.settings.checks import Settings
 
-__all__ = [
-    "TABLE",
-    "Algorithm",
-    "check_fit",
-    "make_actor",
-    "make_learner",
-    "make_replay",
-    "off_policy",
-    "round_steps",
-    "settings_class",
-    "settings_of",
-    "streams",
-]
+__all__ = ["check_fit", "make_actor", "make_learner", "make_replay", "off_policy", "settings_class", "settings_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """Where one algorithm's parts are, as ``module:Class``."""
+class Algorithm(NamedTuple):
+    """Where one algorithm's parts are, as ``module:Class`` below ``drlnb.rl``."""
 
-    #: As in ``TaskSpec.algo`` and :data:`drlnb.records.spec.ALGORITHMS`.
-    name: str
     #: A :class:`drlnb.rl.settings.checks.Settings`; no torch.
     settings: str
-    #: A :class:`drlnb.rl.algorithms.protocol.Learner`, built as ``Class(spec, device=device)``.
+    #: A :class:`drlnb.rl.algorithms.learner.Learner`, built as ``Class(spec, device=device)``.
     learner: str
     #: A :class:`drlnb.rl.acting.actors.Actor`, built as ``Class(spec)``; no torch for an MLP.
-    actor: str = "drlnb.rl.acting.actors:Actor"
+    actor: str = "acting.actors:Actor"
     #: Off-policy: a :class:`drlnb.rl.algorithms.replay.Replay`, built as ``Class(spec)``; no torch.  Empty: on-policy.
     replay: str = ""
 
 
 #: An algorithm is a line here, and its name in :data:`drlnb.records.spec.ALGORITHMS`.
 TABLE: Mapping[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm(
-            name="ppo", settings="drlnb.rl.settings.ppo:PpoSettings", learner="drlnb.rl.algorithms.ppo:PpoLearner"
-        ),
-        Algorithm(
-            name="gpf",
-            settings="drlnb.rl.settings.gpf:GpfSettings",
-            learner="drlnb.rl.algorithms.gpf:GpfLearner",
-            actor="drlnb.rl.algorithms.gpf_actor:GpfActor",
-        ),
-        Algorithm(
-            name="dqn",
-            settings="drlnb.rl.settings.dqn:DqnSettings",
-            learner="drlnb.rl.algorithms.dqn:DqnLearner",
-            actor="drlnb.rl.algorithms.dqn_actor:DqnActor",
-            replay="drlnb.rl.algorithms.replay:Replay",
-        ),
-    )
+    "ppo": Algorithm("settings.ppo:PpoSettings", "algorithms.ppo:PpoLearner"),
+    "gpf": Algorithm("settings.gpf:GpfSettings", "algorithms.gpf:GpfLearner", "algorithms.gpf_actor:GpfActor"),
+    "dqn": Algorithm(
+        "settings.dqn:DqnSettings",
+        "algorithms.dqn:DqnLearner",
+        "algorithms.dqn_actor:DqnActor",
+        "algorithms.replay:Replay",
+    ),
 }
 
 
 def _load(address: str) -> Any:  # the class at an address
     module, _, name = address.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"drlnb.rl.{module}"), name)
 
 
 def _entry(algo: str) -> Algorithm:
@@ -106,28 +80,6 @@ def settings_of(spec: TaskSpec) -> "Settings":
     return settings_class(spec.algo).from_mapping(spec.hyperparameters)
 
 
-def round_steps(spec: TaskSpec) -> int:
-    """Return the vector steps of a task's round: steps per environment between two updates.
-
-    Raises
-    ------
-    ConfigError
-        If a hyper-parameter is unknown or wrong.
-    """
-    return settings_of(spec).round_steps()
-
-
-def streams(spec: TaskSpec) -> bool:
-    """Return whether a task's gradients are computed as its fragments arrive.
-
-    Raises
-    ------
-    ConfigError
-        If a hyper-parameter is unknown or wrong.
-    """
-    return settings_of(spec).streams(spec.n_envs)
-
-
 def check_fit(spec: TaskSpec) -> None:
     """Refuse a task whose algorithm or policy cannot serve its spaces.
 
@@ -141,12 +93,7 @@ def check_fit(spec: TaskSpec) -> None:
     ConfigError, UnsupportedSpace
         With what would serve them.
     """
-    from drlnb.rl.envs.masks import check_masks
-    from drlnb.rl.networks.policies import check_exploration, check_policy
-
-    check_policy(spec)
-    check_masks(spec)
-    check_exploration(spec)
+    check_spaces(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
 

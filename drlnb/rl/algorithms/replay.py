@@ -2,7 +2,7 @@
 
 The observation after a step is the next row of the same ring; what follows the newest row is kept beside it, so nothing
 is read across the write head.  Where the next row is not what the step led to (a time limit, an environment that was
-started anew without an end) the observation lies in a side table.  A true end is the only one that stops the
+started anew without an end) the observation is set aside.  A true end is the only one that stops the
 bootstrap.
 
 All minibatches of a round are drawn as one block, from the counters (seed, REPLAY, round): neither the order in which
@@ -23,9 +23,6 @@ __all__ = ["MAX_SAVED_BYTES", "Replay", "ReplayRing"]
 #: A larger ring is not saved with a checkpoint; it is filled again after a resume.
 MAX_SAVED_BYTES = 1 << 30
 
-#: Marks a row without an entry in the side table.
-_NONE = -1
-
 
 class ReplayRing:
     """The latest transitions of each environment of a task; numpy only.
@@ -45,8 +42,8 @@ class ReplayRing:
         shape = (self.n_rows, n_envs)
         # Pages of these that nothing was written to yet cost no memory.
         self._obs = np.zeros((*shape, *obs_shape), np.dtype(obs_dtype))
-        #: Place in the side table of what followed a row, or `_NONE`: then it is the next row.
-        self._side = np.full(shape, _NONE, np.int32)
+        #: Whether what followed a row is set aside; else it is the next row.
+        self._cut = np.zeros(shape, np.bool_)
         self._terminated = np.zeros(shape, np.bool_)
         #: By name; `made` is the global vector step at which a row was made: its age is a difference of these.
         self._columns = {
@@ -54,15 +51,15 @@ class ReplayRing:
             "action": np.zeros(shape, np.int64),
             "reward": np.zeros(shape, np.float32),
             "terminated": self._terminated,
-            "side": self._side,
+            "cut": self._cut,
             "made": np.zeros(shape, np.int64),
         }
         #: What followed each environment's newest row.
         self._last = np.zeros((n_envs, *obs_shape), self._obs.dtype)
         #: Transitions that each environment has ever put in.
         self._put = np.zeros(n_envs, np.int64)
-        self._table = np.zeros((0, *obs_shape), self._obs.dtype)
-        self._free: list[int] = []
+        #: (row, environment) -> what followed, set aside.
+        self._aside: dict[tuple[int, int], np.ndarray] = {}
 
     # ---------------------------------------------------------------------------------------------- what it holds
 
@@ -81,7 +78,7 @@ class ReplayRing:
         """Bytes of :meth:`state`, but for its header."""
         filled = min(int(self._put.max()), self.n_rows)
         row = sum(array.nbytes for array in self._columns.values()) // self.n_rows
-        return filled * row + self._last.nbytes + self._put.nbytes + self._table.nbytes
+        return filled * row + self._last.nbytes + self._put.nbytes + len(self._aside) * self._last[0].nbytes
 
     # ---------------------------------------------------------------------------------------------- in
 
@@ -117,15 +114,15 @@ class ReplayRing:
         skipped = max(len(obs) - self.n_rows, 0)  # a fragment longer than the ring: its first rows are gone already
         put = int(self._put[env]) + skipped
         rows = (put + np.arange(len(obs) - skipped)) % self.n_rows
-        stale = self._side[rows, env]
-        self._free.extend(stale[stale != _NONE].tolist())
+        for row in rows[self._cut[rows, env]].tolist():
+            del self._aside[row, env]
         for name in ("obs", "action", "reward", "terminated"):
             self._columns[name][rows, env] = arrays[name][skipped:, column]
         self._columns["made"][rows, env] = first_step + skipped + np.arange(len(rows))
-        self._side[rows, env] = _NONE
+        self._cut[rows, env] = False
         for t, final in finals.items():
             if t >= skipped:
-                self._side[rows[t - skipped], env] = self._keep(final)
+                self._set_aside(int(rows[t - skipped]), env, final)
         self._last[env] = arrays["last_obs"][column]
         self._put[env] = put + len(rows)
 
@@ -135,20 +132,12 @@ class ReplayRing:
         A collector that was started anew without a snapshot begins a new episode, and no end shows it.
         """
         newest = (int(self._put[env]) - 1) % self.n_rows
-        goes_on = self._side[newest, env] == _NONE and not self._terminated[newest, env]
+        goes_on = not (self._cut[newest, env] or self._terminated[newest, env])
         if self._put[env] and goes_on and not np.array_equal(self._last[env], first):
-            self._side[newest, env] = self._keep(self._last[env])
+            self._set_aside(newest, env, self._last[env])
 
-    def _keep(self, obs: np.ndarray) -> int:
-        if not self._free:
-            n = len(self._table)
-            grown = np.zeros((max(2 * n, 16), *self._table.shape[1:]), self._table.dtype)
-            grown[:n] = self._table
-            self._table = grown
-            self._free = list(range(len(grown) - 1, n - 1, -1))
-        place = self._free.pop()
-        self._table[place] = obs
-        return place
+    def _set_aside(self, row: int, env: int, obs: np.ndarray) -> None:
+        self._cut[row, env], self._aside[row, env] = True, np.array(obs)
 
     # ---------------------------------------------------------------------------------------------- out
 
@@ -186,10 +175,9 @@ class ReplayRing:
         following = self._obs[(rows + 1) % self.n_rows, envs]
         newest = rows == (self._put[envs] - 1) % self.n_rows
         following[newest] = self._last[envs[newest]]
-        side = self._side[rows, envs]
-        cut = side != _NONE
-        following[cut] = self._table[side[cut]]
-        drawn = {name: array[rows, envs] for name, array in self._columns.items() if name != "side"}
+        for at in zip(*np.nonzero(self._cut[rows, envs]), strict=True):
+            following[at] = self._aside[int(rows[at]), int(envs[at])]
+        drawn = {name: array[rows, envs] for name, array in self._columns.items() if name != "cut"}
         return {**drawn, "next_obs": following}
 
     # ---------------------------------------------------------------------------------------------- checkpoints
@@ -198,8 +186,9 @@ class ReplayRing:
         """Return everything as flat arrays; rows that were never written are left out."""
         filled = min(int(self._put.max()), self.n_rows)
         arrays = {name: array[:filled] for name, array in self._columns.items()}
-        arrays |= {"last": self._last, "put": self._put, "table": self._table}
-        header = {"n_rows": self.n_rows, "n_envs": self.n_envs, "filled": filled, "free": list(self._free)}
+        arrays |= {"last": self._last, "put": self._put, "aside_at": np.array([*self._aside], np.int64).reshape(-1, 2)}
+        arrays["aside"] = np.array([*self._aside.values()], self._obs.dtype).reshape(-1, *self._obs.shape[2:])
+        header = {"n_rows": self.n_rows, "n_envs": self.n_envs, "filled": filled}
         return Fragment(header, arrays)
 
     def restore(self, state: Fragment) -> None:
@@ -219,8 +208,8 @@ class ReplayRing:
         for name, array in self._columns.items():
             array[:filled] = arrays[name]
         self._last[:], self._put[:] = arrays["last"], arrays["put"]
-        self._table = np.array(arrays["table"])
-        self._free = [int(place) for place in state.header["free"]]
+        places = arrays["aside_at"].tolist()
+        self._aside = {(row, env): obs for (row, env), obs in zip(places, np.array(arrays["aside"]), strict=True)}
 
 
 class Replay:

@@ -1,4 +1,4 @@
-"""Resolve a task's settings: tuned ones where we have them, then what the caller overrides.
+"""Resolve a task's settings: tuned ones where we have them, then what the caller overrides; then changes of a run.
 
 All wrong names and values are reported at once.  Nothing that a file or a command line holds is ever evaluated.
 """
@@ -6,34 +6,34 @@ All wrong names and values are reported at once.  Nothing that a file or a comma
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
 
 from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
-from drlnb.rl.plain import Facts
+from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import sampled
 from drlnb.rl.settings.checks import Settings, whole
 
-__all__ = ["Resolved", "parse_text", "resolve", "tuned"]
+__all__ = ["PREFIX", "Resolved", "live_keys", "live_value", "parse_text", "resolve", "tuned"]
+
+#: Before a setting's name in ``run.set`` and in the journal.
+PREFIX = "rl."
 
 #: Budget and environments where neither caller nor tuned.yml has them: one million is the zoo's most common budget,
 #: one environment is what Stable-Baselines3 makes of a bare id.
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
 
 
-#: Settings by name, of any type until they are checked.
-_Values = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A task's settings, complete, and where they came from."""
 
     #: All of the algorithm's settings, plain data.
-    hyperparameters: _Values
+    hyperparameters: Values
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
@@ -41,7 +41,7 @@ class Resolved:
     origin: str
 
 
-def parse_text(text: object) -> Any:  # whatever the text holds
+def parse_text(text: object) -> object:
     """Turn a command line's text into a value: none, true, false, a number, JSON, else the text itself.
 
     What is no text stays as it is.
@@ -57,20 +57,15 @@ def parse_text(text: object) -> Any:  # whatever the text holds
     constants = {"none": None, "null": None, "true": True, "false": False}
     if word.lower() in constants:
         return constants[word.lower()]
-    for kind in (int, float):
+    for read in (int, float, json.loads):
         try:
-            return kind(word)
-        except ValueError:
-            pass
-    if word[:1] in {"{", "["}:
-        try:
-            return json.loads(word)
+            return read(word)
         except ValueError:
             pass
     return word
 
 
-def tuned(env: str, algo: str = "ppo") -> _Values | None:
+def tuned(env: str, algo: str = "ppo") -> Values | None:
     """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
     import yaml  # here, so that importing this module stays light
 
@@ -79,22 +74,34 @@ def tuned(env: str, algo: str = "ppo") -> _Values | None:
     return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
 
 
-def _portable(name: str, value: object, problems: list[str]) -> object:
-    """Return a setting from Python as plain data: functions are packed, schedules sampled, activations named."""
-    try:
-        if name == "policy_kwargs" and isinstance(value, Mapping):
-            return {key: _portable_part(key, part) for key, part in value.items()}
-        if name == "policy" and callable(value):
-            return _packed(value)
-        if callable(value):
-            return sampled(value)
-    except ValueError as error:
-        problems.append(f"{name}: {error}")
-        return None
+def _plain(kind: type[Settings], name: str, value: object) -> object:
+    """Return a setting as plain data: functions are packed or sampled, 3.0 is 3 where only whole numbers are good.
+
+    Raises
+    ------
+    ValueError
+        If a function cannot travel, or is no schedule.
+    """
+    if name == "policy_kwargs" and isinstance(value, Mapping):
+        return {key: _plain_part(key, part) for key, part in value.items()}
+    if callable(value):
+        return _packed(value) if name == "policy" else sampled(value)
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float) and value.is_integer() and kind.check_value(name, value):
+        return value if kind.check_value(name, int(value)) else int(value)
     return value
 
 
-def _portable_part(key: str, value: object) -> object:
+def _plain_or_none(kind: type[Settings], name: str, value: object, problems: list[str]) -> object:
+    try:
+        return _plain(kind, name, value)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return None
+
+
+def _plain_part(key: str, value: object) -> object:
     if key == "activation_fn" and isinstance(value, type):
         return named(value)
     return _packed(value) if callable(value) else value
@@ -106,21 +113,16 @@ def _packed(value: object) -> dict[str, str]:
     return {"name": display_name(value), "pickled": pack(value)}
 
 
-def _whole(value: object) -> object:
-    """Return 1e5 as 100000; leave the rest to the checks."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> _Values:
+def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Values:
     """Return overrides under our names; list unknown and unsupported ones as problems."""
-    values: _Values = {}
+    values: Values = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
         name, value = kind.ALIASES.get(given, given), parse_text(raw)
         if name in values:
             problems.append(f"{given} and {name} are the same setting, give one of them")
         elif name in known:
-            values[name] = _portable(name, value, problems)
+            values[name] = value
         elif name in kind.UNSUPPORTED:
             if not (name == "use_sde" and value is False):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
@@ -131,14 +133,14 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> _Valu
 
 
 def _checked_count(name: str, value: object, problems: list[str]) -> int:
-    value = _whole(value)
+    value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
     problem = whole(value)
     if problem:
         problems.append(f"{name} {problem}, got {value!r}")
     return value if isinstance(value, int) and not problem else 1
 
 
-def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[_Values, str]:
+def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[Values, str]:
     """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
     if entry is not None:
         budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
@@ -196,10 +198,9 @@ def resolve(
     timesteps = steps_of_entry if total_timesteps is None else total_timesteps
     timesteps = _checked_count("total_timesteps", timesteps, problems)
     envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
-    values: _Values = {**kind().to_plain(), **base, **given}
-    for name, default in kind().to_plain().items():
-        if isinstance(default, int) and not isinstance(default, bool):
-            values[name] = _whole(values[name])
+    values: Values = {**kind().to_plain(), **base, **given}
+    for name in kind.names():
+        values[name] = _plain_or_none(kind, name, values[name], problems)
     problems += kind.convert(values, envs)
     wrong = [problem for name in kind.names() if (problem := kind.check_value(name, values[name]))]
     problems += wrong
@@ -208,3 +209,48 @@ def resolve(
     if problems:
         raise ConfigError(problems)
     return Resolved(values, envs, timesteps, origin)
+
+
+def live_keys(spec: TaskSpec) -> tuple[str, ...]:
+    """Return the keys of the settings that a task's algorithm can change from one round to the next, in name order.
+
+    Examples
+    --------
+    >>> live_keys(TaskSpec(name="a", env="CartPole-v1", algo="dqn", total_timesteps=1, n_envs=1))
+    ('rl.learning_rate', 'rl.tau')
+    """
+    return tuple(sorted(PREFIX + name for name in settings_class(spec.algo).live()))
+
+
+def live_value(spec: TaskSpec, key: str, value: object) -> object:
+    """Check a change of a setting and return its value as plain data.
+
+    Parameters
+    ----------
+    spec
+        The task.
+    key
+        ``rl.NAME``.
+    value
+        As at the start; a function of the remaining progress becomes its points.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such setting (the message has the nearest name and all that can change), the algorithm
+        cannot change it while it trains, or the value is wrong.
+    """
+    kind, name, known = settings_class(spec.algo), key.removeprefix(PREFIX), live_keys(spec)
+    can = f"while {spec.algo} trains these can change: {', '.join(known)}"
+    if name not in kind.names() or name == key:
+        near = difflib.get_close_matches(PREFIX + name, [PREFIX + other for other in kind.names()], n=1)
+        raise ConfigError(f"unknown setting {key!r}{f'; did you mean {near[0]!r}?' if near else ''}; {can}")
+    if key not in known:
+        raise ConfigError(f"{key} cannot change in a running task ({spec.name}); {can}")
+    try:
+        plain = _plain(kind, name, value)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if problem := kind.check_value(name, plain):
+        raise ConfigError(PREFIX + problem)
+    return plain

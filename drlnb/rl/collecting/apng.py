@@ -72,18 +72,13 @@ def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float, n
         _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, _DEPTH, _RGB, 0, 0, 0)),
         _chunk(b"acTL", struct.pack(">II", len(frames), n_plays)),
     ]
-    sequence = 0
     delay_ms = max(1, min(65_000, round(frame_s * 1000)))
     for number, frame in enumerate(frames):
-        rows, columns = (slice(0, height), slice(0, width)) if not number else _changed(frames[number - 1], frame)
+        rows, columns = _changed(frames[number - 1], frame) if number else (slice(0, height), slice(0, width))
         size = (int(columns.stop - columns.start), int(rows.stop - rows.start), int(columns.start), int(rows.start))
-        # Leave what was drawn (dispose 0) and overwrite the rectangle (blend 0).
+        # Leave what was drawn (dispose 0) and overwrite the rectangle (blend 0).  Each frame but the first takes two
+        # numbers of the sequence.
+        sequence, body = max(0, 2 * number - 1), _pixels(frame[rows, columns])
         parts.append(_chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, *size, delay_ms, 1000, 0, 0)))
-        sequence += 1
-        body = _pixels(frame[rows, columns])
-        if number:
-            parts.append(_chunk(b"fdAT", struct.pack(">I", sequence) + body))
-            sequence += 1
-        else:
-            parts.append(_chunk(b"IDAT", body))
+        parts.append(_chunk(b"fdAT", struct.pack(">I", sequence + 1) + body) if number else _chunk(b"IDAT", body))
     return b"".join([*parts, _chunk(b"IEND", b"")])

@@ -19,7 +19,7 @@ import numpy as np
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
-from drlnb.rl.envs.make import fitting, make_env
+from drlnb.rl.envs.make import make_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 from drlnb.rl.envs.wrappers import tally_of
@@ -27,7 +27,7 @@ from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments
 from drlnb.rl.plain import Facts
-from drlnb.rl.rows import RowForm, form_of
+from drlnb.rl.rows import RowForm, fitting, form_of
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 
@@ -86,13 +86,10 @@ class Collector:
         self._form = form_of(space)
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
-        self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
         #: Which actions are allowed, a row per environment of the task; None: all, always.
-        self._masks: np.ndarray | None = None
-        self._mask_of: list[MaskSource] = []
-        if uses_masks(spec):
-            self._mask_of = [MaskSource(env, self.actor.head) for env in self._envs]
-            self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_)
+        self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_) if uses_masks(spec) else None
+        self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
+        self._mask_of = [MaskSource(env, self.actor.head) for env in self._envs]
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))
 
@@ -103,9 +100,11 @@ class Collector:
             if self._masks is not None:
                 self._masks[self.env_indices[column]] = self._mask_of[column](info)
         except Exception as error:
-            where = f"{self.spec.env}, environment {self.env_indices[column]}, reset"
-            raise EnvError(f"{where}: {_broken(None, error)}") from error
+            raise EnvError(f"{self._at(column, 'reset')}: {_broken(None, error)}") from error
         self._discounted[column], self._returns[column], self._lengths[column] = 0.0, 0.0, 0
+
+    def _at(self, column: int, when: str) -> str:
+        return f"{self.spec.env}, environment {self.env_indices[column]}, {when}"
 
     def collect(
         self,
@@ -233,7 +232,7 @@ class Collector:
                 if masks is not None:
                     masks[indices[column]] = self._mask_of[column](info)
         except Exception as error:
-            where = f"{self.spec.env}, environment {indices[column]}, step {t} of round {run.round}"
+            where = self._at(column, f"step {t} of round {run.round}")
             raise EnvError(f"{where}: {_broken(answer, error)}") from error
 
     def _arrays(self, run: "_Run") -> dict[str, np.ndarray]:
@@ -264,10 +263,7 @@ class Collector:
 
     def _check_finite(self, arrays: Mapping[str, np.ndarray], round: int) -> None:
         for name in ("reward", "obs", "last_obs", "final_obs"):
-            if not np.issubdtype(arrays[name].dtype, np.floating):
-                continue
-            finite = np.isfinite(arrays[name])
-            if finite.all():
+            if not np.issubdtype(arrays[name].dtype, np.floating) or (finite := np.isfinite(arrays[name])).all():
                 continue
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
             steps = arrays["reward"].shape[0]
@@ -276,7 +272,7 @@ class Collector:
             subject = "the reward" if name == "reward" else "the observation"
             # The observation of row t was returned by the step before it.
             step = t if name in {"reward", "final_obs"} else t - 1
-            where = f"{self.spec.env}, environment {self.env_indices[column]}, step {step} of round {round}"
+            where = self._at(column, f"step {step} of round {round}")
             raise EnvError(f"{where}: {subject} is not finite: {arrays[name][place]}")
 
     def state(self) -> Facts:
@@ -334,8 +330,8 @@ class Collector:
                 continue
             self._envs[column].close()
             self._envs[column] = thaw(saved["snapshot"])
+            self._mask_of[column] = MaskSource(self._envs[column], self.actor.head)
             if self._masks is not None:
-                self._mask_of[column] = MaskSource(self._envs[column], self.actor.head)
                 self._masks[index] = np.frombuffer(saved["mask"], np.bool_)
             obs = np.frombuffer(saved["obs"], self._current.dtype)
             self._current[index] = obs.reshape(self._current.shape[1:])

@@ -35,7 +35,7 @@ _DEFAULT_FPS = 30.0
 class Policy(Protocol):
     """Acts: a trained model, an actor, or anything with Stable-Baselines3's ``predict``."""
 
-    def predict(self, obs: Any, deterministic: bool = ...) -> tuple[Any, Any]:  # of the environment's types
+    def predict(self, obs: Any, deterministic: bool = ..., **masks: object) -> tuple[object, object]:
         """Return the action for one observation, and a state that is ignored."""
 
 
@@ -170,13 +170,12 @@ def record_episode(
 def _play(policy: Policy, env: gymnasium.Env, name: str, seed: int, deterministic: bool, max_steps: int) -> Episode:
     film = _Film(env, name)
     obs, info = env.reset(seed=reset_seed(seed, EVAL, 0))
-    predict: Any = policy.predict  # with action_masks where the policy takes them
     masks = _masks(policy, env)
     film.shoot()
     tally, total, length, terminated, truncated = tally_of(env), 0.0, 0, False, False
     while length < max_steps and not (terminated or truncated):
         allowed = {} if masks is None else {"action_masks": masks(info)}
-        action, _ = predict(obs, deterministic=deterministic, **allowed)
+        action, _ = policy.predict(obs, deterministic=deterministic, **allowed)
         obs, reward, terminated, truncated, info = env.step(action)
         total += float(reward)
         length += 1

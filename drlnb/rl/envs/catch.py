@@ -10,8 +10,6 @@ from typing import ClassVar
 import gymnasium
 import numpy as np
 
-from drlnb.rl.plain import Facts
-
 __all__ = ["CATCH_ID", "CatchEnv", "register"]
 
 #: Gymnasium id of the environment.
@@ -81,16 +79,6 @@ class CatchEnv(gymnasium.Env[np.ndarray, np.int64]):
     def render(self) -> np.ndarray | None:
         """Return the frame as RGB of shape ``(84, 84, 3)``, uint8, or None without a render mode."""
         return np.repeat(self._frame(), 3, axis=2) if self.render_mode else None
-
-    def get_state(self) -> Facts:
-        """Return all that :meth:`set_state` needs to go on exactly."""
-        place = (self._row, self._column, self._drift, self._paddle)
-        return {"place": place, "random": self.np_random.bit_generator.state}
-
-    def set_state(self, state: Facts) -> None:
-        """Go on from :meth:`get_state`."""
-        self._row, self._column, self._drift, self._paddle = state["place"]
-        self.np_random.bit_generator.state = state["random"]
 
     def _frame(self) -> np.ndarray:
         grid = np.zeros((_GRID, _GRID), np.uint8)

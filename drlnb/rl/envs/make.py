@@ -16,14 +16,13 @@ import numpy as np
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
-from drlnb.rl.envs.row_wrapper import FlatRows
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
 from drlnb.rl.plain import Facts, Space
-from drlnb.rl.rows import FLAT
+from drlnb.rl.rows import FLAT, RowForm, fitting
 
-__all__ = ["Source", "describe", "fitting", "make_env", "probe", "read_source"]
+__all__ = ["Source", "describe", "make_env", "probe", "read_source"]
 
 #: Enough to see a reset and a step of every environment we know; a probe must stay cheap.
 _PROBE_STEPS = 5
@@ -32,7 +31,7 @@ _LONG = 64
 #: An id that a notebook registered is known to its own process only.
 _ELSEWHERE = "an id registered in your own code is unknown to other processes: use module:Id-v0, or pass the factory"
 _BOX = gymnasium.spaces.Box
-_ACTIONS = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
+_CHOICES = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
 
 
 #: Where environments come from: an id, or a task.
@@ -102,12 +101,37 @@ def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env
         raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
 
 
+class _FlatRows(gymnasium.ObservationWrapper):
+    """An environment whose observations are rows; see :mod:`drlnb.rl.rows`.
+
+    Parameters
+    ----------
+    env
+        Its observations are choices, or a dictionary.
+    plain
+        The plain description of that space.
+    """
+
+    def __init__(self, env: gymnasium.Env, plain: Space) -> None:
+        super().__init__(env)
+        #: The plain description of what the environment itself returns.
+        self.plain = dict(plain)
+        self.form = form = RowForm.of(plain)
+        low, high = (0, 255) if form.images else (-np.inf, np.inf)
+        self.observation_space = gymnasium.spaces.Box(low, high, (form.width,), form.dtype.type)
+
+    def observation(self, observation: object) -> np.ndarray:
+        """Return the row of an observation."""
+        return self.form.row(observation)
+
+
 def _as_rows(made: gymnasium.Env) -> gymnasium.Env:
     """Return an environment whose observations are arrays: keys and choices are laid out as rows."""
-    if isinstance(made.observation_space, gymnasium.spaces.Box):
-        return made
-    plain = describe(made.observation_space)
-    return FlatRows(made, plain) if FlatRows.serves(plain) else made  # what cannot be served is for the probe to refuse
+    space = made.observation_space
+    if isinstance(space, _CHOICES) or (isinstance(space, gymnasium.spaces.Dict) and space.spaces):
+        plain = describe(space)
+        return _FlatRows(made, plain) if "text" not in plain else made  # what cannot be laid out the probe refuses
+    return made
 
 
 def _built(env: str, factory: str, kwargs: Facts) -> gymnasium.Env:
@@ -167,7 +191,7 @@ def describe(space: gymnasium.Space) -> Space:
         return {**plain, "dtype": space.dtype.name, **more}
     if isinstance(space, gymnasium.spaces.MultiBinary):
         return {"kind": "multibinary", "shape": list(space.shape), "dtype": space.dtype.name}
-    if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(s, (*_ACTIONS, _BOX)) for s in space.values()):
+    if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(s, (*_CHOICES, _BOX)) for s in space.values()):
         return {"kind": "dict", "spaces": [[str(name), describe(part)] for name, part in space.items()]}
     return {"kind": type(space).__name__.lower(), "text": str(space)}
 
@@ -175,7 +199,7 @@ def describe(space: gymnasium.Space) -> Space:
 def _observed(made: gymnasium.Env) -> Space:
     """Return the observation space as plain data; of rows with what they are made of."""
     plain = describe(made.observation_space)
-    if not isinstance(made, FlatRows):
+    if not isinstance(made, _FlatRows):
         return plain
     return {"kind": FLAT, "shape": plain["shape"], "dtype": plain["dtype"], "of": made.plain}
 
@@ -190,7 +214,7 @@ def _check_spaces(env: str, made: gymnasium.Env) -> None:
     if isinstance(action, gymnasium.spaces.Box):
         if not np.issubdtype(action.dtype, np.floating):
             raise UnsupportedSpace(f"{env}: action space {action} is not supported, a Box of actions must hold floats")
-    elif not isinstance(action, _ACTIONS):
+    elif not isinstance(action, _CHOICES):
         known = "Discrete, MultiDiscrete, MultiBinary and Box (floats)"
         raise UnsupportedSpace(f"{env}: action space {action} is not supported, actions may be {known}")
 
@@ -203,22 +227,6 @@ def _named(env: str, where: str) -> Iterator[None]:
         raise
     except Exception as error:  # foreign code
         raise EnvError(f"{env} raised in {where}: {type(error).__name__}: {error}") from error
-
-
-def fitting(obs: object, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an observation as an array of its space's shape.
-
-    Raises
-    ------
-    EnvError
-        If the shape differs, or its numbers do not fit the space's type (floats where the space has integers).
-    """
-    array = np.asarray(obs)
-    if array.shape != shape:
-        raise EnvError(f"returned an observation of shape {array.shape}, its space says {shape}")
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise EnvError(f"returned an observation of type {array.dtype}, its space says {dtype}")
-    return array
 
 
 def _check_obs(env: str, where: str, obs: object, space: gymnasium.Space) -> None:

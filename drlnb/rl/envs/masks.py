@@ -7,8 +7,7 @@ need no further thought, and no gradient reaches those outputs.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def masked(outputs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return np.where(allowed, outputs, np.float32(FORBIDDEN))
 
 
-def read_masks(given: Any, head: Head) -> np.ndarray:  # whatever an environment returned
+def read_masks(given: object, head: Head) -> np.ndarray:
     """Return one mask as a bool array, shape ``(width,)``.
 
     Parameters
@@ -65,8 +64,8 @@ def read_masks(given: Any, head: Head) -> np.ndarray:  # whatever an environment
     ValueError
         If the length differs, a value is no truth value, or a decision is left without a choice.
     """
-    parted = isinstance(given, list | tuple) and len(given) > 0
-    flat = np.concatenate([np.ravel(part) for part in given]) if parted else np.ravel(np.asarray(given))
+    parts = given if isinstance(given, list | tuple) and given else [np.asarray(given)]
+    flat = np.concatenate([np.ravel(part) for part in parts])
     if flat.shape != (head.width,):
         raise ValueError(f"an action mask must hold {head.width} truth values, got {flat.size}")
     mask = flat.astype(np.bool_)
@@ -116,24 +115,19 @@ def _method(env: "gymnasium.Env") -> Callable[[], object] | None:
         return None
 
 
-def allowed_action(env: "gymnasium.Env", info: Facts) -> Any:  # of the environment's type
+def allowed_action(env: "gymnasium.Env", info: Facts) -> object:
     """Return a random action, an allowed one where the environment gives a mask."""
     from gymnasium import spaces  # not above: masks are read by agents too, which never load gymnasium
 
-    space = env.action_space
-    method, n = _method(env), getattr(space, "nvec", None)
+    space, method = env.action_space, _method(env)
     given = method() if method is not None else info.get("action_mask")
     if given is None or not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return space.sample()
-    sizes = (int(space.n),) if n is None else tuple(int(size) for size in np.ravel(n))
+    sizes = tuple(np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec).tolist())
+    head = Head("multidiscrete", sum(sizes), sizes)
     try:
-        mask = read_masks(
-            given, Head("discrete", sum(sizes)) if n is None else Head("multidiscrete", sum(sizes), sizes)
-        )
+        mask = read_masks(given, head)
     except ValueError:
         return space.sample()  # what is wrong with it matters to tasks that learn with masks, which report it
-    ends = np.cumsum((0, *sizes))
-    drawn = [int(space.np_random.choice(np.flatnonzero(mask[a:b]))) for a, b in pairwise(ends)]
-    if n is None:
-        return space.dtype.type(drawn[0] + space.start)
-    return (np.array(drawn, space.dtype).reshape(n.shape) + space.start).astype(space.dtype)
+    drawn = np.array([space.np_random.choice(np.flatnonzero(mask[part])) for part in head.parts()])
+    return (drawn.reshape(space.shape) + space.start).astype(space.dtype)[()]

@@ -268,7 +268,8 @@ class HistoryWrapper(gymnasium.Wrapper):
         obs, action = env.observation_space, env.action_space
         if not (isinstance(obs, spaces.Box) and isinstance(action, spaces.Box) and len(obs.shape) == 1):
             raise TypeError(f"observations must be vectors and actions a Box, got {obs} and {action}")
-        low, high = ([np.tile(space_, horizon) for space_ in pair] for pair in _bounds(obs, action))
+        ends = (obs.low, action.low.ravel()), (obs.high, action.high.ravel())
+        low, high = ([np.tile(end, horizon) for end in pair] for pair in ends)
         self.observation_space = spaces.Box(np.concatenate(low), np.concatenate(high), dtype=obs.dtype)
         self._seen, self._done = np.zeros_like(low[0]), np.zeros_like(low[1])
 
@@ -291,10 +292,6 @@ class HistoryWrapper(gymnasium.Wrapper):
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._seen, self._done = self._pushed(self._seen, obs), self._pushed(self._done, action)
         return self._joined(), float(reward), terminated, truncated, info
-
-
-def _bounds(obs: spaces.Box, action: spaces.Box) -> list[list[np.ndarray]]:
-    return [[obs.low, action.low.ravel()], [obs.high, action.high.ravel()]]
 
 
 class MaskVelocityWrapper(gymnasium.ObservationWrapper):

@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.rl.plain import Facts
@@ -31,23 +31,20 @@ _OURS, _GYMNASIUM = "drlnb.rl.envs.wrapper_classes", "gymnasium.wrappers"
 _OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
 #: Wrappers that would break what the learner does itself -> what to do instead.
 _REFUSED = {
-    "NormalizeObservation": "statistics are merged over all collectors; say normalize: true",
-    "NormalizeReward": "statistics are merged over all collectors; say normalize: true",
-    "Monitor": "episodes are counted beneath all wrappers anyway",
-    "RecordEpisodeStatistics": "episodes are counted beneath all wrappers anyway",
-    "RecordVideo": "drlnb.rl.collecting.video.record_episode makes videos",
-    "Autoreset": "the collector resets",
+    ("NormalizeObservation", "NormalizeReward"): "statistics are merged over all collectors; say normalize: true",
+    ("Monitor", "RecordEpisodeStatistics"): "episodes are counted beneath all wrappers anyway",
+    ("RecordVideo",): "drlnb.rl.collecting.video.record_episode makes videos",
+    ("Autoreset",): "the collector resets",
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Known:
     """One wrapper that may be named."""
 
-    #: Arguments that it takes, all by keyword.
-    kwargs: tuple[str, ...] = ()
-    #: Those without a default.
+    #: Arguments that it needs, and others that it takes, all by keyword.
     required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     module: str = _GYMNASIUM
     #: Whether it resizes images, which takes OpenCV.
     needs_cv2: bool = False
@@ -56,40 +53,37 @@ class Known:
 
 
 _ATARI = ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss")
+_PIXELS = (*_ATARI, "grayscale_obs", "grayscale_newaxis", "scale_obs")
 
 #: Name -> what is known of it.
 KNOWN: Mapping[str, Known] = {
-    "ActionNoiseWrapper": Known(kwargs=("noise_std",), module=_OURS),
-    "ActionSmoothingWrapper": Known(kwargs=("smoothing_coef",), module=_OURS),
-    "AtariPreprocessing": Known(
-        kwargs=(*_ATARI, "grayscale_obs", "grayscale_newaxis", "scale_obs"), needs_cv2=True, skips_frames=True
-    ),
-    "AtariWrapper": Known(kwargs=(*_ATARI, "clip_reward"), module=_OURS, needs_cv2=True, skips_frames=True),
+    "ActionNoiseWrapper": Known(optional=("noise_std",), module=_OURS),
+    "ActionSmoothingWrapper": Known(optional=("smoothing_coef",), module=_OURS),
+    "AtariPreprocessing": Known(optional=_PIXELS, needs_cv2=True, skips_frames=True),
+    "AtariWrapper": Known(optional=(*_ATARI, "clip_reward"), module=_OURS, needs_cv2=True, skips_frames=True),
     "ClipAction": Known(),
-    "ClipReward": Known(kwargs=("min_reward", "max_reward")),
-    "DelayObservation": Known(kwargs=("delay",), required=("delay",)),
-    "DelayedRewardWrapper": Known(kwargs=("delay",), module=_OURS),
-    "DtypeObservation": Known(kwargs=("dtype",), required=("dtype",)),
-    "FilterObservation": Known(kwargs=("filter_keys",), required=("filter_keys",)),
+    "ClipReward": Known(optional=("min_reward", "max_reward")),
+    "DelayObservation": Known(("delay",)),
+    "DelayedRewardWrapper": Known(optional=("delay",), module=_OURS),
+    "DtypeObservation": Known(("dtype",)),
+    "FilterObservation": Known(("filter_keys",)),
     "FlattenObservation": Known(),
-    "FrameSkip": Known(kwargs=("skip",), module=_OURS),
-    "FrameStack": Known(kwargs=("n_stack",), required=("n_stack",), module=_OURS),
-    "FrameStackObservation": Known(kwargs=("stack_size", "padding_type"), required=("stack_size",)),
-    "GrayscaleObservation": Known(kwargs=("keep_dim",)),
-    "HistoryWrapper": Known(kwargs=("horizon",), module=_OURS),
+    "FrameSkip": Known(optional=("skip",), module=_OURS),
+    "FrameStack": Known(("n_stack",), module=_OURS),
+    "FrameStackObservation": Known(("stack_size",), ("padding_type",)),
+    "GrayscaleObservation": Known(optional=("keep_dim",)),
+    "HistoryWrapper": Known(optional=("horizon",), module=_OURS),
     "MaskVelocityWrapper": Known(module=_OURS),
-    "MaxAndSkipObservation": Known(kwargs=("skip",), skips_frames=True),
-    "RepeatAction": Known(kwargs=("num_repeats",), required=("num_repeats",)),
-    "RescaleAction": Known(kwargs=("min_action", "max_action"), required=("min_action", "max_action")),
-    "RescaleObservation": Known(kwargs=("min_obs", "max_obs"), required=("min_obs", "max_obs")),
-    "ReshapeObservation": Known(kwargs=("shape",), required=("shape",)),
-    "ResizeObservation": Known(kwargs=("shape",), required=("shape",), needs_cv2=True),
-    "StickyAction": Known(
-        kwargs=("repeat_action_probability", "repeat_action_duration"), required=("repeat_action_probability",)
-    ),
-    "TimeAwareObservation": Known(kwargs=("flatten", "normalize_time", "dict_time_key")),
-    "TimeFeatureWrapper": Known(kwargs=("max_steps", "test_mode"), module=_OURS),
-    "TimeLimit": Known(kwargs=("max_episode_steps",), required=("max_episode_steps",)),
+    "MaxAndSkipObservation": Known(optional=("skip",), skips_frames=True),
+    "RepeatAction": Known(("num_repeats",)),
+    "RescaleAction": Known(("min_action", "max_action")),
+    "RescaleObservation": Known(("min_obs", "max_obs")),
+    "ReshapeObservation": Known(("shape",)),
+    "ResizeObservation": Known(("shape",), needs_cv2=True),
+    "StickyAction": Known(("repeat_action_probability",), ("repeat_action_duration",)),
+    "TimeAwareObservation": Known(optional=("flatten", "normalize_time", "dict_time_key")),
+    "TimeFeatureWrapper": Known(optional=("max_steps", "test_mode"), module=_OURS),
+    "TimeLimit": Known(("max_episode_steps",)),
 }
 
 
@@ -155,8 +149,8 @@ def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
     for wrapper in wrappers:
         name, kwargs = str(wrapper.get("name")), wrapper.get("kwargs", {})
         known = KNOWN.get(name)
-        if name in _REFUSED:
-            problems.append(f"wrapper {name} is not supported: {_REFUSED[name]}")
+        if refused := [why for names, why in _REFUSED.items() if name in names]:
+            problems.append(f"wrapper {name} is not supported: {refused[0]}")
         elif known is None:
             near = difflib.get_close_matches(name, KNOWN, n=1)
             problems.append(f"unknown wrapper {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -168,10 +162,10 @@ def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
 
 
 def _check_arguments(name: str, known: Known, kwargs: Facts) -> list[str]:
-    problems = []
-    unknown = [str(key) for key in kwargs if key not in known.kwargs]
+    problems, taken = [], (*known.required, *known.optional)
+    unknown = [str(key) for key in kwargs if key not in taken]
     if unknown:
-        problems.append(f"wrapper {name} takes {', '.join(known.kwargs) or 'no arguments'}, not {', '.join(unknown)}")
+        problems.append(f"wrapper {name} takes {', '.join(taken) or 'no arguments'}, not {', '.join(unknown)}")
     missing = [key for key in known.required if key not in kwargs]
     if missing:
         problems.append(f"wrapper {name} needs {', '.join(missing)}")
@@ -235,13 +229,13 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     return wrapped
 
 
-def _argument(key: str, value: Any) -> object:  # plain data
+def _argument(key: str, value: object) -> object:
     """Return an argument as its class wants it: plain data has lists and texts only."""
     import numpy as np
 
     if key in {"min_action", "max_action", "min_obs", "max_obs"}:
-        return np.asarray(value, np.float32) if isinstance(value, list) else np.float32(value)
-    return np.dtype(value) if key == "dtype" else tuple(value) if isinstance(value, list) else value
+        return np.asarray(value, np.float32)[()]
+    return np.dtype(str(value)) if key == "dtype" else tuple(value) if isinstance(value, list) else value
 
 
 def _name_of(env: "gymnasium.Env") -> str:

@@ -1,22 +1,150 @@
-"""Train a task in this process: the same collectors and the same learner as on a cluster, in turn."""
+"""Train in one process, stop between two rounds and go on exactly: collectors and learner in turn, no cluster.
+
+The same collectors and the same learner as on a cluster, one round after the other; :meth:`LocalLoop.trained` is what a
+checkpoint holds, and a loop that is made from it goes on with the same bits.
+"""
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.algorithms.learner import Learner
+from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
+from drlnb.rl.checkpoints.trained import State, Trained, joined
+from drlnb.rl.collecting.collector import Collector, split_envs
+from drlnb.rl.fragments import Fragment
 
-__all__ = ["LocalResult", "train_local"]
+if TYPE_CHECKING:
+    from drlnb.rl.algorithms.replay import Replay
+
+__all__ = ["LocalLoop", "LocalResult", "train_local"]
+
+#: Episodes that the rolling means cover (Stable-Baselines3's ``stats_window_size``).
+_WINDOW = 100
+
+
+class LocalLoop:
+    """One task's rounds in this process.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in; its ``n_collectors`` collectors run one after the other.
+    trained
+        Where to go on from; None: from the beginning.
+
+    Raises
+    ------
+    EnvError
+        If an environment cannot be made or reset.
+    ValueError
+        If `trained` belongs to another network.
+    """
+
+    def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
+        self.spec = spec
+        self._n_steps = settings_of(spec).round_steps()
+        self._learner: Learner = make_learner(spec)
+        self._replay: Replay | None = make_replay(spec)
+        self._episodes: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        #: Rounds finished, and environment steps of the budget.
+        self.n_rounds = self.n_timesteps = 0
+        #: Environments that could not be restored: their episodes began anew.
+        self.episodes_lost = 0
+        self._elapsed_s = 0.0
+        self._collectors = [Collector(spec, env_indices=share) for share in split_envs(spec.n_envs, spec.n_collectors)]
+        try:
+            if trained is not None:
+                self._restore(trained)
+        except BaseException:
+            self.close()
+            raise
+        #: What the learner published last; uint8.
+        self.parameters = self._learner.published()
+
+    def _restore(self, trained: Trained) -> None:
+        self.n_rounds, self.n_timesteps = trained.n_rounds, trained.n_timesteps
+        self._elapsed_s = trained.elapsed_s
+        self._episodes.extend((float(r), int(n)) for r, n in trained.episodes)
+        self._learner.restore(trained.state.facts, trained.state.buffer)
+        if trained.envs is not None:
+            self.episodes_lost = sum(collector.restore(trained.envs) for collector in self._collectors)
+        if trained.replay is not None and self._replay is not None:
+            self._replay.restore(trained.replay)
+
+    def round(self) -> dict[str, float]:
+        """Make one round; return its metrics, see ``docs/reference/rl.md``.
+
+        Raises
+        ------
+        EnvError
+            If an environment fails.
+        NonFinite
+            If an update is refused.
+        """
+        started = time.perf_counter()
+        number, done = self.n_rounds + 1, self.n_timesteps  # round 0 makes the first parameters, as on a cluster
+        fragments = [
+            c.collect(self.parameters, version=number, round=number, n_steps=self._n_steps, n_timesteps=done)
+            for c in self._collectors
+        ]
+        collected = time.perf_counter()
+        for fragment in fragments:
+            self._episodes.extend((float(r), int(n)) for r, n in fragment.header["episodes"])
+        metrics = self._learn(fragments, number)
+        self.n_rounds = number
+        self.n_timesteps += _samples(fragments)
+        self.parameters = self._learner.published()
+        ended = time.perf_counter()
+        self._elapsed_s += ended - started
+        metrics |= {"round/time_s": ended - started, "round/collect_s": collected - started}
+        metrics |= {"round/update_s": ended - collected, "time/iterations": number}
+        metrics |= {"time/time_elapsed": self._elapsed_s, "time/total_timesteps": self.n_timesteps}
+        metrics |= {"time/fps": self.n_timesteps / self._elapsed_s, **_rolling(self._episodes)}
+        return metrics
+
+    def _learn(self, fragments: list[Fragment], number: int) -> dict[str, float]:
+        """Make the round's gradient steps; return its metrics."""
+        staged = fragments
+        if self._replay is not None:
+            block = self._replay.take(fragments, round=number, n_timesteps=self.n_timesteps)
+            if not block.header["n_gradient_steps"]:
+                return dict(block.header["metrics"])
+            staged = [block]
+        self._learner.begin(number, self.n_timesteps + _samples(fragments))
+        for worker, fragment in enumerate(staged):
+            self._learner.stage(worker, fragment)
+        return self._learner.finish()
+
+    def trained(self, *, envs: bool = True) -> Trained:
+        """Return where this training stands now, independent of what comes after; `envs`: with the environments."""
+        facts, buffer = self._learner.state()
+        return Trained(
+            state=State(published=np.array(self.parameters), facts=facts, buffer=np.array(buffer)),
+            n_rounds=self.n_rounds,
+            n_timesteps=self.n_timesteps,
+            elapsed_s=self._elapsed_s,
+            episodes=tuple(self._episodes),
+            envs=joined([collector.state() for collector in self._collectors]) if envs else None,
+            replay=None if self._replay is None else _copied(self._replay.state()),
+        )
+
+    def close(self) -> None:
+        """Close every environment."""
+        for collector in self._collectors:
+            collector.close()
 
 
 @dataclass(frozen=True, slots=True)
 class LocalResult:
     """What a training in this process left."""
 
-    #: One mapping per round, see :data:`drlnb.rl.tracking.metrics.GLOSSARY`.
+    #: One mapping per round, see ``docs/reference/rl.md``.
     metrics: list[dict[str, float]]
     #: The last published buffer.
     parameters: np.ndarray
@@ -59,3 +187,18 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], object
         return LocalResult(history, loop.parameters, time.perf_counter() - began, loop.n_timesteps)
     finally:
         loop.close()
+
+
+def _samples(fragments: Sequence[Fragment]) -> int:
+    return sum(int(fragment.header["n_samples"]) for fragment in fragments)
+
+
+def _copied(state: Fragment) -> Fragment:
+    return Fragment(dict(state.header), {name: np.array(array) for name, array in state.arrays.items()})
+
+
+def _rolling(episodes: Sequence[tuple[float, int]]) -> dict[str, float]:
+    if not episodes:
+        return {}
+    returns, lengths = zip(*episodes, strict=True)
+    return {"rollout/ep_rew_mean": float(np.mean(returns)), "rollout/ep_len_mean": float(np.mean(lengths))}

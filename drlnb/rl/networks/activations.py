@@ -8,12 +8,10 @@ from math import erf, sqrt
 
 import numpy as np
 
-__all__ = ["BY_HAND", "NAMES", "named", "numpy_function"]
+__all__ = ["BY_HAND", "NUMPY", "named"]
 
 #: Activations that every algorithm takes.
 BY_HAND = ("tanh", "relu")
-#: Names -> name in ``torch.nn.functional``.
-NAMES = ("tanh", "relu", "elu", "leaky_relu", "gelu", "silu", "sigmoid", "softplus")
 
 _erf = np.frompyfunc(erf, 1, 1)
 
@@ -40,8 +38,9 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1.0 + np.tanh(np.float32(0.5) * x))
 
 
-#: Torch's defaults: elu alpha 1, leaky_relu slope 0.01, exact gelu.
-_NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+#: Name, as in ``torch.nn.functional`` -> the activation for float32 arrays, which may overwrite its input.  Torch's
+#: defaults: elu alpha 1, leaky_relu slope 0.01, exact gelu.
+NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": lambda x: np.tanh(x, out=x),
     "relu": lambda x: np.maximum(x, 0.0, out=x),
     "elu": lambda x: np.where(x > 0.0, x, np.expm1(np.minimum(x, 0.0))),
@@ -51,8 +50,3 @@ _NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.logaddexp(np.float32(0.0), x),
 }
-
-
-def numpy_function(name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the activation for float32 arrays; it may overwrite its input."""
-    return _NUMPY[name]

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -18,25 +19,16 @@ from drlnb.rl.heads import Head
 from drlnb.rl.networks import policies
 from drlnb.rl.rows import vector_width
 
-__all__ = [
-    "HEAD",
-    "HEADER_BYTES",
-    "TOWER",
-    "Entry",
-    "Layout",
-    "Shapes",
-    "assemble",
-    "dqn_layout",
-    "layout_of",
-    "mlp_tower",
-]
+__all__ = ["HEADER_BYTES", "PI", "VF", "Entry", "Layout", "Q", "Shapes", "Tower", "assemble", "layout_of"]
 
 #: Names and shapes of tensors, in their order in the flat vector.
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
 
 
-#: Names of the hidden layers of an MLP of action values (``q.0.weight``, ...) and of its last one.
-TOWER, HEAD = "q", "q.head"
+#: Names of an MLP's hidden layers (``pi.0.weight``, ...) and of its last one.
+Tower = tuple[str, str]
+#: The towers of a policy, of a value function, and of action values.
+PI, VF, Q = ("pi", "action"), ("vf", "value"), ("q", "q.head")
 #: Bytes before the statistics: 32 of SHA-256, the rest reserved; one cache line, so that what follows stays aligned.
 HEADER_BYTES = 64
 #: Entries start at multiples of 16 float32 = 64 bytes.
@@ -72,7 +64,7 @@ class Layout:
     obs_width: int
     #: What the policy's outputs mean.
     head: Head
-    #: Name of the activation of MLP towers, see :data:`drlnb.rl.networks.activations.NAMES`; ``module`` for modules.
+    #: Name of the activation of MLP towers, see :data:`drlnb.rl.networks.activations.NUMPY`; ``module`` for modules.
     activation: str
     norm_obs: bool
     norm_reward: bool
@@ -198,57 +190,45 @@ def assemble(
     )
 
 
-def mlp_tower(prefix: str, head: str, widths: Sequence[int], n_in: int, n_out: int) -> Shapes:
+def _shapes(tower: Tower, widths: Sequence[int], n_in: int, n_out: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return names and shapes of a tower's tensors: ``prefix.0.weight``, ..., ``head.weight``, ``head.bias``."""
+    layers = [f"{tower[0]}.{number}" for number in range(len(widths))]
+    sizes = [n_in, *widths, n_out]
     shapes: list[tuple[str, tuple[int, ...]]] = []
-    for number, width in enumerate(widths):
-        shapes += [(f"{prefix}.{number}.weight", (width, n_in)), (f"{prefix}.{number}.bias", (width,))]
-        n_in = width
-    return [*shapes, (f"{head}.weight", (n_out, n_in)), (f"{head}.bias", (n_out,))]
+    for name, (before, after) in zip([*layers, tower[1]], pairwise(sizes), strict=True):
+        shapes += [(f"{name}.weight", (after, before)), (f"{name}.bias", (after,))]
+    return shapes
 
 
 def layout_of(spec: TaskSpec) -> Layout:
-    """Derive the layout of a policy and a value function from a task's spaces and settings.
+    """Derive the layout of a task's networks from its spaces and settings.
 
     Raises
     ------
     ValueError
         If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.make.probe`.
+    UnsupportedSpace
+        If its algorithm cannot serve its actions.
+    ConfigError
+        If the policy does not fit the spaces, or the network's description is wrong.
     """
     observation, action = policies.spaces_of(spec)
-    policies.check_policy(spec)
-    policies.check_exploration(spec)
+    policies.check_spaces(spec)
     if policies.is_module(spec):
         from drlnb.rl.networks.modules import module_layout  # torch, which an MLP's collector never loads
 
         return module_layout(spec)
     head, obs_width = Head.of(action), vector_width(observation)
-    pi, vf, activation = policies.network_shape(spec.hyperparameters.get("policy_kwargs"))
-    policy = [*mlp_tower("pi", "action", pi, obs_width, head.width)]
+    kwargs, scaled = spec.hyperparameters.get("policy_kwargs"), policies.images_scaled(spec)
+    if spec.algo == "dqn":
+        widths, activation = policies.q_network(kwargs)
+        return assemble(spec, _shapes(Q, widths, obs_width, head.width), (), activation=activation, scaled=scaled)
+    pi, vf, activation = policies.network_shape(kwargs)
+    policy = _shapes(PI, pi, obs_width, head.width)
     if head.kind == "box":
         policy.append(("log_std", (head.width,)))
     if spec.hyperparameters.get("use_sde", False):
         head = head.exploring((obs_width, *pi)[-1])
         policy[-1] = ("log_std", head.sizes[::-1])
-    rest = mlp_tower("vf", "value", vf, obs_width, 1)
-    return assemble(spec, policy, rest, activation=activation, head=head, scaled=policies.images_scaled(spec))
-
-
-def dqn_layout(spec: TaskSpec) -> Layout:
-    """Derive the layout of an MLP of action values from a task's spaces and settings.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If the actions are not discrete.
-    ConfigError
-        If the network's description is wrong.
-    """
-    observation, action = policies.spaces_of(spec)
-    policies.check_discrete(spec)
-    widths, activation = policies.q_network(spec.hyperparameters.get("policy_kwargs"))
-    n_in, n_actions = vector_width(observation), int(action["n"])
-    shapes = mlp_tower(TOWER, HEAD, widths, n_in, n_actions)
-    return assemble(spec, shapes, (), activation=activation, scaled=policies.images_scaled(spec))
+    rest = _shapes(VF, vf, obs_width, 1)
+    return assemble(spec, policy, rest, activation=activation, head=head, scaled=scaled)

@@ -3,25 +3,16 @@
 Read from the task's spec alone, without torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from drlnb.records.errors import ConfigError, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.networks.activations import BY_HAND, NAMES, named
+from drlnb.rl.envs.masks import check_masks
+from drlnb.rl.networks.activations import BY_HAND, NUMPY, named
 from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import form_of, is_image
 
-__all__ = [
-    "check_discrete",
-    "check_exploration",
-    "check_policy",
-    "images_scaled",
-    "is_module",
-    "network_shape",
-    "normalised",
-    "q_network",
-    "spaces_of",
-]
+__all__ = ["check_spaces", "images_scaled", "is_module", "network_shape", "normalised", "q_network", "spaces_of"]
 
 #: Stable-Baselines3's default towers.
 _DEFAULT_ARCH = (64, 64)
@@ -50,54 +41,40 @@ def is_module(spec: TaskSpec) -> bool:
     return bool(policy != "MlpPolicy")
 
 
-def check_policy(spec: TaskSpec) -> None:
-    """Refuse a policy that does not fit a task's observations, as Stable-Baselines3 does.
+def check_spaces(spec: TaskSpec) -> None:
+    """Refuse a task whose algorithm or policy cannot serve its spaces.
+
+    A policy must fit the observations, as Stable-Baselines3 demands; some algorithms must be able to list the values of
+    actions; action masks and state-dependent exploration need actions for which they have a meaning, and code.
+
+    Parameters
+    ----------
+    spec
+        The task; spaces that it does not hold are not looked at.
 
     Raises
     ------
-    ConfigError
-        Naming the policy that fits.
+    ConfigError, UnsupportedSpace
+        With what would serve them.
     """
-    policy, space = spec.hyperparameters.get("policy", "MlpPolicy"), spec.observation_space or {}
+    hyper, space = spec.hyperparameters, spec.observation_space or {}
+    policy, kind = hyper.get("policy", "MlpPolicy"), (spec.action_space or {}).get("kind")
     keyed = space.get("of", {}).get("kind") == "dict"
     if keyed and policy in ("MlpPolicy", "CnnPolicy"):
         raise ConfigError(f"{policy} takes arrays, {spec.env} has Dict observations: say policy='MultiInputPolicy'")
     if space and not keyed and policy == "MultiInputPolicy":
-        raise ConfigError(f"MultiInputPolicy takes Dict observations, {spec.env} has {_kind(space)}: say MlpPolicy")
-
-
-def check_discrete(spec: TaskSpec) -> None:
-    """Refuse actions whose values an algorithm cannot list.
-
-    Raises
-    ------
-    UnsupportedSpace
-        If the action space is there and not discrete.
-    """
-    kind = (spec.action_space or {}).get("kind", "discrete")
-    if kind != "discrete":
-        raise UnsupportedSpace(f"{spec.algo} needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
-
-
-def check_exploration(spec: TaskSpec) -> None:
-    """Refuse state-dependent exploration where it has no meaning, or no code.
-
-    Raises
-    ------
-    ConfigError
-        Naming what it needs.
-    """
-    kind = (spec.action_space or {}).get("kind", "box")
-    if not spec.hyperparameters.get("use_sde", False):
+        raise ConfigError(
+            f"MultiInputPolicy takes Dict observations, {spec.env} has {space.get('of', space)['kind']}: say MlpPolicy"
+        )
+    if kind is None:
         return
-    if kind != "box":
+    if spec.algo != "ppo" and kind != "discrete":
+        raise UnsupportedSpace(f"{spec.algo} needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
+    check_masks(spec)
+    if hyper.get("use_sde", False) and kind != "box":
         raise ConfigError(f"use_sde needs Box actions, {spec.env} takes {kind} ones")
-    if is_module(spec):
+    if hyper.get("use_sde", False) and is_module(spec):
         raise ConfigError("use_sde needs an MLP (MlpPolicy, or MultiInputPolicy without images)")
-
-
-def _kind(space: Space) -> str:
-    return str(space.get("of", space)["kind"])
 
 
 def normalised(value: bool | Mapping[str, bool] | None) -> tuple[bool, bool]:
@@ -120,7 +97,7 @@ def images_scaled(spec: TaskSpec) -> bool:
 def network_shape(
     policy_kwargs: Facts | None,
     *,
-    activations: Sequence[str] = NAMES,
+    activations: Collection[str] = NUMPY,
     default: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Return hidden widths of the policy tower, of the value tower, and the activation's name.

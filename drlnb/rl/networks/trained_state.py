@@ -1,21 +1,114 @@
 """Keep what a learner carries between rounds: parameters, Adam's moments, the normaliser's statistics, three counters.
 
 Everything that a checkpoint holds and that actors are sent is here, so an algorithm's own file is only about its loss.
+Parameters, gradient and moments are one flat tensor each: twelve tensors cost Adam eight times the call of one; the
+gradient's norm is one reduction; publishing is one copy.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.rl.networks.flat import FlatAdam
 from drlnb.rl.networks.layout import Layout
-from drlnb.rl.normalise import Moments, normalise, scale
+from drlnb.rl.normalise import Moments, scale
 from drlnb.rl.plain import Facts
 
-__all__ = ["Kept"]
+__all__ = ["ADAM_EPS", "FlatAdam", "Kept", "views"]
+
+
+#: Stable-Baselines3's value for PPO (torch's default is 1e-8); it decides returns.
+ADAM_EPS = 1e-5
+#: Added to the norm before dividing, as ``torch.nn.utils.clip_grad_norm_`` does.
+_NORM_EPS = 1e-6
+#: Adam's decay rates, torch's and Stable-Baselines3's.
+_BETAS = (0.9, 0.999)
+
+# The kernel behind torch.optim.Adam(fused=True).  The class itself costs 1.1 s when it is first used (it loads torch's
+# compiler) and 20 us per step; a test holds both equal.
+_fused_adam = torch.ops.aten._fused_adam_.default
+
+
+def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
+    """Return each entry as a view of the flat tensor."""
+    return {entry.name: flat[entry.start : entry.stop].view(entry.shape) for entry in layout.entries}
+
+
+class FlatAdam:
+    """One flat parameter tensor with its gradient and fused Adam.
+
+    Parameters
+    ----------
+    flat
+        Starting values, float32, shape ``(n,)``; owned from now on.
+    eps
+        Added to the root of the second moment.
+    betas
+        Decay rates of the moments.
+    weight_decay
+        Weight of the parameters that is added to the gradient, as ``torch.optim.Adam`` does.
+    """
+
+    def __init__(
+        self, flat: Tensor, eps: float = ADAM_EPS, betas: Sequence[float] = _BETAS, weight_decay: float = 0.0
+    ) -> None:
+        self._eps, self._betas, self._weight_decay = eps, betas, weight_decay
+        #: Parameters; shape ``(n,)``.
+        self.flat = flat
+        #: Gradient; shape ``(n,)``.
+        self.grad = torch.zeros_like(flat)
+        #: Step size of the next step.
+        self.learning_rate = 0.0
+        self._exp_avg = torch.zeros_like(flat)
+        self._exp_avg_sq = torch.zeros_like(flat)
+        self._step = torch.zeros((), dtype=torch.float32, device=flat.device)
+
+    def leaves(self, layout: Layout) -> dict[str, Tensor]:
+        """Return each entry as a leaf whose storage and gradient are views of the flat ones."""
+        leaves = views(self.flat.detach(), layout)
+        for name, grad in views(self.grad, layout).items():
+            leaves[name] = leaves[name].detach().requires_grad_()
+            leaves[name].grad = grad
+        return leaves
+
+    def zero_grad(self) -> None:
+        """Set the gradient to 0; it stays the same memory."""
+        self.grad.zero_()
+
+    def step(self, max_norm: float, *, norm_out: Tensor) -> None:
+        """Clip the gradient's norm and take one step; the norm before clipping goes to `norm_out`."""
+        norm = torch.linalg.vector_norm(self.grad)
+        self.grad.mul_((max_norm / (norm + _NORM_EPS)).clamp(max=1.0))
+        norm_out.copy_(norm)
+        self._step += 1.0
+        _fused_adam(
+            [self.flat],
+            [self.grad],
+            [self._exp_avg],
+            [self._exp_avg_sq],
+            [],
+            [self._step],
+            lr=self.learning_rate,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=self._weight_decay,
+            eps=self._eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def copy_state(self) -> tuple[Tensor, float]:
+        """Return parameters and both moments, shape ``(3, n)``, and the step count."""
+        return torch.stack((self.flat, self._exp_avg, self._exp_avg_sq)), self._step.item()
+
+    def load_state(self, state: tuple[Tensor, float]) -> None:
+        """Put back what :meth:`copy_state` returned; the gradient becomes 0."""
+        self.zero_grad()  # also between the entries, where nothing writes: what a NaN left there would stay
+        for target, value in zip((self.flat, self._exp_avg, self._exp_avg_sq), state[0], strict=True):
+            target.copy_(value)
+        self._step.fill_(state[1])
 
 
 class Kept:
@@ -52,14 +145,6 @@ class Kept:
         self.obs_moments, self.return_moments = Moments.start(layout.obs_width), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0
 
-    def rows(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Return observations of several arrays ``(.., *obs)`` as one of rows, float32, normalised if the task is."""
-        rows = np.concatenate([part.reshape(len(part), self.layout.obs_width) for part in parts])
-        if self.layout.norm_obs:
-            rows = normalise(rows, self.obs_moments.mean, self.obs_moments.var)
-        rows = rows.astype(np.float32, copy=False)
-        return rows / np.float32(255.0) if self.layout.scaled else rows
-
     def rewards(self, raw: np.ndarray) -> np.ndarray:
         """Return rewards, scaled by the statistics if the task's are normalised."""
         return scale(raw, self.return_moments.var.item()) if self.layout.norm_reward else raw
@@ -92,12 +177,12 @@ class Kept:
             raise
 
     def published(self) -> np.ndarray:
-        """Return what actors need; see :meth:`drlnb.rl.algorithms.protocol.Learner.published`."""
+        """Return what actors need; see :meth:`drlnb.rl.algorithms.learner.Learner.published`."""
         statistics = None if self.target is not None else self._statistics()
         return self.layout.published(statistics, self.adam.flat[: self.layout.n_policy].cpu().numpy())
 
     def state(self) -> tuple[Facts, np.ndarray]:
-        """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.protocol.Learner.state`."""
+        """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.learner.Learner.state`."""
         tensors, adam_step = self.adam.copy_state()
         meta = {
             "layout": self.layout.sha.hex(),

@@ -8,29 +8,20 @@ Legend: B samples, A actions.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from drlnb.rl.objectives.samples import Rows
 
-__all__ = [
-    "GPF_STATISTICS",
-    "Coefficients",
-    "Samples",
-    "action_shares",
-    "action_values",
-    "gpf_gradient",
-    "gpf_loss",
-    "log_strategy",
-]
+__all__ = ["GPF_STATISTICS", "Coefficients", "Samples", "gpf_gradient", "gpf_loss"]
 
 #: Order of the statistics that :func:`gpf_loss` returns.
 GPF_STATISTICS = ("loss", "q_loss", "value_loss", "policy_gradient_loss", "entropy", "approx_kl", "q_gap")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coefficients:
+class Coefficients(NamedTuple):
     """Weights of the loss's three terms, dimensionless."""
 
     q_coef: float = 0.5
@@ -126,17 +117,7 @@ def action_shares(log_pi: Tensor, fresh: Tensor | None) -> Tensor:
 
 
 def gpf_loss(
-    advantages: Tensor,
-    values: Tensor,
-    actions: Tensor,
-    old_log_p: Tensor,
-    strategy: Tensor,
-    q_target: Tensor,
-    v_target: Tensor,
-    *,
-    coefficients: Coefficients,
-    fresh: Tensor | None = None,
-    n_total: int | None = None,
+    advantages: Tensor, values: Tensor, rows: Samples, *, coefficients: Coefficients, n_total: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return GPF's loss and its statistics.
 
@@ -147,16 +128,10 @@ def gpf_loss(
     ----------
     advantages, values
         Network outputs; shapes ``(B, A)`` and ``(B,)``.
-    actions, old_log_p
-        Taken actions, int64, and their log-probability when acting; shape ``(B,)``.
-    strategy
-        Of the member whose policy each sample is judged by, see :func:`log_strategy`.
-    q_target, v_target
-        Qhat and Vhat; shape ``(B,)``.
+    rows
+        The samples; their observations are not read.
     coefficients
         Of the three terms.
-    fresh
-        Deviates for :func:`action_shares`; None: the exact sum over actions.
     n_total
         Samples that the mean is over, when these are a part of them; None: B.
 
@@ -165,14 +140,14 @@ def gpf_loss(
     tuple of Tensor
         The loss, and the values of `GPF_STATISTICS`, detached, shape ``(7,)``: of a part, its share of both.
     """
-    log_pi, _, q_error, log_p, pull = _terms(advantages, values, actions, old_log_p, strategy, q_target, fresh)
-    n, c = n_total or len(actions), coefficients
-    sums = q_error.square().sum(), (values - v_target).square().sum(), -(pull * log_p).sum()
+    log_pi, _, q_error, log_p, pull = _terms(advantages, values, rows)
+    n, c = n_total or len(rows), coefficients
+    sums = q_error.square().sum(), (values - rows.v_target).square().sum(), -(pull * log_p).sum()
     loss = (c.q_coef * sums[0] + c.vf_coef * sums[1]) / n
     if c.pg_coef:
         loss = loss + c.pg_coef * sums[2] / n
     with torch.no_grad():
-        return loss, _statistics(loss, sums, advantages, log_pi, log_p - old_log_p, n)
+        return loss, _statistics(loss, sums, advantages, log_pi, log_p - rows.log_prob, n)
 
 
 def gpf_gradient(
@@ -195,9 +170,7 @@ def gpf_gradient(
         With respect to the advantages ``(B, A)``, to the values ``(B,)``; the statistics ``(7,)``.
     """
     c, n, index = coefficients, n_total or len(rows), rows.action[:, None]
-    log_pi, weights, q_error, log_p, pull = _terms(
-        advantages, values, rows.action, rows.log_prob, rows.strategy, rows.q_target, rows.fresh
-    )
+    log_pi, weights, q_error, log_p, pull = _terms(advantages, values, rows)
     v_error = values - rows.v_target
     d_taken = (q_error * (2.0 * c.q_coef / n))[:, None]
     d_advantages = torch.mul(weights, -d_taken).scatter_add_(1, index, d_taken)
@@ -209,24 +182,16 @@ def gpf_gradient(
     return d_advantages, v_error * (2.0 * c.vf_coef / n), statistics
 
 
-def _terms(
-    advantages: Tensor,
-    values: Tensor,
-    actions: Tensor,
-    old_log_p: Tensor,
-    strategy: Tensor,
-    q_target: Tensor,
-    fresh: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _terms(advantages: Tensor, values: Tensor, rows: Samples) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return log pi of all actions, the expectation's weights, the error of Q, log pi of the taken action, its weight.
 
     That weight is the policy-gradient term's: ``min(1, rho) (Qhat - V)``, without gradient.
     """
-    log_pi = log_strategy(advantages, strategy)
-    weights = action_shares(log_pi, fresh)
-    q_error = action_values(advantages, actions, weights, values) - q_target
-    log_p = log_pi.gather(1, actions[:, None])[:, 0]
-    pull = (log_p.detach() - old_log_p).exp().clamp(max=1.0) * (q_target - values.detach())
+    log_pi = log_strategy(advantages, rows.strategy)
+    weights = action_shares(log_pi, rows.fresh)
+    q_error = action_values(advantages, rows.action, weights, values) - rows.q_target
+    log_p = log_pi.gather(1, rows.action[:, None])[:, 0]
+    pull = (log_p.detach() - rows.log_prob).exp().clamp(max=1.0) * (rows.q_target - values.detach())
     return log_pi, weights, q_error, log_p, pull
 
 

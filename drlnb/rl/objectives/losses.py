@@ -1,29 +1,16 @@
-"""Compute PPO's clipped surrogate, value error and entropy, as pure functions of tensors."""
+"""Compute PPO's clipped surrogate, value error and entropy, and DQN's error, as pure functions of tensors.
 
-from math import log, pi
+DQN's loss is Huber's, between an action's value and its one-step target.
+"""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
 
-__all__ = ["STATISTICS", "categorical", "gaussian", "normalised_advantages", "ppo_loss"]
+__all__ = ["STATISTICS", "dqn_loss", "huber_gradient", "normalised_advantages", "ppo_loss", "td_target"]
 
 #: Order of the statistics that :func:`ppo_loss` returns.
 STATISTICS = ("loss", "policy_gradient_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-
-
-def categorical(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of the actions, shape ``(B,)``, and the mean entropy, for logits ``(B, A)``."""
-    log_p = torch.log_softmax(logits, 1)
-    return log_p.gather(1, actions[:, None])[:, 0], -(log_p.exp() * log_p).sum(1).mean()
-
-
-def gaussian(mean: Tensor, log_std: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities, shape ``(B,)``, and the entropy, for means ``(B, d)`` and log deviations ``(d,)``."""
-    z = (actions - mean) * torch.exp(-log_std)
-    width = actions.shape[1]
-    spread = log_std.sum()
-    log_p = -0.5 * (z * z).sum(1) - spread - 0.5 * log(2.0 * pi) * width
-    return log_p, spread + 0.5 * (1.0 + log(2.0 * pi)) * width
 
 
 def normalised_advantages(advantages: Tensor) -> Tensor:
@@ -80,3 +67,76 @@ def ppo_loss(
         fraction = ((ratio - 1.0).abs() > clip_range).float().mean()
         table = torch.stack((loss, policy_loss, value_loss, entropy, kl, fraction))
     return loss, table
+
+
+def td_target(
+    reward: Tensor, terminated: Tensor, next_q_target: Tensor, gamma: float, *, next_q_online: Tensor | None = None
+) -> Tensor:
+    """Return ``r + gamma Q_target(s', a*)``, and `r` alone after a true end.
+
+    Parameters
+    ----------
+    reward
+        Shape ``(B,)``.
+    terminated
+        1 after a true end, else 0 (a time limit is no end); float, shape ``(B,)``.
+    next_q_target
+        Values of the target network at the next observation; shape ``(B, A)``.
+    gamma
+        Discount per step.
+    next_q_online
+        Values of the trained network there, shape ``(B, A)``: then a* is its best action (double Q-learning), else
+        the target network's own.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(B,)``.
+
+    References
+    ----------
+    Mnih et al. 2015, Nature 518, 529; double Q-learning: van Hasselt et al. 2016, arXiv 1509.06461.
+
+    Examples
+    --------
+    >>> import torch
+    >>> reward, end = torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.0])
+    >>> target, online = torch.tensor([[2.0, 4.0], [2.0, 4.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> td_target(reward, end, target, 0.5).tolist()
+    [3.0, 1.0]
+    >>> td_target(reward, end, target, 0.5, next_q_online=online).tolist()
+    [2.0, 1.0]
+    """
+    if next_q_online is None:
+        best = next_q_target.max(1).values
+    else:
+        best = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True))[:, 0]
+    return reward + (1.0 - terminated) * gamma * best
+
+
+def dqn_loss(q: Tensor, action: Tensor, target: Tensor) -> Tensor:
+    """Return the mean of Huber's losses (threshold 1).
+
+    Parameters
+    ----------
+    q
+        Values of the trained network; shape ``(B, A)``.
+    action
+        int64, shape ``(B,)``.
+    target
+        Shape ``(B,)``; no gradient flows through it.
+    """
+    chosen = q.gather(1, action[:, None])[:, 0]
+    return smooth_l1_loss(chosen, target.detach(), reduction="sum") / len(q)
+
+
+def huber_gradient(q: Tensor, action: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of :func:`dqn_loss` with respect to `q`, shape ``(B, A)``, and the loss.
+
+    The gradient of one sample is its error, cut to [-1, 1]: with ``c`` the cut error the loss is ``c (e - c / 2)``.
+    """
+    column = action[:, None]
+    error = q.gather(1, column)[:, 0] - target
+    cut = error.clamp(-1.0, 1.0)
+    loss = torch.dot(cut, error - 0.5 * cut) / len(q)
+    return torch.zeros_like(q).scatter_(1, column, (cut / len(q))[:, None]), loss

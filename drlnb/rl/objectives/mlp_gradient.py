@@ -27,9 +27,9 @@ def _tanh_(x: Tensor) -> Tensor:
     return x
 
 
-def forward(tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, *, relu: bool) -> list[Tensor]:
+def forward(tensors: Mapping[str, Tensor], tower: tuple[str, str], x: Tensor, *, relu: bool) -> list[Tensor]:
     """Return a tower's inputs layer by layer, and its output last."""
-    layers = [x]
+    (prefix, head), layers = tower, [x]
     while (weight := tensors.get(f"{prefix}.{len(layers) - 1}.weight")) is not None:
         x = torch.addmm(tensors[f"{prefix}.{len(layers) - 1}.bias"], x, weight.t())
         layers.append(x.relu_() if relu else _tanh_(x))
@@ -40,8 +40,7 @@ def forward(tensors: Mapping[str, Tensor], prefix: str, head: str, x: Tensor, *,
 def backward(
     tensors: Mapping[str, Tensor],
     grads: Mapping[str, Tensor],
-    prefix: str,
-    head: str,
+    tower: tuple[str, str],
     layers: list[Tensor],
     d_out: Tensor,
     *,
@@ -53,8 +52,8 @@ def backward(
     ----------
     tensors, grads
         Parameters, and where their gradients go (overwritten).
-    prefix, head
-        Names of the tower and of its last layer.
+    tower
+        Names of the hidden layers and of the last one.
     layers
         What :func:`forward` returned.
     d_out
@@ -62,7 +61,7 @@ def backward(
     relu
         The activation is ReLU, else tanh.
     """
-    names = [*(f"{prefix}.{number}" for number in range(len(layers) - 2)), head]
+    names = [*(f"{tower[0]}.{number}" for number in range(len(layers) - 2)), tower[1]]
     for number in range(len(names) - 1, -1, -1):
         torch.mm(d_out.t(), layers[number], out=grads[f"{names[number]}.weight"])
         torch.sum(d_out, 0, out=grads[f"{names[number]}.bias"])

@@ -4,35 +4,17 @@ A check maps a value to what is wrong with it, in words that follow the setting'
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
 from drlnb.rl.networks.policies import network_shape
-from drlnb.rl.plain import Facts
-from drlnb.rl.schedules import parse_schedule
+from drlnb.rl.plain import Facts, Values
+from drlnb.rl.schedules import Scheduled, parse_schedule
 
-__all__ = [
-    "FRACTION",
-    "NEVER",
-    "POSITIVE",
-    "WEIGHT",
-    "Check",
-    "Settings",
-    "any_policy",
-    "any_policy_kwargs",
-    "extractor_kwargs",
-    "flag",
-    "normalize",
-    "number",
-    "optional",
-    "schedule",
-    "setting",
-    "whole",
-    "whole_from",
-]
+__all__ = ["FRACTION", "POSITIVE", "WEIGHT", "Check", "OnPolicySettings", "Settings", "setting", "whole", "whole_from"]
 
 #: Value -> what is wrong with it, or None.
 Check = Callable[[object], str | None]
@@ -132,42 +114,49 @@ def _packed(value: object) -> bool:
     return isinstance(value, Mapping) and set(value) == {"name", "pickled"}
 
 
+def _mapping(value: object) -> str | None:
+    return None if isinstance(value or {}, Mapping) else "must be a mapping"
+
+
+def _extractor(value: object) -> str | None:
+    return None if value == "NatureCNN" or _packed(value) else "must be a class of nn.Module, or NatureCNN"
+
+
 def _optimizer(value: object) -> str | None:
     if not isinstance(value, Mapping):
-        return "is wrong: optimizer_kwargs must be a mapping"
+        return "must be a mapping"
     if problem := _keys(value, _OPTIMIZER):
-        return f"is wrong: optimizer_kwargs {problem}"
+        return problem
     betas = value.get("betas", (0.9, 0.999))
     pair = isinstance(betas, list | tuple) and len(betas) == 2 and all(FRACTION(beta) is None for beta in betas)
     good = pair and not any(WEIGHT(value.get(name, 0.0)) for name in ("eps", "weight_decay"))
-    return None if good else "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1]"
+    return None if good else "takes eps and weight_decay >= 0 and two betas in [0, 1]"
 
 
-def extractor_kwargs(value: Mapping[str, object]) -> str | None:
-    """Accept the arguments of a feature extractor and what it sees; others are not looked at."""
-    chosen = value.get("features_extractor_class", "NatureCNN")
-    if chosen != "NatureCNN" and not _packed(chosen):
-        return "is wrong: features_extractor_class must be a class of nn.Module, or NatureCNN"
-    if not isinstance(value.get("features_extractor_kwargs") or {}, Mapping):
-        return "is wrong: features_extractor_kwargs must be a mapping"
-    return "is wrong: normalize_images must be true or false" if flag(value.get("normalize_images", True)) else None
+def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Check:
+    """Return a check for the arguments of a network; those of a factory are its own.
 
+    Parameters
+    ----------
+    read
+        Reads widths and activation, and raises if they are wrong.
+    keys
+        Those that are looked at.
+    """
 
-def any_policy_kwargs(value: object) -> str | None:
-    """Accept the arguments of an MLP, of convolutions or of a feature extractor; those of a factory are its own."""
-    if not isinstance(value, Mapping):
-        return "must be a mapping"
-    if problem := extractor_kwargs(value):
-        return problem
-    if "log_std_init" in value and number(-20.0, 20.0, "wrong")(value["log_std_init"]):
-        return "is wrong: log_std_init must be a number in [-20, 20]"
-    if flag(value.get("ortho_init", True)):
-        return "is wrong: ortho_init must be true or false"
-    try:
-        network_shape(value)
-    except (ConfigError, AttributeError, TypeError) as error:
-        return f"is wrong: {error}"
-    return _optimizer(value.get("optimizer_kwargs", {}))
+    def check(value: object) -> str | None:
+        if not isinstance(value, Mapping):
+            return "must be a mapping"
+        for key, check_part in _POLICY_KWARGS.items():
+            if key in keys and key in value and (problem := check_part(value[key])):
+                return f"is wrong: {key} {problem}"
+        try:
+            read(value)
+        except (ConfigError, AttributeError, TypeError) as error:
+            return f"is wrong: {error}"
+        return None
+
+    return check
 
 
 def _keys(value: Mapping[str, object], known: set[str]) -> str | None:
@@ -188,6 +177,15 @@ FRACTION = number(0.0, 1.0, "must be a number in [0, 1]")
 POSITIVE = number(0.0, inf, "must be a number > 0", open_low=True)
 #: Numbers from 0.
 WEIGHT = number(0.0, inf, "must be a number >= 0")
+#: What a network's arguments may be, but for its widths and activation.
+_POLICY_KWARGS: Mapping[str, Check] = {
+    "features_extractor_class": _extractor,
+    "features_extractor_kwargs": _mapping,
+    "normalize_images": flag,
+    "log_std_init": number(-20.0, 20.0, "must be a number in [-20, 20]"),
+    "ortho_init": flag,
+    "optimizer_kwargs": _optimizer,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +232,7 @@ class Settings:
         return problem and f"{name} {problem}, got {_short(value)}"
 
     @classmethod
-    def convert(cls, values: dict[str, Any], n_envs: int) -> list[str]:  # as given: of any type
+    def convert(cls, values: Values, n_envs: int) -> list[str]:
         """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
         return []
 
@@ -260,7 +258,7 @@ class Settings:
             raise ConfigError([f"unknown hyper-parameter {name!r}" for name in unknown])
         return cls(**mapping)
 
-    def to_plain(self) -> dict[str, Any]:  # as JSON holds it
+    def to_plain(self) -> Values:
         """Return all settings as a mapping of plain data."""
         values = {name: getattr(self, name) for name in self.names()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -276,6 +274,72 @@ class Settings:
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnPolicySettings(Settings):
+    """Settings of an algorithm that learns from each round's own samples."""
+
+    ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
+    POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
+        *("net_arch", "activation_fn", "ortho_init", "log_std_init", "optimizer_kwargs"),
+        *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),
+    })
+
+    #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
+    #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
+    policy: str | Mapping[str, str] = setting("MlpPolicy", any_policy)
+    #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
+    learning_rate: Scheduled = setting(3e-4, schedule, live=True)
+    #: Steps per environment and round.
+    n_steps: int = setting(2048, whole)
+    #: Samples per gradient step.
+    batch_size: int | None = setting(64, whole)
+    #: Passes over the round's samples; 1 with the whole round: gradients are computed as experience arrives.
+    n_epochs: int = setting(10, whole, live=True)
+    #: Discount per step.
+    gamma: float = setting(0.99, FRACTION)
+    #: Trace decay of generalised advantage estimation, and of GPF's targets.
+    gae_lambda: float = setting(0.95, FRACTION)
+    #: Weight of the value loss (mean squared error, without 1/2).
+    vf_coef: float = setting(0.5, WEIGHT)
+    #: Largest norm of the whole gradient.
+    max_grad_norm: float = setting(0.5, POSITIVE)
+    #: The round's epochs end when an epoch's mean KL exceeds 1.5 times this; none: never.
+    target_kl: float | None = setting(None, optional(POSITIVE), live=True)
+    #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
+    normalize: bool | Mapping[str, bool] = setting(False, normalize)
+    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
+    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
+    policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KEYS))
+
+    @classmethod
+    def check_together(cls, values: Facts, n_envs: int) -> list[str]:
+        """Return what is wrong between settings that are each good: policy, batch, steps and environments."""
+        problems = super(OnPolicySettings, cls).check_together(
+            values, n_envs
+        )  # slots make the class anew: no bare super
+        batch, steps = values["batch_size"], values["n_steps"]
+        if batch is not None and batch > steps * n_envs:
+            total = f"{steps} * {n_envs} = {steps * n_envs}"
+            problems.append(f"batch_size must be <= n_steps * n_envs = {total}, got {batch}")
+        return problems
+
+    def streams(self, n_envs: int) -> bool:
+        """Return whether there is one pass over the whole round as one batch.
+
+        Examples
+        --------
+        >>> settings = OnPolicySettings(n_steps=8, n_epochs=1, batch_size=16)
+        >>> settings.streams(2), settings.streams(3)
+        (True, False)
+        """
+        whole = self.batch_size is None or self.batch_size >= self.n_steps * n_envs
+        return self.n_epochs == 1 and whole
+
+    def round_steps(self) -> int:
+        """Return the vector steps of one round."""
+        return self.n_steps
 
 
 def _short(value: object) -> str:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError
 from drlnb.rl.networks.policies import q_network
 from drlnb.rl.plain import Facts
 from drlnb.rl.settings import checks
@@ -15,16 +14,6 @@ from drlnb.rl.settings.checks import Settings, setting
 __all__ = ["DqnSettings"]
 
 _GRADIENT_STEPS = checks.whole_from(1, -1, text=", or -1 for one per transition")
-
-
-def _policy_kwargs(value: object) -> str | None:
-    if not isinstance(value, Mapping):
-        return "must be a mapping"
-    try:
-        q_network(value)
-    except ConfigError as error:
-        return f"is wrong: {error}"
-    return checks.extractor_kwargs(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +82,7 @@ class DqnSettings(Settings):
     periods_per_round: int = setting(1, checks.whole)
     #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
     #: ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Facts = setting({}, _policy_kwargs)
+    policy_kwargs: Facts = setting({}, checks.network_kwargs(q_network, POLICY_KEYS))
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""

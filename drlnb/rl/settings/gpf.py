@@ -6,7 +6,6 @@ Names are Stable-Baselines3's where it has the same thing; the field comments ar
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,13 +13,10 @@ from drlnb.rl.networks.policies import normalised
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import Check, setting
-from drlnb.rl.settings.on_policy import OnPolicySettings
+from drlnb.rl.settings.checks import Check, OnPolicySettings, setting
 
 __all__ = ["GpfSettings", "ends", "path_value"]
 
-#: What a member of the family may set; what it does not set is the setting of the same name.
-_MEMBER_KEYS = ("eps", "tau1", "tau2")
 #: Fewest fresh actions in a mean of A: one would be the taken action's twin in noise.
 _ACTION_SAMPLES = checks.whole_from(5)
 
@@ -52,6 +48,7 @@ def _path(check_end: Check) -> Check:
     return check
 
 
+#: What a member of the family may set; what it does not set is the setting of the same name.
 _MEMBER_CHECKS: Mapping[str, Check] = {
     "eps": _path(checks.FRACTION),
     "tau1": _path(checks.POSITIVE),
@@ -65,7 +62,7 @@ def _members(value: object) -> str | None:
     for number, member in enumerate(value):
         for key, given in member.items():
             if key not in _MEMBER_CHECKS:
-                return f"member {number} takes the keys {', '.join(_MEMBER_KEYS)}, not {key!r}"
+                return f"member {number} takes the keys {', '.join(_MEMBER_CHECKS)}, not {key!r}"
             if problem := _MEMBER_CHECKS[key](given):
                 return f"member {number}: {key} {problem}"
     return None
@@ -84,8 +81,6 @@ class GpfSettings(OnPolicySettings):
     ConfigError
         If values are wrong; the message names all of them.
     """
-
-    ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
 
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
     learning_rate: Scheduled = setting("lin_0.001", checks.schedule, live=True)
@@ -155,5 +150,5 @@ class GpfSettings(OnPolicySettings):
         [[1.0, 0.25, 2.0], [0.5, 0.25, 2.0]]
         """
         family = self.members or ({},)
-        rows = [[member.get(key, getattr(self, key)) for key in _MEMBER_KEYS] for member in family]
+        rows = [[member.get(key, getattr(self, key)) for key in _MEMBER_CHECKS] for member in family]
         return np.array([[path_value(path, progress_remaining) for path in row] for row in rows], np.float32)

@@ -5,13 +5,12 @@ Names and defaults are Stable-Baselines3's (2.9); the field comments are the hel
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from drlnb.rl.plain import Facts
+from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import setting
-from drlnb.rl.settings.on_policy import OnPolicySettings
+from drlnb.rl.settings.checks import OnPolicySettings, setting
 
 __all__ = ["PpoSettings"]
 
@@ -30,9 +29,7 @@ class PpoSettings(OnPolicySettings):
 
     #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
     ALIASES: ClassVar[Mapping[str, str]] = {
-        "num_envs": "n_envs",
-        "num_steps": "n_steps",
-        "update_epochs": "n_epochs",
+        **OnPolicySettings.ALIASES,
         "clip_coef": "clip_range",
         "norm_adv": "normalize_advantage",
     }
@@ -59,7 +56,7 @@ class PpoSettings(OnPolicySettings):
     sde_sample_freq: int = setting(-1, _EVERY)
 
     @classmethod
-    def convert(cls, values: dict[str, Any], n_envs: int) -> list[str]:  # as given: of any type
+    def convert(cls, values: Values, n_envs: int) -> list[str]:
         """Turn CleanRL's counts and flags into ours, in place; return problems."""
         problems = []
         if "num_minibatches" in values:

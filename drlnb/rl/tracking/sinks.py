@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.rl.plain import Facts
 
-__all__ = ["NAMES", "MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "WandB", "numbers", "sinks_of"]
+__all__ = ["MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "WandB", "evaluation_name", "numbers", "sinks_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,21 +79,24 @@ class Recorder:
         return values
 
 
+def evaluation_name(*, deterministic: bool) -> str:
+    """Return the name of an evaluation's mean return."""
+    return "eval/mean_reward" if deterministic else "eval/mean_reward_stochastic"
+
+
 def numbers(metrics: Facts) -> dict[str, float]:
     """Return what is a number in a row of metrics, as floats; nan stays (it means "undefined", not "missing")."""
-    return {
-        key: float(value)
-        for key, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    given = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    return {key: float(value) for key, value in given.items() if not isinstance(value, bool)}
+
+
+#: What is shown of a task beside its hyper-parameters.
+_SHOWN = ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors")
 
 
 def _settings(spec: Facts) -> Facts:
     """Return a task's settings for display: hyper-parameters beside what else defines it, no blobs."""
-    kept = {
-        key: spec[key] for key in ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors") if key in spec
-    }
-    return {**kept, **spec.get("hyperparameters", {})}
+    return {**{key: spec[key] for key in _SHOWN if key in spec}, **spec.get("hyperparameters", {})}
 
 
 #: A writer, run or client of a library that may not be installed: its types are not known here.
@@ -261,11 +264,7 @@ class MLflow(_PerTask):
 
 
 #: What ``track`` may name.
-NAMES: Mapping[str, type[TensorBoard] | type[WandB] | type[MLflow]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WandB,
-    "mlflow": MLflow,
-}
+NAMES: Mapping[str, type[TensorBoard | WandB | MLflow]] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}
 
 
 def sinks_of(track: "str | Sink | Sequence[str | Sink] | None") -> list[Sink]:
@@ -283,9 +282,7 @@ def sinks_of(track: "str | Sink | Sequence[str | Sink] | None") -> list[Sink]:
     MissingExtra
         If a library is not installed.
     """
-    listed: Sequence[Any] = (
-        [] if track is None else track if isinstance(track, list | tuple) else [track]
-    )  # checked below
+    listed: Sequence[Any] = [] if track is None else track if isinstance(track, list | tuple) else [track]
     problems = [problem for item in listed if (problem := _problem(item))]
     if problems:
         raise ConfigError(problems)

@@ -8,18 +8,21 @@ work, tags that build objects do not.  Texts that the zoo hands to ``eval`` are 
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
 from drlnb.rl.algorithms.resolve import Resolved, parse_text, resolve
 from drlnb.rl.envs.suites import is_atari
 from drlnb.rl.envs.wrappers import read_wrappers
-from drlnb.rl.plain import Facts
+from drlnb.rl.plain import Facts, Values
+from drlnb.rl.settings.checks import whole
 from drlnb.rl.zoo.literals import parse_data
+
+if TYPE_CHECKING:
+    import yaml
 
 __all__ = ["ZooEntry", "read_entry", "resolve_entry"]
 
@@ -39,6 +42,8 @@ _ZOO_ALGORITHMS = frozenset(
 )
 #: A file of settings is no larger (the zoo's largest has 30 kB), and no entry holds more values.
 _MOST_BYTES, _MOST_VALUES = 1_000_000, 10_000
+#: A setting, and what is wrong with it.
+_Wrong = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +99,20 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     keys, document = _load(file)
     key = _find(file, keys, env)
     lines = _lines(document, key)
-    problems: list[str] = []
-    values = _values(file, key, keys[key], lines, problems)
-    problems += [
-        f"{_at(file, lines, name)}: {name} is not supported: {why}"
+    wrong: list[_Wrong] = []
+    values = _values(file, key, keys[key], wrong)
+    wrong += [
+        (name, f"{name} is not supported: {why}")
         for name, why in _UNSUPPORTED.items()
         if values.pop(name, None) is not None
     ]
-    wrappers = _wrappers(values, file, lines, problems)
+    wrappers = _wrappers(values, wrong)
     n_envs, n_timesteps = values.pop("n_envs", 1), values.pop("n_timesteps", None)
     for name, count in (("n_envs", n_envs), ("n_timesteps", n_timesteps)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            problems.append(f"{_at(file, lines, name)}: {name} must be a whole number >= 1, got {count!r}")
-    if problems:
-        raise ConfigError(problems)
+        if count is not None and (problem := whole(count)):
+            wrong.append((name, f"{name} {problem}, got {count!r}"))
+    if wrong:
+        raise ConfigError([f"{_at(file.name, lines, name)}: {problem}" for name, problem in wrong])
     return ZooEntry(
         env=env,
         algo=chosen,
@@ -149,33 +154,28 @@ def resolve_entry(entry: ZooEntry, *, overrides: Facts | None = None, **counts: 
     given = {**entry.hyperparameters, "n_envs": entry.n_envs}
     if entry.n_timesteps is not None:
         given["n_timesteps"] = entry.n_timesteps
-    origin, n_samples = entry.origin, _samples(entry, counts.get("n_envs"))
-    if n_samples is not None and given["batch_size"] > n_samples:
-        origin += f" (batch_size {given['batch_size']} is the whole round: {n_samples})"
-        given["batch_size"] = n_samples
+    origin, n_steps, batch = entry.origin, given.get("n_steps"), given.get("batch_size")
+    if isinstance(n_steps, int) and isinstance(batch, int):
+        n_samples = n_steps * (counts.get("n_envs") or entry.n_envs)
+        if batch > n_samples:
+            origin += f" (batch_size {batch} is the whole round: {n_samples})"
+            given["batch_size"] = n_samples
     try:
         resolved = resolve(entry.env, entry.algo, overrides=overrides, entry=given, **counts)
     except ConfigError as error:
         raise ConfigError([_with_line(entry, problem) for problem in error.problems]) from None
     if overrides:
         origin += ", with " + ", ".join(sorted(overrides))
-    return replace(resolved, origin=origin)
-
-
-def _samples(entry: ZooEntry, n_envs: int | None) -> int | None:
-    """Return the samples of a round where the entry holds both them and a batch size."""
-    n_steps, batch = entry.hyperparameters.get("n_steps"), entry.hyperparameters.get("batch_size")
-    return n_steps * (n_envs or entry.n_envs) if isinstance(n_steps, int) and isinstance(batch, int) else None
+    return resolved._replace(origin=origin)
 
 
 def _with_line(entry: ZooEntry, problem: str) -> str:
     """Put the line of the first setting that a problem names before it."""
-    words = re.findall(r"\w+", problem)
-    line = next((entry.lines[word] for word in words if word in entry.lines), None)
-    return f"{entry.file}:{line}: {problem}" if line is not None else f"{entry.file}: {problem}"
+    named = [word for word in re.findall(r"\w+", problem) if word in entry.lines]
+    return f"{_at(entry.file, entry.lines, named[0] if named else '')}: {problem}"
 
 
-def _load(file: Path) -> tuple[Facts, Any]:  # the tree is yaml's
+def _load(file: Path) -> "tuple[Facts, yaml.Node]":
     """Return the file's mapping and its tree of nodes, which knows the lines."""
     import yaml  # here, so that importing this module stays light
 
@@ -195,12 +195,12 @@ def _load(file: Path) -> tuple[Facts, Any]:  # the tree is yaml's
         raise ConfigError(f"{file}:{mark.line + 1 if mark else 1}: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file}: {str(error).splitlines()[0]}") from None
-    if not isinstance(content, dict):
+    if tree is None or not isinstance(content, dict):
         raise ConfigError(f"{file}: must map environment ids to settings, got {type(content).__name__}")
     return content, tree
 
 
-def _values(file: Path, key: str, entry: object, lines: Mapping[str, int], problems: list[str]) -> dict[str, Any]:
+def _values(file: Path, key: str, entry: object, wrong: list[_Wrong]) -> Values:
     """Return an entry's settings as plain data; what cannot be read becomes a problem."""
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{file}: the entry {key} must map settings to values, got {type(entry).__name__}")
@@ -209,7 +209,7 @@ def _values(file: Path, key: str, entry: object, lines: Mapping[str, int], probl
         try:
             values[str(name)] = _read(str(name), value)
         except ValueError as error:
-            problems.append(f"{_at(file, lines, str(name))}: {name} {error}")
+            wrong.append((str(name), f"{name} {error}"))
     return values
 
 
@@ -234,15 +234,15 @@ def _find(file: Path, entries: Facts, env: str) -> str:
     raise ConfigError(f"{file} has no entry for {env}{hint}")
 
 
-def _lines(document: Any, key: str) -> dict[str, int]:  # yaml's tree
+def _lines(document: "yaml.Node", key: str) -> dict[str, int]:
     """Return the line of each setting of an entry; what a merge key (``<<``) brings in stands where it was written."""
     node = next((node for name, node in document.value if name.value == key), None)
     pairs = node.value if node is not None and node.id == "mapping" else []
     return {name.value: name.start_mark.line + 1 for name, _ in pairs if name.id == "scalar"}
 
 
-def _at(file: Path, lines: Mapping[str, int], name: str) -> str:
-    return f"{file.name}:{lines[name]}" if name in lines else file.name
+def _at(file: str, lines: Mapping[str, int], name: str) -> str:
+    return f"{file}:{lines[name]}" if name in lines else file
 
 
 def _read(name: str, value: object) -> object:
@@ -256,7 +256,7 @@ def _read(name: str, value: object) -> object:
 
 def _whole(name: str, value: object) -> object:
     counts = name in {"n_timesteps", "n_envs", "frame_stack"}
-    return int(value) if counts and isinstance(value, float) and isfinite(value) and value == int(value) else value
+    return int(value) if counts and isinstance(value, float) and value.is_integer() else value
 
 
 def _plain(value: object, seen: list[int]) -> object:
@@ -273,18 +273,18 @@ def _plain(value: object, seen: list[int]) -> object:
     raise ValueError(f"must be plain data, got {type(value).__name__} {value!r:.100}")
 
 
-def _wrappers(values: dict[str, object], file: Path, lines: Mapping[str, int], problems: list[str]) -> list[Facts]:
+def _wrappers(values: Values, wrong: list[_Wrong]) -> list[Facts]:
     """Pop ``env_wrapper`` and ``frame_stack`` out of the settings."""
     wrappers: list[Facts] = []
     try:
         wrappers += read_wrappers(values.pop("env_wrapper", None))
     except ConfigError as error:
-        problems += [f"{_at(file, lines, 'env_wrapper')}: {problem}" for problem in error.problems]
+        wrong += [("env_wrapper", problem) for problem in error.problems]
     n_stack = values.pop("frame_stack", None)
     if n_stack is None:
         return wrappers
-    if not isinstance(n_stack, int) or isinstance(n_stack, bool) or n_stack < 1:
-        problems.append(f"{_at(file, lines, 'frame_stack')}: frame_stack must be a whole number >= 1, got {n_stack!r}")
+    if problem := whole(n_stack):
+        wrong.append(("frame_stack", f"frame_stack {problem}, got {n_stack!r}"))
     elif n_stack > 1:
         wrappers.append({"name": "FrameStack", "kwargs": {"n_stack": n_stack}})
     return wrappers

@@ -4,38 +4,37 @@ It checks the fence of each piece of work itself (leasing O3): whoever lost the 
 else believes.  It imports torch, never Dask.
 """
 
-import argparse
 import contextlib
 import math
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.errors import NonFinite
 from drlnb.records.ids import Fence
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.checkpoints.files import LAYOUT, describe_layout
+from drlnb.rl.fragments import Fragment
+from drlnb.rl.networks.layout import Layout
 from drlnb.runtime.children.model_cache import MEMORY_FRAC, Model, Residency
+from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.lifeline import become, watch
-from drlnb.runtime.ipc.shared_results import attached
+from drlnb.runtime.ipc.shared_memory import attached
 from drlnb.runtime.protocol import Plain
 from drlnb.runtime.swapping.store import SwapPlans
 
-if TYPE_CHECKING:
-    from drlnb.rl.networks.layout import Layout
-
 __all__ = ["ExecutorChild", "main"]
-
-#: Shortest time between two progress frames, in seconds: the agent's watchdog counts tens of seconds.
-_PROGRESS_S = 0.5
 
 
 class _RevokedError(Exception):
@@ -59,12 +58,22 @@ class ExecutorChild:
         self.gate = FenceGate()
         self.models = Residency(budget_bytes)
         self.swaps = SwapPlans()
+        self._pulse = Pulse(channel.send)
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
-        self.jobs = Jobs(device, channel.send, self._look)
+        self.jobs = Jobs(device, self._pulse, self._look)
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device, channel.send)
+        self.trials = Trials(device, self._pulse, self.models)
+        #: What computes under a lease.
+        self._frames = {
+            "job": self.jobs.run,
+            "initialise": self._initialise,
+            "stage": self._stage,
+            "restore": self._restore,
+            "finish": self._finish,
+            **self.trials.frames,
+        }
 
     def receive(self) -> tuple[Plain, memoryview]:
         """Wait for the next frame.
@@ -88,51 +97,32 @@ class ExecutorChild:
 
     def answer(self, header: Plain, payload: memoryview) -> Reply:
         """Carry out one frame and return the answer's header and payloads."""
-        op = header["op"]
-        if op in {"evict", "record", "asked", "own", "revoked"}:
-            return self._at_any_time(header)
-        fence = header["fence"]
-        if op == "job-end":
-            return self.jobs.end(fence), []
-        refusal = self.gate.admit(fence)
+        if header["op"] not in self._frames:
+            return self._at_any_time(header), []
+        refusal = self.gate.admit(header["fence"])
         if refusal:
             return {"op": "refused", "reason": refusal}, []
-        self.jobs.only(fence)
-        if op == "job":
-            return self.jobs.run(header, payload, fence)
-        if op == "initialise":
-            return self._initialise(header)
-        if op == "stage":
-            return self._stage(header, payload, fence)
-        if op == "restore":
-            return self._restore(header, payload, fence)
-        if op == "finish":
-            return self._finish(header, fence)
-        if op.startswith("trial-"):
-            learners = {task: model.learner for task, model in self.models if model.version > 0}
-            return self.trials.answer(header, payload, learners)
-        raise ValueError(f"unknown frame {op!r}")
+        self.jobs.only(header["fence"])
+        return self._frames[header["op"]](header, payload)
 
-    def _at_any_time(self, header: Plain) -> Reply:
+    def _at_any_time(self, header: Plain) -> Plain:
         """Answer what needs no lease: it changes no parameters."""
-        if header["op"] == "record":
-            return self.trials.record(header)
-        if header["op"] == "own":
-            become(f"drlnb executor {header['slot']} {header['task']}")
-            return {"op": "noted"}, []
-        if header["op"] == "asked":
-            self.jobs.asked(header["fence"])
-            return {"op": "noted"}, []
-        if header["op"] == "revoked":
-            self._revoked = max(header["fence"], self._revoked or header["fence"])
-            return {"op": "noted"}, []
-        if self.models.drop(header["task"]):
-            self.jobs.evicted()
-        return {"op": "evicted"}, []
+        match header["op"]:
+            case "job-end":
+                return self.jobs.end(header["fence"])
+            case "record":
+                return self.trials.record(on=header["on"])
+            case "own":
+                become(f"drlnb executor {header['slot']} {header['task']}")
+            case "asked":
+                self.jobs.asked(header["fence"])
+            case "revoked":
+                self._revoked = max(header["fence"], self._revoked or header["fence"])
+            case "evict" if self.models.drop(header["task"]):
+                self.jobs.evicted()
+        return {"op": "noted"}
 
     def _model(self, header: Plain) -> Model:
-        from drlnb.rl.algorithms.protocol import make_learner
-
         return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
 
     def _sized(self, task: str, n_state: int) -> None:
@@ -140,20 +130,18 @@ class ExecutorChild:
         if self.models.sized(task, n_state):
             self.jobs.evicted()
             if self.device.startswith("cuda"):
-                import torch
-
                 torch.cuda.empty_cache()  # for the other executors of this device
 
-    def _initialise(self, header: Plain) -> Reply:
+    def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
         model = self._model(header)
         model.version = 1
         self.models.put(header["task"], model)
         return self._made(model, {}, started, header)
 
-    def _ready(self, header: Plain, payload: memoryview, fence: Fence) -> Model | None:
+    def _ready(self, header: Plain, payload: memoryview) -> Model | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
-        task, version = header["task"], header["version"]
+        task, version, staging = header["task"], header["version"], (header["fence"], header["round"])
         model = self.models.use(task)
         with _state_of(header, payload) as state:
             if state is not None:
@@ -165,40 +153,35 @@ class ExecutorChild:
                 model.parts.clear()
             elif model is None or model.version != version:
                 return None
-        if model.staging != (fence, header["round"]):
+        if model.staging != staging:
             for name, value in header["settings"].items():
                 model.learner.set(name, value)
-            model.learner.begin(header["round"], header["n_timesteps"])
-            model.staging = (fence, header["round"])
+            model.learner.begin(header["round"], header["after_timesteps"])
+            model.staging = staging
         return model
 
-    def _stage(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
-        n_state = header["n_state"]
-        model = self._ready(header, payload, fence)
+    def _stage(self, header: Plain, payload: memoryview) -> Reply:
+        model = self._ready(header, payload)
         if model is None:
             return {"op": "need-state"}, []
-        from drlnb.rl.fragments import Fragment
-
         started = time.perf_counter()
-        fragment = Fragment.unpack(header["fragment"], payload[n_state:])
+        fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
         with self.swaps.around(header.get("swap_plan_key")):
             model.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
-        answer = {"op": "staged", "elapsed_s": time.perf_counter() - started, "moved_bytes": _moved(header)}
+        answer = _done("staged", started, moved_bytes=_moved(header))
         if not header.get("keep"):
             return answer, []
         part = model.learner.export_partial(fragment.header["env_indices"]).to_bytes()
-        model.parts[f"{header['round']}/{header['collector']}/{fence.token}"] = part
+        model.parts[f"{header['round']}/{header['collector']}/{header['fence'].token}"] = part
         return answer, [part]
 
-    def _restore(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
+    def _restore(self, header: Plain, payload: memoryview) -> Reply:
         """Restore gradients of this round that were computed under former leases, here or elsewhere."""
         started = time.perf_counter()
-        model = self._ready(header, payload, fence)
+        model = self._ready(header, payload)
         if model is None:
             return {"op": "need-state"}, []
-        from drlnb.rl.fragments import Fragment
-
         keys, at = header["keys"], header["n_state"]
         for key, size in zip(keys, header["sizes"], strict=False):
             model.parts[key] = bytes(payload[at : at + size])
@@ -207,27 +190,21 @@ class ExecutorChild:
             return {"op": "need-parts"}, []
         for key in keys:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
-        moved = at - header["n_state"] + _moved(header)
-        return {"op": "restored", "elapsed_s": time.perf_counter() - started, "moved_bytes": moved}, []
+        return _done("restored", started, moved_bytes=at - header["n_state"] + _moved(header)), []
 
-    def _finish(self, header: Plain, fence: Fence) -> Reply:
-        started = time.perf_counter()
+    def _finish(self, header: Plain, _payload: memoryview) -> Reply:
+        started, fence = time.perf_counter(), header["fence"]
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
         version, model.version, model.staging = model.version, -1, None
         model.parts.clear()
-        progress_t = started
 
-        def on_minibatch(done: int, total: int) -> None:
-            nonlocal progress_t
+        def on_minibatch(_done: int, _total: int) -> None:
             self._look()
             if self._revoked is not None and fence <= self._revoked:
                 raise _RevokedError
-            now = time.perf_counter()
-            if now - progress_t >= _PROGRESS_S:
-                progress_t = now
-                self.channel.send({"op": "progress", "task": header["task"], "n_done": done, "n_total": total})
+            self._pulse.beat()
 
         try:
             with self.swaps.around(header.get("swap_plan_key")):
@@ -246,16 +223,15 @@ class ExecutorChild:
         published = model.learner.published()
         meta, state = model.learner.state()
         self._sized(header["task"], state.nbytes)
-        n_bytes = _put(header.get("into"), published, state)
-        answer = {
-            "op": "made",
-            "n_published": int(published.nbytes),
-            "n_shared": n_bytes,
-            "state": plain(meta) | _module_layout(model.learner.layout),
-            "metrics": plain(metrics),
-            "elapsed_s": time.perf_counter() - started,
-        }
-        return answer, [] if n_bytes else [published, state]
+        n_shared = _put(header.get("into"), published, state)
+        answer = _done("made", started, n_bytes=int(published.nbytes), metrics=plain(metrics))
+        answer |= {"n_shared": n_shared, "state": plain(meta) | _module_layout(model.learner.layout)}
+        return answer, [] if n_shared else [published, state]
+
+
+def _done(op: str, started: float, **event: object) -> Plain:
+    """Return an answer with the fields that the executor knows of the event that the master makes of it."""
+    return {"op": op, "event": {"elapsed_s": time.perf_counter() - started, **event}}
 
 
 @contextlib.contextmanager
@@ -290,53 +266,30 @@ def _put(into: tuple[str, int] | None, published: np.ndarray, state: np.ndarray)
     return n_bytes
 
 
-def _module_layout(layout: "Layout") -> Plain:
+def _module_layout(layout: Layout) -> Plain:
     """Return a torch module's layout as a fact of its learner: the master, which has no torch, cannot derive it."""
-    if layout.activation != "module":
-        return {}
-    from drlnb.rl.checkpoints.files import LAYOUT
-    from drlnb.rl.checkpoints.trained import describe_layout
-
-    return {LAYOUT: describe_layout(layout)}
+    return {LAYOUT: describe_layout(layout)} if layout.activation == "module" else {}
 
 
 def _budget_bytes(device: str, memory_bytes: int, n_sharing: int) -> float:
     """Return what the models of one of `n_sharing` executors of a device may take; `memory_bytes` is the machine's."""
-    total = memory_bytes
-    if device.startswith("cuda"):
-        import torch
-
-        total = torch.cuda.mem_get_info()[1]
+    total = torch.cuda.mem_get_info()[1] if device.startswith("cuda") else memory_bytes
     return MEMORY_FRAC * total / n_sharing
 
 
-def _serve(sock: socket.socket, slot: str, device: str, memory_bytes: int, n_sharing: int) -> None:
-    import torch
-
+def main() -> None:
+    """Run as ``executor --fd N SLOT cpu|cuda MEMORY_BYTES N_SHARING``."""
+    fd, slot, device, memory_bytes, n_sharing = sys.argv[2:]
+    become(f"drlnb executor {slot}")
     torch.set_num_threads(1)
-    import drlnb.rl.algorithms.protocol  # noqa: F401
-
+    sock = socket.socket(fileno=int(fd))
     channel = FrameSocket(sock)
     watch(sock)
-    child = ExecutorChild(channel, device, _budget_bytes(device, memory_bytes, n_sharing))
+    child = ExecutorChild(channel, device, _budget_bytes(device, int(memory_bytes), int(n_sharing)))
     child.jobs.begin()
     name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
     channel.serve(child.answer, child.receive)
-
-
-def main() -> None:
-    """Run as ``executor --fd N --slot NAME --device cpu|cuda --memory BYTES --sharing N``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--slot", required=True)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--memory", type=int, required=True)
-    parser.add_argument("--sharing", type=int, required=True)
-    arguments = parser.parse_args()
-    become(f"drlnb executor {arguments.slot}")
-    sock = socket.socket(fileno=arguments.fd)
-    _serve(sock, arguments.slot, arguments.device, arguments.memory, arguments.sharing)
 
 
 if __name__ == "__main__":

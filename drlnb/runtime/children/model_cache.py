@@ -1,12 +1,7 @@
 """Keep the models of the latest used tasks on a slot between their leases, as many as a byte budget holds."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from drlnb.records.ids import Fence
-
-if TYPE_CHECKING:
-    from drlnb.rl.algorithms.protocol import Learner
+from drlnb.rl.algorithms.learner import Learner
 
 __all__ = ["MEMORY_FRAC", "Model", "Residency"]
 
@@ -17,7 +12,7 @@ MEMORY_FRAC = 0.6
 class Model:
     """One task's model on a slot."""
 
-    def __init__(self, learner: "Learner") -> None:
+    def __init__(self, learner: Learner) -> None:
         self.learner = learner
         #: Version of the parameters that the learner holds; -1 while a round is half done.
         self.version = 0
@@ -29,7 +24,7 @@ class Model:
         self.n_bytes = 0
 
 
-class Residency:
+class Residency(dict[str, Model]):
     """The models of one slot, by task; who was used longest ago is first.
 
     What is dropped is nowhere lost: a version is committed to host memory under the lease that made it, and so are the
@@ -43,46 +38,34 @@ class Residency:
 
     def __init__(self, budget_bytes: float) -> None:
         self.budget_bytes = budget_bytes
-        self._models: dict[str, Model] = {}
-
-    def __iter__(self) -> Iterator[tuple[str, Model]]:
-        return iter(tuple(self._models.items()))
-
-    def __getitem__(self, task: str) -> Model:
-        return self._models[task]
-
-    def __contains__(self, task: object) -> bool:
-        return task in self._models
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all models."""
-        return sum(model.n_bytes for model in self._models.values())
+        return sum(model.n_bytes for model in self.values())
 
     def use(self, task: str) -> Model | None:
         """Return a task's model, as the latest used one; None if it is not here."""
-        model = self._models.pop(task, None)
-        if model is not None:
-            self._models[task] = model
+        if (model := self.get(task)) is not None:
+            self.put(task, model)
         return model
 
     def put(self, task: str, model: Model) -> None:
         """Put a task's model here, in place of one that it may have had."""
-        self._models.pop(task, None)
-        self._models[task] = model
+        self.pop(task, None)
+        self[task] = model
 
     def drop(self, task: str) -> bool:
         """Drop a task's model; false if it is not here."""
-        return self._models.pop(task, None) is not None
+        return self.pop(task, None) is not None
 
     def sized(self, task: str, n_state: int) -> tuple[str, ...]:
         """Record the bytes of a task's training state; return whose models were dropped to make room for it."""
-        self._models[task].n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
+        self[task].n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
         dropped = []
-        for other in tuple(self._models):
+        for other in [other for other in self if other != task]:
             if self.n_bytes <= self.budget_bytes:
                 break
-            if other != task:
-                del self._models[other]
-                dropped.append(other)
+            del self[other]
+            dropped.append(other)
         return tuple(dropped)

@@ -22,14 +22,13 @@ import numpy as np
 
 from drlnb.records.ids import Fence
 from drlnb.rl.pickled import culprit
+from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import Reply
 from drlnb.runtime.ipc.pickling import pack_error, pack_value, unpack
 from drlnb.runtime.protocol import Plain
 
 __all__ = ["Jobs", "Slot", "here"]
 
-#: Shortest time between two progress frames, in seconds: the agent's watchdog counts tens of seconds.
-_PROGRESS_S = 0.5
 #: Printed text that travels back, in characters: the newest.
 _PRINTED = 65_536
 
@@ -188,14 +187,14 @@ class Jobs:
     ----------
     device
         ``cpu`` or ``cuda``.
-    send
-        Sends a progress frame to the agent.
+    pulse
+        Reports to the agent that a function is at work.
     look
         Reads what the agent has sent while a function runs; :meth:`asked` is told from there.
     """
 
-    def __init__(self, device: str, send: Callable[[Plain], None], look: Callable[[], None] = lambda: None) -> None:
-        self._device, self._send, self._look = device, send, look
+    def __init__(self, device: str, pulse: Pulse, look: Callable[[], None]) -> None:
+        self._device, self._pulse, self._look = device, pulse, look
         #: The lease whose holder was asked to give way, latest word.
         self._asked: Fence | None = None
         self._slot: Slot | None = None
@@ -204,7 +203,6 @@ class Jobs:
         #: A function runs, as far as a signal may interrupt it.
         self._running = False
         self._interrupted = False
-        self._progress_t = 0.0
         self._n_modules = len(sys.modules)
         #: Tasks' models were here when the collector was made to pass over what is here.
         self._passed_over = False
@@ -219,8 +217,7 @@ class Jobs:
         self._n_modules = len(sys.modules)
         gc.freeze()
 
-    def _interrupt(self, number: int, frame: object) -> None:
-        del number, frame
+    def _interrupt(self, _number: int, _frame: object) -> None:
         self._interrupted = True
         if self._running:
             raise KeyboardInterrupt
@@ -232,18 +229,16 @@ class Jobs:
 
     def end(self, fence: Fence) -> Plain:
         """Free what a lease keeps here; harmless if it keeps nothing."""
-        if self._fence != fence:
-            return {"op": "freed", "n_objects": 0}
-        n_objects = len(self._slot.state) if self._slot is not None else 0
-        self._slot = self._fence = self._ambient = None
-        gc.collect()  # models and their hooks are cycles
-        if len(sys.modules) != self._n_modules:  # what a function has imported stays
-            self._settle()
-            self._passed_over = True
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-        return {"op": "freed", "n_objects": n_objects}
+        if self._fence == fence:
+            self._slot = self._fence = self._ambient = None
+            gc.collect()  # models and their hooks are cycles
+            if len(sys.modules) != self._n_modules:  # what a function has imported stays
+                self._settle()
+                self._passed_over = True
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+        return {"op": "freed"}
 
     def evicted(self) -> None:
         """Collect a task's model that is gone: the collector may have been made to pass over it."""
@@ -252,17 +247,19 @@ class Jobs:
             gc.collect()
             self._n_modules = 0  # the end of the next lease settles again: what one keeps here now must not stay
 
-    def run(self, header: Plain, payload: memoryview, fence: Fence) -> Reply:
-        """Run a function under `fence`; the answer holds its result, or its error."""
+    def run(self, header: Plain, payload: memoryview) -> Reply:
+        """Run a function under the header's fence; the answer holds its result, or its error."""
+        fence = header["fence"]
         self.only(fence)
         if header.get("asked"):
             self.asked(fence)
         if self._slot is None:
             self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
-        started = self._progress_t = time.perf_counter()
+        started = time.perf_counter()
         if header.get("fresh"):  # what interrupts us was meant for the one before, which had ended
             self._interrupted = False
-        with self._holders(), _printed() as said:
+        said = _Printed(sys.stdout)
+        with self._holders(), contextlib.redirect_stdout(said):
             _now.append(self._slot)
             try:
                 ok, data = self._call(payload)
@@ -305,28 +302,28 @@ class Jobs:
         """Record that somebody waits for what the holder of `fence` has."""
         self._asked = fence
 
+    @contextlib.contextmanager
+    def _whole_frames(self) -> Iterator[None]:
+        """Interrupt nothing while frames are read or sent: half a frame would be the end of the channel."""
+        self._running = False
+        yield
+        self._running = True
+        if self._interrupted:
+            raise KeyboardInterrupt
+
     def _is_asked(self) -> bool:
         """Look whether we have been asked; only where a frame may be read, which is the function's thread."""
         if self._running and threading.current_thread() is threading.main_thread():
-            self._running = False  # half a frame would be the end of the channel
-            self._look()
-            self._running = True
-            if self._interrupted:
-                raise KeyboardInterrupt
+            with self._whole_frames():
+                self._look()
         return self._fence is not None and self._asked == self._fence
 
     def _progress(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("progress() is for the thread that the function was started in")
-        now = time.perf_counter()
-        if not self._running or now - self._progress_t < _PROGRESS_S:
-            return
-        self._progress_t = now
-        self._running = False  # half a frame would be the end of the channel
-        self._send({"op": "progress", "task": "", "n_done": 0, "n_total": 0})
-        self._running = True
-        if self._interrupted:
-            raise KeyboardInterrupt
+        if self._running and self._pulse.due:
+            with self._whole_frames():
+                self._pulse.beat()
 
 
 def _unpacked(payload: memoryview) -> Any:
@@ -345,10 +342,3 @@ def _packed(value: Any) -> bytes:
     except Exception as error:
         where = culprit(value)
         raise TypeError(f"what the function returned cannot travel back: {type(value).__name__}: {where}") from error
-
-
-@contextlib.contextmanager
-def _printed() -> Iterator[_Printed]:
-    said = _Printed(sys.stdout)
-    with contextlib.redirect_stdout(said):
-        yield said

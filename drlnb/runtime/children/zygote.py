@@ -5,17 +5,17 @@ refuses if there is more than one (the agent then spawns).  Its control socket c
 child's end of a pair, and the child's log.  It reaps its children and reports how each ended.
 """
 
-import argparse
-import errno
+import contextlib
 import importlib
-import json
 import os
 import select
 import signal
 import socket
 import sys
-from pathlib import Path
 
+import psutil
+
+from drlnb.runtime.ipc.frames import FrameSocket, receive_fds
 from drlnb.runtime.ipc.lifeline import become
 
 __all__ = ["main"]
@@ -29,12 +29,6 @@ _PRELOAD = (
     "drlnb.rl.envs.make",
     "drlnb.runtime.children.collector",
 )
-
-
-def n_threads() -> int:
-    """Return the threads of this process, as the kernel counts them."""
-    task = Path("/proc/self/task")
-    return len(list(task.iterdir())) if task.is_dir() else 1
 
 
 def _child(sock: socket.socket, log_fd: int, keep: int) -> None:
@@ -68,19 +62,17 @@ class Zygote:
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.children: set[int] = set()
+        self.frames = FrameSocket(control)
+        #: Process -> the request that it was forked for.
+        self.children: dict[int, int] = {}
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
 
-    def send(self, **message: object) -> None:
-        """Send one line to the agent."""
-        self.control.sendall(json.dumps(message).encode() + b"\n")
-
     def run(self) -> None:
         """Serve until the agent is gone, then end every child that is left."""
-        self.send(op="up", pid=os.getpid(), n_threads=n_threads())
+        self.frames.send({"op": "up"})
         try:
             while True:
                 readable, _, _ = select.select((self.control.fileno(), self.wake_r), (), ())
@@ -96,43 +88,33 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
 
     def _request(self) -> bool:
-        message, fds, _, _ = socket.recv_fds(self.control, 4096, 2)
-        if not message:
+        received = receive_fds(self.control, 2)
+        if received is None:
             return False
-        request = json.loads(message)["request"]
-        sock_fd, log_fd = fds
-        if n_threads() != 1:
-            self.send(op="refused", request=request, reason=f"{n_threads()} threads")
+        request, (sock_fd, log_fd) = received[0]["id"], received[1]
+        if (n_threads := psutil.Process().num_threads()) != 1:
+            self.frames.send({"op": "refused", "answers": request, "reason": f"{n_threads} threads"})
         else:
             pid = os.fork()
             if pid == 0:
                 sock = socket.socket(fileno=sock_fd)
                 _child(sock, log_fd, keep=sock_fd)
-            self.children.add(pid)
-            self.send(op="forked", request=request, pid=pid)
+            self.children[pid] = request
+            self.frames.send({"op": "forked", "answers": request, "pid": pid})
         os.close(sock_fd)
         os.close(log_fd)
         return True
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except OSError as error:
-                if error.errno == errno.ECHILD:
-                    return
-                raise
-            if pid == 0:
-                return
-            self.children.discard(pid)
-            self.send(op="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
+        with contextlib.suppress(ChildProcessError):  # there is none left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                request = self.children.pop(ended[0])
+                self.frames.send({"op": "exited", "request": request, "code": os.waitstatus_to_exitcode(ended[1])})
 
 
 def main() -> None:
     """Run as ``python -m drlnb.runtime.children.zygote --fd N``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fd", type=int, required=True)
-    control = socket.socket(fileno=parser.parse_args().fd)
+    control = socket.socket(fileno=int(sys.argv[2]))
     become("drlnb zygote")
     for name in _PRELOAD:
         importlib.import_module(name)

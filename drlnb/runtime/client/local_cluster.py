@@ -4,7 +4,6 @@ No GIL and no fate is shared with a notebook's kernel.  The supervisor's life li
 started it is gone, it stops the cluster and ends.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -13,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,44 +100,27 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
     root.mkdir(parents=True, exist_ok=True)
     log = root / "supervisor.log"
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "drlnb.runtime.client.local_cluster",
-                "--workers",
-                str(n_workers),
-                "--root",
-                str(root.resolve()),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            start_new_session=True,
-        )
+        line = [sys.executable, "-m", "drlnb.runtime.client.local_cluster", str(n_workers), str(root.resolve())]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=output, start_new_session=True)
     handle = LocalHandle(process, "", log)
     try:
-        line = _first_line(process, time.monotonic() + _START_S)
+        first = _first_line(process)
     except BaseException:  # Ctrl-C while it starts: nothing may stay behind
         handle.kill()
         raise
-    if not line:
+    if not first:
         handle.kill()
         raise PeerError("local cluster", f"did not start: {last_line(log) or 'it reports nothing'} (see {log})")
-    handle.address = json.loads(line)["address"]
+    handle.address = json.loads(first)["address"]
     return handle
 
 
-def _first_line(process: "subprocess.Popen[bytes]", deadline: float) -> bytes:
+def _first_line(process: "subprocess.Popen[bytes]") -> bytes:
+    """Return what the supervisor reports, which it writes at once; empty if it has ended or takes too long."""
     assert process.stdout is not None
-    buffer = b""
-    while not buffer.endswith(b"\n"):
-        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-        data = os.read(process.stdout.fileno(), 4096) if readable else b""
-        if not data:
-            return b""
-        buffer += data
-    return buffer
+    readable, _, _ = select.select([process.stdout], [], [], _START_S)
+    return process.stdout.readline() if readable else b""
 
 
 async def _supervise(n_workers: int, root: Path) -> None:
@@ -159,7 +140,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
     })
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    loop.add_reader(0, _on_stdin, ended)
+    loop.add_reader(0, ended.set)  # nobody writes there: it can be read once it is closed
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     cluster = await LocalCluster(
         n_workers=n_workers,
@@ -177,6 +158,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
         print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
         await ended.wait()
     finally:
+        loop.remove_reader(0)
         keeper.cancel()
         await asyncio.wait_for(cluster.close(), 12.0)
 
@@ -194,23 +176,14 @@ async def _keep_whole(cluster: "LocalCluster", n_workers: int) -> None:
             cluster.scale(n_workers)
 
 
-def _on_stdin(ended: asyncio.Event) -> None:
-    if not os.read(0, 4096):
-        asyncio.get_running_loop().remove_reader(0)
-        ended.set()
-
-
 def main() -> None:
-    """Run as ``python -m drlnb.runtime.client.local_cluster --workers N --root DIR``."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--workers", type=int, required=True)
-    parser.add_argument("--root", type=Path, required=True)
-    arguments = parser.parse_args()
+    """Run as ``python -m drlnb.runtime.client.local_cluster N_WORKERS ROOT``."""
+    n_workers, root = sys.argv[1:]
     become("drlnb supervisor")
     os.environ.setdefault(NICE, str(_NICENESS))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(TimeoutError):
-        asyncio.run(_supervise(arguments.workers, arguments.root))
+        asyncio.run(_supervise(int(n_workers), Path(root)))
 
 
 if __name__ == "__main__":

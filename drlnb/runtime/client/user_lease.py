@@ -8,13 +8,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
 from distributed import Client
 from distributed.protocol import to_serialize
 
-from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.pickling import unpack, unpack_error
@@ -41,6 +40,7 @@ _WHY = {
 }
 
 
+@dataclass(eq=False)
 class LoopLease:
     """One lease: asked for, held, used, given back.  Every coroutine belongs on the client's loop.
 
@@ -60,41 +60,30 @@ class LoopLease:
         Seconds without a sign of life after which a function is interrupted; None: the pool's.
     on_unmet
         Called once with the number of slots that are up, if the request cannot be satisfied by them.
-    relay
-        Whether to speak with nodes through the scheduler; None: only with those that cannot be reached.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        task: str,
-        round: int,
-        n_slots: int = 1,
-        priority: int = 0,
-        timeout_s: float | None = None,
-        on_unmet: Callable[[int], None] = lambda n_up: None,
-        relay: bool | None = None,
-    ) -> None:
-        self._client = client
-        self._task, self._round = task, round
-        self._request = f"{task}/{round}"
-        self._n_slots, self._priority, self._timeout_s = n_slots, priority, timeout_s
-        self._on_unmet: Callable[[int], None] | None = on_unmet
-        self._relay = relay
-        self._reached: dict[str, bool] = {}
-        self.fence = Fence(0, 0)
-        self.slots: tuple[Plain, ...] = ()
-        self._held: HeldLease | None = None
-        #: Why it is not held (any more) by the pool's words; empty while it is.
-        self.lost = ""
-        #: Somebody waits for a slot like ours: the pool has asked us to give way.
-        self.asked = False
-        self._listener: asyncio.Task[None] | None = None
-        self._calls: set[asyncio.Task[Any]] = set()
-        self._serial: tuple[asyncio.Lock, ...] = ()
-        self._computed_s = 0.0
-        self._n_jobs = 0
+    client: Client
+    _: KW_ONLY
+    task: str
+    round: int
+    n_slots: int = 1
+    priority: int = 0
+    timeout_s: float | None = None
+    on_unmet: Callable[[int], object] | None = None
+    fence: Fence = field(default=Fence(0, 0), init=False)
+    slots: tuple[Plain, ...] = field(default=(), init=False)
+    #: Why it is not held (any more) by the pool's words; empty while it is.
+    lost: str = field(default="", init=False)
+    #: Somebody waits for a slot like ours: the pool has asked us to give way.
+    asked: bool = field(default=False, init=False)
+    _held: HeldLease | None = field(default=None, init=False)
+    _listener: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False)
+    _serial: tuple[asyncio.Lock, ...] = field(default=(), init=False)
+    #: Address of a node -> whether this client can speak with it itself.
+    _reached: dict[str, bool] = field(default_factory=dict, init=False)
+    _computed_s: float = field(default=0.0, init=False)
+    _n_jobs: int = field(default=0, init=False)
 
     # ------------------------------------------------------------------ asking and giving back
     async def acquire(self, wait_s: float | None = None) -> None:
@@ -112,22 +101,25 @@ class LoopLease:
         try:
             grant = await asyncio.wait_for(self._granted(), wait_s)
         except BaseException:  # also a cancelled wait: Ctrl-C
-            await self._cancel("its loop no longer waits")
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._ask("drlnb_loop_cancel", request_id=self._request, reason="its loop no longer waits")
             raise
         self.fence, self.slots = grant["fence"], tuple(grant["slots"])
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self.asked = bool(grant.get("demand"))
         self._held = HeldLease(
             self._ask,
-            self.fence,
-            LeasingSettings.from_mapping(grant["settings"]),
+            grant,
             good_t=time.monotonic(),
             progress=lambda: self._n_jobs,
             on_lost=self._on_lost,
-            renew_op="drlnb_loop_renew",
         )
         if not self.asked:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    @property
+    def _request(self) -> str:
+        return f"{self.task}/{self.round}"
 
     @property
     def _lease(self) -> HeldLease:
@@ -137,8 +129,8 @@ class LoopLease:
     async def _granted(self) -> Plain:
         def ask() -> Awaitable[Plain]:
             return self._ask(
-                "drlnb_loop_acquire", timeout_s=_POLL_S, request_id=self._request, task=self._task, round=self._round,
-                n_slots=self._n_slots, priority=self._priority,
+                "drlnb_loop_acquire", timeout_s=_POLL_S, request_id=self._request, task=self.task, round=self.round,
+                n_slots=self.n_slots, priority=self.priority,
             )  # fmt: skip
 
         reply = await poll(ask, self._on_pending)
@@ -150,21 +142,12 @@ class LoopLease:
 
     def _on_pending(self, reply: Plain) -> None:
         """Report once that fewer slots are up than wanted."""
-        if self._on_unmet is not None and reply["n_up"] < self._n_slots:
-            report, self._on_unmet = self._on_unmet, None
+        if self.on_unmet is not None and reply["n_up"] < self.n_slots:
+            report, self.on_unmet = self.on_unmet, None
             report(int(reply["n_up"]))
 
-    async def _cancel(self, reason: str) -> None:
-        with contextlib.suppress(OSError, TimeoutError):
-            await self._ask("drlnb_loop_cancel", request_id=self._request, reason=reason)
-
-    async def abandon(self) -> None:
-        """Give back what was granted in the moment in which its holder stopped waiting."""
-        if self._held is not None:
-            await self.release()
-
     async def release(self) -> None:
-        """Give the slots back, what was kept on them freed; a function that still runs is interrupted first."""
+        """Give the slots back, if it has any, what was kept on them freed; what still runs is interrupted first."""
         clean = not self.lost and await self._stopped() and await self._freed()
         for call in self._calls:
             call.cancel()
@@ -191,7 +174,7 @@ class LoopLease:
         """Free what this lease kept on the slots; true if all of them have."""
         if not self._n_jobs:
             return True
-        header = {"op": "job-end", "task": self._task}
+        header = {"op": "job-end", "task": self.task}
         asked = [self._compute(slot, header, b"", RPC_TIMEOUT_S) for slot in self.slots]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return all(isinstance(answer, Mapping) and answer.get("op") == "freed" for answer in answers)
@@ -249,7 +232,7 @@ class LoopLease:
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Plain:
         slot = self.slots[rank]
-        header = {"op": "job", "task": self._task, "slot": slot["slot"], "name": name}
+        header = {"op": "job", "task": self.task, "slot": slot["slot"], "name": name}
         header |= {"rank": rank, "n_slots": len(self.slots), "asked": self.asked}
         async with self._serial[rank]:
             self.check()
@@ -265,7 +248,7 @@ class LoopLease:
 
     @property
     def _patience_s(self) -> float:
-        return float(self._timeout_s or self._lease.settings.compute_timeout_s)
+        return float(self.timeout_s or self._lease.settings.compute_timeout_s)
 
     def result(self, rank: int, answer: Plain) -> Any:
         """Return what a function returned on a slot; for the caller's thread, because it may take its time.
@@ -291,8 +274,8 @@ class LoopLease:
                 "or call lease.progress() in it"
             )
             failure.__cause__ = cause
-        if self._n_slots > 1:
-            failure.add_note(f"on slot {self.slots[rank]['slot']}, {rank} of {self._n_slots}")
+        if self.n_slots > 1:
+            failure.add_note(f"on slot {self.slots[rank]['slot']}, {rank} of {self.n_slots}")
         raise failure
 
     async def _interrupt(self) -> None:
@@ -306,7 +289,7 @@ class LoopLease:
     # ------------------------------------------------------------------ talking to others
     async def _ask(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Plain:
         self._check_client()
-        reply = await asyncio.wait_for(getattr(self._client.scheduler, op)(**to_wire(message)), timeout_s)
+        reply = await asyncio.wait_for(getattr(self.client.scheduler, op)(**to_wire(message)), timeout_s)
         if reply is None:
             raise ConnectionError(f"the scheduler does not know {op}")
         return from_wire(reply)
@@ -320,26 +303,25 @@ class LoopLease:
             )  # fmt: skip
         except OSError as error:
             return {"op": "died", "reason": f"its node {slot['node']} cannot be reached: {error}"}
-        return reply or {"op": "died", "reason": f"its node {slot['node']} does not know drlnb any more"}
+        reply = reply or {"refused": f"its node {slot['node']} does not know drlnb any more"}
+        return {"op": "died", "reason": reply["refused"]} if "refused" in reply else reply
 
     def _check_client(self) -> None:
-        if self._client.status != "running" or self._client.scheduler is None:
+        if self.client.status != "running" or self.client.scheduler is None:
             raise PeerError("scheduler", "no connection")
 
     async def _to_node(self, address: str, op: str, **message: object) -> Any:
         self._check_client()
         if await self._reaches(address):
-            return await getattr(self._client.rpc(address), op)(**to_wire(message))
-        return await self._client.scheduler.drlnb_loop_compute(address=address, handler=op, **to_wire(message))
+            return await getattr(self.client.rpc(address), op)(**to_wire(message))
+        return await self.client.scheduler.drlnb_loop_compute(address=address, handler=op, **to_wire(message))
 
     async def _reaches(self, address: str) -> bool:
         """Whether this client can speak with a node itself: with a gateway it cannot, and the scheduler passes on."""
-        if self._relay is not None:
-            return not self._relay
         if address not in self._reached:
             self._reached[address] = False
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(self._client.rpc(address).identity(), _REACH_S)
+                await asyncio.wait_for(self.client.rpc(address).identity(), _REACH_S)
                 self._reached[address] = True
         return self._reached[address]
 

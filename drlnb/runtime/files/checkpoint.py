@@ -7,6 +7,7 @@ the number of the attempt that may write here: a master that was stopped for a w
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -19,11 +20,6 @@ import numpy as np
 
 from drlnb.records.errors import CheckpointError
 from drlnb.runtime.protocol import Payload, Plain
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there nothing keeps two masters of one task apart between check and rename
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "write"]
 
@@ -55,8 +51,12 @@ def meta(facts: Mapping[str, object], blobs: Mapping[str, Payload | np.ndarray])
 
 
 def _sum(blob: Payload | np.ndarray) -> tuple[int, int]:
-    view = memoryview(blob.data if isinstance(blob, np.ndarray) else blob).cast("B")
+    view = _view(blob)
     return view.nbytes, zlib.crc32(view)
+
+
+def _view(blob: Payload | np.ndarray) -> memoryview:
+    return memoryview(blob.data if isinstance(blob, np.ndarray) else blob).cast("B")
 
 
 def claim(folder: Path, attempt: int) -> None:
@@ -85,8 +85,7 @@ def claim(folder: Path, attempt: int) -> None:
 def _mine(folder: Path, attempt: int) -> Iterator[None]:
     """Keep every other attempt out; raise if a later one has been here."""
     with (folder / "ATTEMPT").open("a+", encoding="utf-8") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
         file.seek(0)
         text = file.read().strip()
         latest_attempt = int(text) if text.isdigit() else 0
@@ -156,18 +155,22 @@ def write(
 
 def _put(path: Path, blob: Payload | np.ndarray) -> None:
     with path.open("wb") as file:
-        file.write(memoryview(blob.data if isinstance(blob, np.ndarray) else blob).cast("B"))
+        file.write(_view(blob))
         file.flush()
         os.fsync(file.fileno())
 
 
 def _tidy(folder: Path, keep: int) -> None:
-    numbered = sorted((int(p.name), p) for p in folder.iterdir() if p.is_dir() and p.name.isdigit())
     kept = {str(keep), _named(folder, "BEST")}
-    for _, path in [row for row in numbered if row[1].name not in kept][: -_KEEP or None]:
+    others = [path for path in _newest_first(folder) if path.name not in kept]
+    for path in (*others[_KEEP:], *folder.glob("tmp-*")):
         shutil.rmtree(path, ignore_errors=True)
-    for path in folder.glob("tmp-*"):
-        shutil.rmtree(path, ignore_errors=True)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """Return the checkpoints of a task; what is in them may not be whole."""
+    numbered = (path for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
+    return sorted(numbered, key=lambda path: int(path.name), reverse=True)
 
 
 def _named(folder: Path, name: str) -> str:
@@ -231,11 +234,9 @@ def latest(folder: Path) -> Checkpoint | None:
     """
     if not folder.is_dir():
         return None
-    numbered = sorted((p for p in folder.iterdir() if p.is_dir() and p.name.isdigit()), key=lambda p: -int(p.name))
     first = _named(folder, "LATEST")
-    numbered.sort(key=lambda p: p.name != first)
     problems = []
-    for path in numbered:
+    for path in sorted(_newest_first(folder), key=lambda path: path.name != first):
         try:
             return load(path)
         except CheckpointError as error:

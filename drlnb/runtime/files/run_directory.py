@@ -16,16 +16,18 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import psutil
 
 from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["Hello", "Lock", "RunDir", "say_hello"]
+__all__ = ["Lock", "RunDir", "goes_on"]
 
 #: Seconds that a scheduler has to answer.
 _HELLO_S = 2.0
@@ -49,44 +51,27 @@ class Lock:
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
-    """A broker's answer: it lives."""
-
-    epoch: int
-    #: Ids of the runs that go on there.
-    running: frozenset[str]
-
-
-def say_hello(address: str, timeout_s: float = _HELLO_S) -> Hello | None:
-    """Ask a scheduler for its broker's epoch and runs.
-
-    Returns
-    -------
-    Hello or None
-        None if nothing answers in time, or no broker lives there.
-    """
-    answer: list[Hello] = []
+def goes_on(lock: Lock, timeout_s: float = _HELLO_S) -> bool:
+    """Ask a lock's scheduler whether its run goes on there, under the same broker; false without an answer in time."""
+    answer: list[bool] = []
 
     async def ask() -> None:
         from distributed.core import rpc  # heavy, and only needed where a lock was found
 
-        async with rpc(address, timeout=timeout_s) as scheduler:
-            hello = await scheduler.drlnb_hello()
-            runs = await scheduler.drlnb_runs()
-        if isinstance(hello, Mapping) and "epoch" in hello:
-            running = frozenset(row["run"] for row in runs or () if row["state"] == "running")
-            answer.append(Hello(epoch=int(hello["epoch"]), running=running))
+        async with rpc(lock.address, timeout=timeout_s) as scheduler:
+            hello, runs = await scheduler.drlnb_hello(), await scheduler.drlnb_runs()
+        running = {row["run"] for row in runs if row["state"] == "running"}
+        answer.append(hello["epoch"] == lock.epoch and lock.run in running)
 
     def run() -> None:
-        with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):  # also where no broker lives
             asyncio.run(asyncio.wait_for(ask(), timeout_s))
 
     # A thread of its own: the caller may sit in a notebook's running loop.
     thread = threading.Thread(target=run, name="drlnb-hello", daemon=True)
     thread.start()
     thread.join(timeout_s + 1.0)
-    return answer[0] if answer else None
+    return answer == [True]
 
 
 def _write_json(path: Path, value: object, *, new: bool = False) -> None:
@@ -134,7 +119,6 @@ class RunDir:
         self.journal = self.path / "journal"
         self.metrics = self.path / "metrics"
         self.checkpoints = self.path / "checkpoints"
-        self.logs = self.path / "logs"
         #: Whether a run that was here before goes on.
         self.resumed = False
 
@@ -216,15 +200,13 @@ class RunDir:
         if lock is not None and lock.epoch == epoch:
             (self.path / "LOCK").unlink(missing_ok=True)
 
-    def live_lock(self, hello: Callable[[str], Hello | None] = say_hello) -> Lock | None:
+    def live_lock(self) -> Lock | None:
         """Return the lock if its scheduler lives, still has the same broker, and the run goes on there."""
         lock = self.read_lock()
-        if lock is None or (lock.pid and lock.host == socket.gethostname() and not _lives(lock.pid)):
+        if lock is None or (lock.pid and lock.host == socket.gethostname() and not psutil.pid_exists(lock.pid)):
             return None
-        if lock.address.startswith("tls:"):
-            return lock  # it cannot be asked without its certificates, and its process lives or is elsewhere
-        reply = hello(lock.address)
-        return lock if reply is not None and reply.epoch == lock.epoch and lock.run in reply.running else None
+        # Behind TLS it cannot be asked without its certificates, and its process lives or is elsewhere.
+        return lock if lock.address.startswith("tls:") or goes_on(lock) else None
 
     # ------------------------------------------------------------------ make and remove
     def create(self, spec: Mapping[str, object]) -> None:
@@ -291,13 +273,3 @@ def _is_ours(path: Path) -> bool:
     if parts[0] == "checkpoints" and len(parts) == 3:
         return name.startswith(("LATEST", "BEST", "ATTEMPT"))
     return parts[0] == "checkpoints" and len(parts) == 4 and (parts[2].isdigit() or parts[2].startswith("tmp-"))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

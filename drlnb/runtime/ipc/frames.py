@@ -19,7 +19,7 @@ import numpy as np
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["Answer", "ChildChannel", "FrameSocket", "Reply", "plain", "socket_pair"]
+__all__ = ["Answer", "ChildChannel", "FrameSocket", "Reply", "plain", "receive_fds", "socket_pair"]
 
 _HEAD = struct.Struct("!IQ")
 #: Larger frames mean a broken peer: 1 TiB of payload or 64 MiB of header.
@@ -85,6 +85,12 @@ def _decode_head(raw: bytes) -> tuple[int, int]:
     if n_header > _MAX_HEADER or n_payload > _MAX_PAYLOAD:
         raise ConnectionError(f"broken frame: header {n_header} bytes, payload {n_payload} bytes")
     return n_header, n_payload
+
+
+def receive_fds(sock: socket.socket, n_fds: int) -> tuple[Plain, list[int]] | None:
+    """Wait for a small frame with some descriptors beside it; None if the other end is gone."""
+    raw, fds, _, _ = socket.recv_fds(sock, 4096, n_fds)
+    return (_header(raw[_HEAD.size :]), fds) if raw else None
 
 
 class FrameSocket:
@@ -161,8 +167,8 @@ class ChildChannel:
 
     Parameters
     ----------
-    reader, writer
-        Streams over the agent's end of the pair.
+    sock, streams
+        The agent's end of the pair, and the streams over it.
     on_frame
         Called with (header, payload) for each frame that answers nothing.
     on_close
@@ -171,12 +177,12 @@ class ChildChannel:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        sock: socket.socket,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         on_frame: Callable[[Plain, bytes], object],
         on_close: Callable[[], object],
     ) -> None:
-        self._reader, self._writer = reader, writer
+        self._sock, (self._reader, self._writer) = sock, streams
         self._on_frame, self._on_close = on_frame, on_close
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._next_id = 0
@@ -189,8 +195,7 @@ class ChildChannel:
     ) -> "ChildChannel":
         """Wrap the agent's end of a pair."""
         sock.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 22)
-        return cls(reader, writer, on_frame, on_close)
+        return cls(sock, await asyncio.open_connection(sock=sock, limit=1 << 22), on_frame, on_close)
 
     def send(self, header: Mapping[str, object], *payloads: Payload | np.ndarray) -> None:
         """Send one frame without waiting for an answer."""
@@ -199,8 +204,10 @@ class ChildChannel:
         for part in _encode(header, payloads):
             self._writer.write(part)
 
-    async def ask(self, header: Mapping[str, object], *payloads: Payload | np.ndarray) -> Answer:
-        """Send one frame and wait for its answer.
+    async def ask(
+        self, header: Mapping[str, object], *payloads: Payload | np.ndarray, fds: Sequence[int] = ()
+    ) -> Answer:
+        """Send one frame, or a small one without payload and with descriptors beside it, and wait for its answer.
 
         Raises
         ------
@@ -212,8 +219,11 @@ class ChildChannel:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         try:
-            self.send({**header, "id": request}, *payloads)
-            await self._writer.drain()
+            if fds:
+                socket.send_fds(self._sock, _encode({**header, "id": request}, ()), fds)
+            else:
+                self.send({**header, "id": request}, *payloads)
+                await self._writer.drain()
             return await future
         finally:
             self._waiting.pop(request, None)

@@ -18,6 +18,7 @@ from drlnb.planning.registry import Planners
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import culprit, display_name
 from drlnb.rl.pickled import unpack as unpack_text
+from drlnb.runtime.protocol import Payload
 
 __all__ = [
     "JobFailed",
@@ -52,7 +53,7 @@ class RemoteTraceback(Exception):
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A cloudpickle that takes tensors off their CUDA device."""
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: Any) -> object:
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.Tensor and obj.is_cuda:
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -83,19 +84,19 @@ def unpack_planners(texts: Mapping[str, str], decisions: Collection[str]) -> Pla
     return Planners(own)
 
 
-def pack_value(value: Any) -> bytes:
+def pack_value(value: object) -> bytes:
     """Return any picklable value as bytes."""
     with io.BytesIO() as file:
         _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
         return file.getvalue()
 
 
-def unpack(data: Any) -> Any:
+def unpack(data: Payload) -> Any:
     """Rebuild what :func:`pack_value` or :func:`pack_call` made."""
     return pickle.loads(data)
 
 
-def pack_call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+def pack_call(fn: object, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
     """Return a call as bytes, which :func:`unpack` turns into ``(fn, args, kwargs)``.
 
     Raises
@@ -127,7 +128,7 @@ def pack_error(error: BaseException) -> bytes:
     return pack_value((data, words, text))
 
 
-def unpack_error(data: Any) -> Exception:
+def unpack_error(data: Payload) -> Exception:
     """Rebuild an error of :func:`pack_error`, its traceback as its cause, ready to be raised."""
     packed, words, text = unpack(data)
     error: Exception

@@ -1,14 +1,15 @@
 """Follow what came of a range of bytes at each host of its route, from the answers that come back along it."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from drlnb.planning.distribution import below
+from drlnb.records.columns.distribution import Route
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["route_results"]
 
 
-def route_results(host: str, children: Any, reply: Mapping[str, Any], elapsed_s: float) -> Iterator[dict[str, Any]]:
+def route_results(host: str, children: Route, reply: Plain, elapsed_s: float) -> Iterator[Plain]:
     """Yield what came of a range at each host of its route.
 
     Parameters

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 from drlnb.runtime.ipc.frames import ChildChannel, socket_pair
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "last_line", "signal_pid", "tail"]
+__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "how_ended", "last_line", "signal_pid", "tail"]
 
 #: Environment variable of a worker: the niceness of what computes below it, as ``nice`` counts.
 NICE = "DRLNB_NICE"
@@ -119,20 +118,17 @@ class Zygote:
     def __init__(self, log: Path) -> None:
         self.log = log
         self.process: ChildProcess | None = None
-        self.up: asyncio.Future[Plain] | None = None
-        self._requests: dict[int, asyncio.Future[Plain]] = {}
-        self._next_request = 0
+        self.up: asyncio.Future[int] | None = None
+        #: Process -> its request; request -> how the process that was forked for it ended.
+        self._requests: dict[int, int] = {}
         self._exits: dict[int, asyncio.Future[int]] = {}
-        self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the process; :attr:`up` resolves when it has imported everything."""
-        loop = asyncio.get_running_loop()
-        self.up = loop.create_future()
+        self.up = asyncio.get_running_loop().create_future()
         environment = child_environment(CUDA_VISIBLE_DEVICES="")
         self.process = ChildProcess.start("drlnb.runtime.children.zygote", log=self.log, environment=environment)
-        self.process.sock.setblocking(False)
-        self._reader = loop.create_task(self._read(self.process))
+        await self.process.open(self._on_frame, self._on_close)
 
     @property
     def alive(self) -> bool:
@@ -147,80 +143,55 @@ class Zygote:
         ConnectionError
             If the zygote is gone, or refuses (it has more than one thread).
         """
-        if self.process is None or self.up is None:
+        if self.process is None or self.process.channel is None or self.up is None:
             raise ConnectionError("the zygote was never started")
         await asyncio.shield(self.up)
-        self._next_request += 1
-        request = self._next_request
-        future = self._requests[request] = asyncio.get_running_loop().create_future()
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
-                message = json.dumps({"request": request}).encode()
-                socket.send_fds(self.process.sock, [message], [sock.fileno(), output.fileno()])
-            reply = await asyncio.wait_for(future, 15.0)
+                asking = self.process.channel.ask({"op": "fork"}, fds=[sock.fileno(), output.fileno()])
+                reply, _ = await asyncio.wait_for(asking, 15.0)
         except (OSError, TimeoutError) as error:
             raise ConnectionError(f"the zygote does not answer: {error}") from None
-        finally:
-            self._requests.pop(request, None)
         if reply["op"] != "forked":
             raise ConnectionError(f"the zygote refused: {reply['reason']}")
+        self._requests[reply["pid"]] = reply["answers"]
         return int(reply["pid"])
 
     async def exit_code(self, pid: int, timeout_s: float = 1.0) -> int | None:
         """Return how a forked child ended, ``None`` if the zygote has not said so in time."""
-        future = self._exit_of(pid)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), timeout_s)
+            return await asyncio.wait_for(asyncio.shield(self._exit_of(self._requests.get(pid, 0))), timeout_s)
         except TimeoutError:
             return None
 
-    def _exit_of(self, pid: int) -> "asyncio.Future[int]":
-        if pid not in self._exits:
-            self._exits[pid] = asyncio.get_running_loop().create_future()
-        return self._exits[pid]
+    def _exit_of(self, request: int) -> "asyncio.Future[int]":
+        if request not in self._exits:
+            self._exits[request] = asyncio.get_running_loop().create_future()
+        return self._exits[request]
 
-    async def _read(self, process: ChildProcess) -> None:
-        loop = asyncio.get_running_loop()
-        rest = b""
-        try:
-            while data := await loop.sock_recv(process.sock, 65536):
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._take(json.loads(line))
-        except OSError:
-            pass
-        for future in [self.up, *self._requests.values()]:
-            if future is not None and not future.done():
-                future.set_exception(ConnectionError(f"the zygote is gone: {tail(self.log, 400).strip()}"))
-                future.exception()  # noted here: nobody may be waiting for it
-        await process.ended()
+    def _on_frame(self, message: Plain, payload: bytes) -> None:
+        del payload
+        future = self.up if message["op"] == "up" else self._exit_of(message["request"])
+        if future is not None and not future.done():
+            future.set_result(message.get("code", 0))
 
-    def _take(self, message: Plain) -> None:
-        if message["op"] == "up" and self.up is not None and not self.up.done():
-            self.up.set_result(message)
-        elif message["op"] == "exited":
-            future = self._exit_of(message["pid"])
-            if not future.done():
-                future.set_result(message["code"])
-        elif message.get("request") in self._requests:
-            self._exits.pop(message.get("pid", 0), None)  # of a former process with this number
-            self._requests[message["request"]].set_result(message)
+    def _on_close(self) -> None:
+        if self.up is not None and not self.up.done():
+            self.up.set_exception(ConnectionError(f"the zygote is gone: {tail(self.log, 400).strip()}"))
+            self.up.exception()  # noted here: nobody may be waiting for it
 
     async def end(self) -> None:
         """End the zygote and, with it, every collector that it forked."""
-        if self.process is None:
-            return
-        with contextlib.suppress(OSError):
-            self.process.sock.shutdown(socket.SHUT_RDWR)
-        try:
-            await asyncio.wait_for(self.process.ended(), 3.0)
-        except TimeoutError:
-            self.process.kill()
-            await self.process.ended()
-        if self._reader is not None:
-            await asyncio.gather(self._reader, return_exceptions=True)
-        self.process.sock.close()
+        if self.process is not None:
+            await self.process.end()
+
+
+def how_ended(code: int | None) -> str:
+    """Return in words how a process ended, by its exit code (negative: the signal; None: unknown)."""
+    if code is None:
+        return "ended"
+    return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
 def signal_pid(pid: int, name: str) -> None:

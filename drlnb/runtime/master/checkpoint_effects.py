@@ -1,27 +1,43 @@
-"""Write a running task's state as a checkpoint, and read the newest one back."""
+"""Keep a running task's state, write it as a checkpoint, read the newest one back, and begin with it."""
 
 import asyncio
 import pickle
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
-from drlnb.records.base import Command
 from drlnb.records.errors import CheckpointError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.files import pack, unpack
 from drlnb.rl.checkpoints.trained import State, Trained, joined
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.plain import Facts
 from drlnb.runtime.files import checkpoint
+from drlnb.runtime.protocol import Plain
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
 
-__all__ = ["CheckpointEffects", "envs_for", "read_newest", "write_trained"]
+__all__ = ["AGAIN", "CheckpointEffects", "Committed", "envs_for", "read_newest", "taken_over", "write_trained"]
+
+#: How :meth:`Master.run_to_end` ends when another attempt must follow here.
+AGAIN = "again"
+
+
+@dataclass(slots=True, kw_only=True)
+class Committed:
+    """The newest version in host memory."""
+
+    published: bytes | memoryview = b""
+    #: Training state: plain facts and one flat buffer.
+    facts: Facts = field(default_factory=dict)
+    state: bytes | memoryview = b""
 
 
 class CheckpointEffects:
@@ -31,26 +47,21 @@ class CheckpointEffects:
     ----------
     master
         Whose.
-    ask_collector
-        ``(collector, node, op=...)`` -> its answer, ``op`` is ``gone`` if it or its node is.
+    ask
+        ``(collector, node, op=...)`` -> its answer, ``refused`` if it or its node is gone.
     ring
         Returns the replay ring, None if the task has none; raises ConnectionError if its process is gone.
     """
 
     def __init__(
-        self,
-        master: "Master",
-        ask_collector: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
-        ring: Callable[[], Coroutine[Any, Any, Fragment | None]],
+        self, master: "Master", ask: Callable[..., Awaitable[Plain]], ring: Callable[[], Awaitable[Fragment | None]]
     ) -> None:
-        self.m, self._ask_collector, self._ring = master, ask_collector, ring
+        self.m, self._ask, self._ring = master, ask, ring
         #: Two of the same round (a periodic one, and the best one) would be written into the same folder.
         self._in_order = asyncio.Lock()
-        self.table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
-            words.WriteCheckpoint: self._write
-        }
 
-    async def _write(self, command: words.WriteCheckpoint) -> None:
+    async def write(self, command: words.WriteCheckpoint) -> None:
+        """Gather the state of the task and write it."""
         m, started = self.m, time.perf_counter()
         committed = m.committed
         more = {"eval_best": command.eval_best, "settings": dict(command.settings)}
@@ -61,10 +72,7 @@ class CheckpointEffects:
                     facts=dict(committed.facts),
                     buffer=np.frombuffer(committed.state, np.uint8),
                 ),
-                n_rounds=command.n_rounds,
-                n_timesteps=command.n_timesteps,
-                elapsed_s=command.elapsed_s,
-                episodes=command.episodes,
+                **{name: getattr(command, name) for name in ("n_rounds", "n_timesteps", "elapsed_s", "episodes")},
                 envs=await self._envs(command.collectors),
                 replay=await self._ring(),
             )
@@ -76,14 +84,9 @@ class CheckpointEffects:
             async with self._in_order:
                 if await m.rows.is_superseded():
                     return  # the folder is the later attempt's
+                folder, best = m.out / "checkpoints" / m.task, command.reason == "best"
                 n_bytes = await asyncio.to_thread(
-                    write_trained,
-                    m.out / "checkpoints" / m.task,
-                    m.spec,
-                    trained,
-                    more,
-                    best=command.reason == "best",
-                    attempt=m.attempt,
+                    write_trained, folder, m.spec, trained, more, best=best, attempt=m.attempt
                 )
         except checkpoint.SupersededError:
             return  # it began while we wrote
@@ -97,10 +100,10 @@ class CheckpointEffects:
             failure=failure,
         )
 
-    async def _envs(self, collectors: Sequence[tuple[int, str]]) -> Mapping[str, Any] | None:
+    async def _envs(self, collectors: Sequence[tuple[int, str]]) -> Facts | None:
         """Return the joined state of the collectors that are there."""
-        asks = [self._ask_collector(i, node, op="state") for i, node in collectors]
-        states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply["op"] == "state"]
+        asks = [self._ask(i, node, op="state") for i, node in collectors]
+        states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply.get("op") == "state"]
         return joined(states) if states else None
 
 
@@ -108,7 +111,7 @@ def write_trained(
     folder: Path,
     spec: TaskSpec,
     trained: Trained,
-    more: Mapping[str, Any] | None = None,
+    more: Facts | None = None,
     *,
     best: bool = False,
     attempt: int | None = None,
@@ -143,7 +146,7 @@ def write_trained(
     )
 
 
-def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Mapping[str, Any]] | None:
+def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Facts] | None:
     """Return the state in the newest whole checkpoint of a task, and its facts; None if there is none at all.
 
     Raises
@@ -162,8 +165,35 @@ def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Mapping[str, Any
     return unpack(newest.facts, newest.blobs, str(newest.path), spec)[1], newest.facts
 
 
-def envs_for(envs: Mapping[str, Any], env_indices: Sequence[int]) -> bytes:
+def envs_for(envs: Facts, env_indices: Sequence[int]) -> bytes:
     """Return what one collector restores its environments from; those that the checkpoint lacks begin anew."""
     saved = envs["envs"]
     mine = {str(i): saved.get(str(i), {"snapshot": None}) for i in env_indices}
     return pickle.dumps({"round": envs["round"], "envs": mine}, protocol=5)
+
+
+def taken_over(master: "Master", restored: tuple[Trained, Facts] | None) -> Plain:
+    """Give a checkpoint to a master; return the fields of TaskOpened.
+
+    Parameters
+    ----------
+    master
+        The master, whose machine is not up yet.
+    restored
+        What was read, and its other facts; None: the task begins.
+    """
+    if restored is None:
+        nothing = dict.fromkeys(("version", "n_rounds", "n_timesteps", "n_bytes"), 0)
+        return {**nothing, "elapsed_s": 0.0, "episodes": (), "settings": master.live}
+    trained, facts = restored
+    published, buffer = trained.state.published.tobytes(), trained.state.buffer.tobytes()
+    master.committed = Committed(published=published, facts=dict(trained.state.facts), state=buffer)
+    master.gate = StoreGate(version=trained.n_rounds + 1)
+    master.envs, master.ring_state = trained.envs, trained.replay
+    return {
+        "version": master.gate.version,
+        **{name: getattr(trained, name) for name in ("n_rounds", "n_timesteps", "elapsed_s", "episodes")},
+        "n_bytes": len(published),
+        "eval_best": facts.get("eval_best"),
+        "settings": {**facts.get("settings", {}), **master.live},
+    }

@@ -1,16 +1,15 @@
-"""Start a collector's process, end it between two rounds, and start it again."""
+"""Start a collector's process, have it act, end it between two rounds, and start it again."""
 
 import asyncio
-import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drlnb.planning.warmup.settings import PARK
-from drlnb.records.base import Command
+from drlnb.planning.round.state import RING
+from drlnb.records import round as words
+from drlnb.records.base import from_plain
 from drlnb.records.columns import warmup
 from drlnb.runtime.master.checkpoint_effects import envs_for
-from drlnb.runtime.protocol import RPC_TIMEOUT_S
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, fields_of
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
@@ -22,7 +21,7 @@ _START_S = 60.0
 
 
 class CollectorEffects:
-    """Carries out starts, stops and revocations, each collector's in the order of the commands.
+    """Carries out the commands about collectors: starts, stops and revocations of each in their order.
 
     Parameters
     ----------
@@ -42,22 +41,29 @@ class CollectorEffects:
         self._keepers: set[int] = set()
         #: Keeps a collector's start and its end apart.
         self._lives: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
-            warmup.StartCollector: self._start_collector,
-            warmup.StopCollector: self._stop_collector,
-            warmup.ParkCollector: self._park_collector,
-            warmup.RevokeStart: self._revoke_start,
-        }
+        #: Fragments so far: a second copy from a restarted collector has a key of its own.
+        self._n_fragments = 0
 
-    def wakes(self, collector: int, round_: int) -> None:
-        """Record that a collector is woken: its wake asks for the CPU slot that is not asked for yet."""
-        self._woken[collector] = round_
+    async def call(self, collector: int, node: str, op: str, /, **message: Any) -> Plain:
+        """Ask a node about a collector of ours, or the master's own node about the replay ring."""
+        m = self.m
+        address = m.link.address if collector == RING else m.addresses.get(node, "")
+        message = {"timeout_s": None, "key": (m.run, m.task, collector), **message}
+        return await m.link.call(address, op, **message)
 
-    def acted(self, collector: int, *, keeps_cpu: bool) -> None:
-        """Record whether a collector that has acted has kept its CPU slot."""
-        (self._keepers.add if keeps_cpu else self._keepers.discard)(collector)
+    async def ask(self, collector: int, node: str, /, **header: object) -> Plain:
+        """Send a frame to a collector and return its answer; ``refused`` if it, its node or the way there is gone."""
+        return await self.call(collector, node, "drlnb_collector_ask", header=header, quiet_s=self.m.quiet_s)
 
-    async def _start_collector(self, command: warmup.StartCollector) -> None:
+    def start_of(self, node: str, name: str) -> Plain:
+        """Return what the start of a process on a node has in common with others; `name` is that of its log."""
+        m = self.m
+        log = str(m.out / "logs" / node / f"{m.task}-{name}.log")
+        return {"attempt": m.attempt, "master": m.link.address, "log": log}
+
+    # ------------------------------------------------------------------ starts and ends
+    async def start(self, command: warmup.StartCollector) -> None:
+        """Start a collector when its time has come, or have its node keep a CPU slot for it."""
         if command.round and self._begun.get(command.collector) == command.round:
             return  # it was started for this round: another time changes nothing
         self._starts[command.collector] += 1
@@ -77,106 +83,65 @@ class CollectorEffects:
         """Ask for a parked collector's CPU slot ahead of its parameters; feed the event when it has one."""
         if self._woken.get(command.collector, 0) >= command.round:
             return  # the parameters came first
-        reply = await self._ask_node(
-            command.node, "drlnb_collector_queue", None, command.collector, attempt=self.m.attempt, round=command.round
-        )
-        if "queued_s" not in reply or self._starts[command.collector] != number:
-            return
-        self.m.host.feed(
-            warmup.CollectorReady,
-            collector=command.collector,
-            node=command.node,
-            start_s=reply["queued_s"],
-            n_starting=reply["n_starting"],
-            start_mode=PARK,
-            round=command.round,
-            queued_s=reply["queued_s"],
-        )
+        where = (command.collector, command.node, "drlnb_collector_queue")
+        reply = await self.call(*where, attempt=self.m.attempt, round=command.round)
+        if "refused" not in reply:
+            self._ready(command, number, reply)
 
     async def _start_now(self, command: warmup.StartCollector, number: int) -> None:
-        m, node = self.m, command.node
-        begun = m.losses.begins(command.collector)
-        try:
-            reply = await m.agent.call(
-                m.addresses.get(node, ""),
-                "drlnb_collector_start",
-                # One that is started for a round may wait long for a CPU slot before.
-                timeout_s=None if m.quiet_s is None or command.round else m.quiet_s + _START_S,
-                payload=self._env_states(command),
-                quiet_s=m.quiet_s,
-                mode=command.start_mode,
-                collector=command.collector,
-                spec=m.spec_plain,
-                env_indices=list(command.env_indices),
-                out=str(m.out),
-                round=command.round,
-                number=begun,
-                **m.ids,
-                master=m.agent.address,
-            )
-        except (OSError, ValueError) as error:
-            reply = {"failed": f"node {node} does not answer: {error}"}
-        if self._starts[command.collector] != number:
-            return  # taken back meanwhile: its end is on the way
-        if "failed" in reply:
-            reason, _, detail = str(reply["failed"]).partition("\n")
-            m.collector_lost(collector=command.collector, node=node, reason=reason, detail=detail, number=begun)
-            return
-        m.host.feed(
-            warmup.CollectorReady,
-            collector=command.collector,
-            node=node,
-            start_s=reply["start_s"],
-            n_starting=reply["n_starting"],
-            start_mode=reply["mode"],
-            episodes_lost=int(reply["episodes_lost"]),
-            round=command.round,
-            queued_s=reply["queued_s"],
+        m, collector = self.m, command.collector
+        begun = m.losses.begins(collector)
+        how = {"mode": command.start_mode, "round": command.round, "number": begun, "quiet_s": m.quiet_s}
+        reply = await self.call(
+            collector,
+            command.node,
+            "drlnb_collector_start",
+            # One that is started for a round may wait long for a CPU slot before.
+            timeout_s=None if m.quiet_s is None or command.round else m.quiet_s + _START_S,
+            payload=self._env_states(command),
+            configuration={"spec": m.spec_plain, "collector": collector, "env_indices": command.env_indices},
+            **how,
+            **self.start_of(command.node, str(collector)),
         )
+        if "refused" not in reply:
+            self._ready(command, number, reply)
+        elif self._starts[collector] == number:
+            m.process_lost(collector, command.node, reply["refused"], number=begun)
 
-    async def _stop_collector(self, command: warmup.StopCollector) -> None:
+    def _ready(self, command: warmup.StartCollector, number: int, reply: Plain) -> None:
+        if self._starts[command.collector] == number:  # not taken back meanwhile: then its end is on the way
+            which = {"collector": command.collector, "node": command.node, "round": command.round}
+            self.m.host.feed(warmup.CollectorReady, **which, **reply["event"])
+
+    async def stop(self, command: warmup.StopCollector) -> None:
         """End a process; its environments' states stay at its node, for the next one (seed 000, claim 2)."""
         self._begun.pop(command.collector, None)
         async with self._lives[command.collector]:
             await self._end_process(command.collector, command.node)
 
-    async def _park_collector(self, command: warmup.ParkCollector) -> None:
+    async def park(self, command: warmup.ParkCollector) -> None:
         """Have a CPU slot given back that was kept; else nothing is to be done: it was given back with the sending."""
         if command.collector in self._keepers:
             self._keepers.discard(command.collector)
-            await self._ask_node(command.node, "drlnb_collector_unqueue", RPC_TIMEOUT_S, command.collector)
+            await self._unqueue(command.collector, command.node)
 
-    async def _revoke_start(self, command: warmup.RevokeStart) -> None:
+    async def revoke_start(self, command: warmup.RevokeStart) -> None:
         """Revoke a start: what waits for its time never happens, what has happened ends again."""
         self._starts[command.collector] += 1
         self._begun.pop(command.collector, None)
         if command.parked:
-            await self._ask_node(command.node, "drlnb_collector_unqueue", RPC_TIMEOUT_S, command.collector)
+            await self._unqueue(command.collector, command.node)
             return
         async with self._lives[command.collector]:
             await self._end_process(command.collector, command.node)
 
+    async def _unqueue(self, collector: int, node: str) -> None:
+        await self.call(collector, node, "drlnb_collector_unqueue", timeout_s=RPC_TIMEOUT_S)
+
     async def _end_process(self, collector: int, node: str) -> None:
         m = self.m
-        timeout_s = None if m.quiet_s is None else m.quiet_s + _START_S
-        await self._ask_node(node, "drlnb_collector_stop", timeout_s, collector, attempt=m.attempt, quiet_s=m.quiet_s)
-
-    async def _ask_node(
-        self, node: str, op: str, timeout_s: float | None, collector: int, **message: Any
-    ) -> dict[str, Any]:
-        """Ask a node about a collector of ours; nothing if it is gone: its processes have ended with it."""
-        m = self.m
-        with contextlib.suppress(OSError, ValueError):
-            return await m.agent.call(
-                m.addresses.get(node, ""),
-                op,
-                timeout_s=timeout_s,
-                collector=collector,
-                run=m.run,
-                task=m.task,
-                **message,
-            )
-        return {}
+        more = {"timeout_s": None if m.quiet_s is None else m.quiet_s + _START_S, "quiet_s": m.quiet_s}
+        await self.call(collector, node, "drlnb_collector_stop", attempt=m.attempt, **more)
 
     def _env_states(self, command: warmup.StartCollector) -> bytes:
         """Return the checkpoint's state of a collector's environments at its first start; nothing later."""
@@ -185,3 +150,49 @@ class CollectorEffects:
             return b""
         m.restored.add(command.collector)
         return envs_for(m.envs, command.env_indices)
+
+    # ------------------------------------------------------------------ acting
+    async def wake(self, command: warmup.WakeCollector) -> None:
+        """Have a collector act with the parameters of a round."""
+        m, collector = self.m, command.collector
+        self._woken[collector] = command.round  # its wake asks for the CPU slot that is not asked for yet
+        reply = await self._act("wake", command)
+        if reply is None:
+            return
+        (self._keepers.add if reply["slot"]["keeps_cpu"] else self._keepers.discard)(collector)
+        self._n_fragments += 1
+        key = f"{collector}/{command.round}/{self._n_fragments}"
+        fragment = reply["fragment"]
+        m.experience[key] = (fragment, reply["payload"])
+        m.host.feed(
+            words.ExperienceArrived,
+            collector=collector,
+            attempt=m.attempt,
+            n_bytes=len(reply["payload"]),
+            key=key,
+            episodes=from_plain(fragment["episodes"]),
+            **{name: fragment[name] for name in ("round", "version", "n_samples", "collect_s")},
+            **reply["slot"],
+        )
+
+    async def evaluate(self, command: words.Evaluate) -> None:
+        """Have a collector play episodes."""
+        reply = await self._act("evaluate", command)
+        if reply is not None:
+            which = {name: getattr(command, name) for name in ("version", "n_episodes", "deterministic")}
+            self.m.host.feed(words.EvaluationFinished, **which, failure="", **from_plain(reply["event"]))
+
+    async def _act(self, op: str, command: warmup.WakeCollector | words.Evaluate) -> Plain | None:
+        """Have a collector act; without an answer wait for word of its loss, or report that none has come."""
+        losses = self.m.losses
+        question = losses.asks(command.collector)
+        reply = await self.ask(command.collector, command.node, op=op, **fields_of(command))
+        if "refused" in reply:
+            why: Plain = {"reason": f"did not answer: {reply['refused']}", "detail": ""}
+        elif reply["op"] == "error":  # its environment raised
+            why = {"reason": reply["message"], "detail": reply["detail"]}
+        else:
+            return reply
+        which: Plain = {name: getattr(command, name) for name in ("collector", "node", "version")}
+        await losses.unanswered(question, **which, evaluates=op == "evaluate", **why)
+        return None

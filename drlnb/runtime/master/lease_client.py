@@ -3,21 +3,21 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
 from drlnb.runtime.lease import HeldLease, poll
-from drlnb.runtime.protocol import Plain, pool_task
-
-if TYPE_CHECKING:
-    from drlnb.runtime.master.agent import Agent
+from drlnb.runtime.link import Link
+from drlnb.runtime.protocol import Plain
 
 __all__ = ["LeaseClient"]
 
 _T = TypeVar("_T")
+_OnLost = Callable[[Fence, str], object]
+_Progress = Callable[[], int]
 
 
 class LeaseClient:
@@ -25,10 +25,10 @@ class LeaseClient:
 
     Parameters
     ----------
-    agent
+    link
         Speaks for the node.
-    run, task, attempt
-        Whose leases.
+    task, attempt
+        Whose leases; the task as the pool names it.
     settings
         Times of leasing.
     on_lost
@@ -38,58 +38,45 @@ class LeaseClient:
     """
 
     def __init__(
-        self,
-        agent: "Agent",
-        run: str,
-        task: str,
-        attempt: int,
-        settings: LeasingSettings,
-        on_lost: Callable[[Fence, str], object],
-        progress: Callable[[], int],
+        self, link: Link, task: str, attempt: int, settings: LeasingSettings, on_lost: _OnLost, progress: _Progress
     ) -> None:
-        self._agent, self._task, self._attempt = agent, pool_task(run, task), attempt
+        self._link, self._task, self._attempt = link, task, attempt
         #: Times of leasing as they were at the last grant.
         self.settings = settings
-        self._on_lost = on_lost
-        self._progress = progress
+        self._on_lost, self._progress = on_lost, progress
         self._held: dict[Fence, HeldLease] = {}
 
-    async def acquire(self, request_id: str, round: int, *, n_slots: int = 1, yields: bool = False) -> Plain:
+    async def acquire(self, request_id: str, **asked: object) -> Plain:
         """Wait for slots, for as long as it takes; then keep the lease alive.
 
         Parameters
         ----------
         request_id
             Names the request; unique inside the attempt.
-        round, n_slots
-            What the slots are for, and how many are lent together.
-        yields
-            Whether the holder will give way when somebody waits.
+        asked
+            The other fields of :class:`~drlnb.records.round.RequestSlot`.
 
         Raises
         ------
         PeerError
             If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
         """
-        known, n_refused = False, 0
+        n_refused = 0
         sent_t = 0.0
         refused_t: float | None = None
 
         async def ask() -> Plain:
-            nonlocal known, sent_t
-            sent_t, was_known, known = time.monotonic(), known, True
-            return await self._agent.ask_broker(
+            nonlocal sent_t
+            sent_t = time.monotonic()
+            return await self._link.ask_broker(
                 "drlnb_acquire",
                 timeout_s=self.settings.poll_s + 10.0,
                 # The pool never opens a request again that is over, so that late repeats of it do no harm.
                 request_id=f"{self._task}/{request_id}" + (f"+{n_refused}" if n_refused else ""),
                 task=self._task,
                 attempt=self._attempt,
-                round=round,
-                node=self._agent.node,
-                known=was_known,
-                n_slots=n_slots,
-                yields=yields,
+                node=self._link.node,
+                **asked,
             )
 
         def on_pending(reply: Plain) -> None:
@@ -103,7 +90,7 @@ class LeaseClient:
                 refused_t = refused_t or time.monotonic()
                 if time.monotonic() - refused_t > 3 * self.settings.ttl_s:
                     raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
-                known, n_refused = False, n_refused + 1
+                n_refused += 1
                 await asyncio.sleep(lease.RETRY_S)
                 continue
             if await self._hold(reply, sent_t):
@@ -111,15 +98,14 @@ class LeaseClient:
 
     async def _hold(self, grant: Plain, sent_t: float) -> bool:
         """Keep a lease alive that was granted; false if it is not ours (any more)."""
-        self.settings = LeasingSettings.from_mapping(grant["settings"])
         held = HeldLease(
-            self._agent.ask_broker,
-            grant["fence"],
-            self.settings,
+            self._link.ask_broker,
+            grant,
             good_t=sent_t,
             progress=self._progress,
             on_lost=self._lost,
         )
+        self.settings = held.settings
         if time.monotonic() - sent_t > self.settings.renew_s and (not await held.renew() or held.over):
             # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.  The same
             # request again: its lease, if that lives, or a refusal.
@@ -168,11 +154,11 @@ class LeaseClient:
         """Return whether a lease is ours and alive."""
         return fence in self._held
 
-    async def release(self, fence: Fence, *, clean: bool, computed_s: float, yielded: bool = False) -> None:
+    async def release(self, fence: Fence, **stats: float) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         held = self._held.pop(fence, None)
         if held is not None:
-            await held.release(clean=clean, computed_s=computed_s, yielded=yielded)
+            await held.release(**stats)
 
     def close(self) -> None:
         """Renew nothing any more."""

@@ -6,10 +6,9 @@ Experience, parameters and training state lie here as bytes under keys; the mach
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -18,30 +17,28 @@ from drlnb.planning.round.state import RING
 from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.base import Event
 from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.registry import off_policy, round_steps, streams
+from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.plain import Facts
 from drlnb.runtime.clock import relate
 from drlnb.runtime.files.checkpoint import SupersededError, claim
 from drlnb.runtime.ipc.pickling import unpack_planners
+from drlnb.runtime.lease import poll
+from drlnb.runtime.link import Link
 from drlnb.runtime.machine_host import JournalWriter, MachineHost
-from drlnb.runtime.master.checkpoint_effects import read_newest
+from drlnb.runtime.master.checkpoint_effects import AGAIN, Committed, read_newest, taken_over
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
-from drlnb.runtime.master.opening import AGAIN, Committed, taken_over
 from drlnb.runtime.master.row_feed import RowFeed
-from drlnb.runtime.protocol import drlnb_version, pool_task, task_stream
-
-if TYPE_CHECKING:
-    from drlnb.runtime.master.agent import Agent, Processes
+from drlnb.runtime.protocol import Payload, Plain, drlnb_version, pool_task, task_stream
 
 __all__ = ["Master"]
 
@@ -51,10 +48,8 @@ class Master:
 
     Parameters
     ----------
-    agent
+    link
         Speaks for the node that hosts it.
-    processes
-        The node's collector processes.
     run, task
         Its names.
     attached
@@ -63,27 +58,15 @@ class Master:
         How many attempts before this one, on this node, ended because the replay ring was lost.
     """
 
-    def __init__(
-        self,
-        agent: "Agent",
-        processes: "Processes",
-        run: str,
-        task: str,
-        attached: Mapping[str, Any],
-        n_replay_losses: int = 0,
-    ) -> None:
-        self.agent, self.processes, self.run, self.task = agent, processes, run, task
+    def __init__(self, link: Link, run: str, task: str, attached: Plain, n_replay_losses: int = 0) -> None:
+        self.link, self.run, self.task = link, run, task
         self.n_replay_losses = n_replay_losses
         self.attempt = int(attached["attempt"])
-        self.ids: dict[str, Any] = {"run": run, "task": task, "attempt": self.attempt}
+        self.ids: Plain = {"run": run, "task": task, "attempt": self.attempt}
         self.spec_plain = dict(attached["spec"])
         self.spec = TaskSpec.from_plain(self.spec_plain)
         self.out = Path(attached["out"])
-        self.settings = dict(attached["settings"])
-        self.planners = dict(attached["planners"])
-        self.own_planners = dict(attached.get("own_planners", {}))
-        self.leasing = LeasingSettings.from_mapping(attached["leasing"])
-        self.resume = bool(attached["resume"])
+        self._attached = attached
         #: Settings of the algorithm that the user changed while former attempts ran.
         self.live = dict(attached.get("live", {}))
         self.stream = task_stream(task, self.attempt)
@@ -91,21 +74,22 @@ class Master:
         #: Slot -> address of the agent whose executor serves it.
         self.slots: dict[str, str] = {}
         #: Key -> (fragment's header, bytes) of this round.
-        self.experience: dict[str, tuple[Mapping[str, Any], Any]] = {}
+        self.experience: dict[str, tuple[Facts, Payload]] = {}
         #: Key -> gradient of a batch of this round, as the executor packed it.
         self.gradients: dict[str, bytes] = {}
         #: Key -> what the executor made and nobody has committed yet.
         self.made: dict[str, Committed] = {}
         self.committed = Committed()
         #: Collector -> state of its environments from the checkpoint, used at its first start.
-        self.envs: Mapping[str, Any] | None = None
+        self.envs: Facts | None = None
         #: Collectors that have been given theirs.
         self.restored: set[int] = set()
         #: Replay ring from the checkpoint, used at its start.
         self.ring_state: Fragment | None = None
         self.gate = StoreGate()
+        settings = LeasingSettings.from_mapping(attached["leasing"])
         self.leases = LeaseClient(
-            agent, run, task, self.attempt, self.leasing, self._lease_gone, lambda: self.n_progress
+            link, self.pool_name, self.attempt, settings, self._lease_gone, lambda: self.n_progress
         )
         #: Longest time that the task's environments may take for a step or a reset, in seconds.
         self.quiet_s: float | None = None
@@ -113,11 +97,10 @@ class Master:
         #: Whether the machine is up: before, there is nothing that hears.
         self.is_up = False
         #: The user's wishes that came before, in their order.
-        self._early: list[dict[str, Any]] = []
+        self._early: list[Plain] = []
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         superseded = partial(self.abort, "another attempt has begun")
-        self.rows = RowFeed(agent, self.ids, self.stream, superseded)
-        self._flusher: asyncio.Task[Any] | None = None
+        self.rows = RowFeed(link, self.ids, self.stream, superseded)
         self._ended = False
 
     @property
@@ -131,7 +114,7 @@ class Master:
         return self._ended or self.done.done()
 
     # ------------------------------------------------------------------ life
-    async def run_to_end(self, wishes: Sequence[Mapping[str, Any]] = ()) -> str:
+    async def run_to_end(self, wishes: Sequence[Plain] = ()) -> str:
         """Host the machine until the task is over; return how it ended.
 
         Parameters
@@ -144,7 +127,7 @@ class Master:
         if self.is_over:
             return self.done.result()
         if not (self.out / "run.json").is_file():
-            reason = f"node {self.agent.node} does not see the run directory {self.out}: use one that all nodes share"
+            reason = f"node {self.link.node} does not see the run directory {self.out}: use one that all nodes share"
             return await self._give_up(reason)
         try:
             restored = await asyncio.to_thread(self._restore)
@@ -160,29 +143,30 @@ class Master:
             return await self._give_up(f"its planners cannot be used: {error}")
         for wish in self._early:
             await self.control(**wish)
-        await self._place_first()
+        self.host.spawn(self.place(self._attached["planners"].get("placement", "")))
         try:
             return await self.done
         finally:
             await self._close()
 
-    def _open(self, restored: "tuple[Trained, Mapping[str, Any]] | None") -> None:
+    def _open(self, restored: tuple[Trained, Facts] | None) -> None:
         """Make the machine, and let it go on from a checkpoint."""
+        settings, attached = settings_of(self.spec), self._attached
         config = {
             "task": self.task,
             "n_envs": self.spec.n_envs,
             "n_collectors": self.spec.n_collectors,
-            "n_steps": round_steps(self.spec),
+            "n_steps": settings.round_steps(),
             "total_timesteps": self.spec.total_timesteps,
             "replay": off_policy(self.spec.algo),
             "n_replay_losses": self.n_replay_losses,
-            "planners": self.planners,
-            "streams": streams(self.spec),
-            "switch_limit_frac": self.leasing.switch_limit_frac,
+            "planners": attached["planners"],
+            "streams": settings.streams(self.spec.n_envs),
+            "switch_limit_frac": self.leases.settings.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
-            **self.settings,
+            **attached["settings"],
         }
-        machine = RoundMachine(config, unpack_planners(self.own_planners, self.planners))
+        machine = RoundMachine(config, unpack_planners(attached.get("own_planners", {}), attached["planners"]))
         self.quiet_s = machine.config["env_timeout_s"]
         self.writer = JournalWriter(
             self.out / "journal" / f"{self.stream}.jsonl", partial(self.rows.add_note, "JournalFailed")
@@ -190,75 +174,59 @@ class Master:
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self.rows.add], t0=time.monotonic())
         self.host.on_defect = self._defect
         self.losses = Losses(self.host.feed_for)
-        self._flusher = asyncio.get_running_loop().create_task(self.rows.flush_forever())
+        self.host.spawn(self.rows.flush_forever())
         self.host.open(
             StreamOpened(
                 stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
             )
         )
         self.host.feed(words.TaskOpened, attempt=self.attempt, **taken_over(self, restored))
-        self.agent.keep(self._relate_clock())
+        self.host.spawn(self._relate_clock())
         self.is_up = True
 
     async def _give_up(self, reason: str) -> str:
         await self.finish("failed", reason)
         return reason
 
-    def _restore(self) -> "tuple[Trained, Mapping[str, Any]] | None":
+    def _restore(self) -> tuple[Trained, Facts] | None:
         folder = self.out / "checkpoints" / self.task
         with contextlib.suppress(OSError):  # a disk that is full is told when a checkpoint cannot be written
             claim(folder, self.attempt)
-        return read_newest(folder, self.spec) if self.resume else None
-
-    async def _place_first(self) -> None:
-        """Ask where the collectors live, unless the task ends first: of one that is over the pool tells nothing."""
-        asking = asyncio.ensure_future(self.ask_placement(self.planners.get("placement", "")))
-        await asyncio.wait((asking, self.done), return_when=asyncio.FIRST_COMPLETED)
-        if self.is_over:
-            asking.cancel()
-        else:
-            kind, fields = asking.result()
-            self.host.feed(kind, **fields)
+        return read_newest(folder, self.spec) if self._attached["resume"] else None
 
     async def _relate_clock(self) -> None:
-        related = await relate(lambda: self.agent.ask_broker("drlnb_hello"), lambda: self.host.now)
+        related = await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)
         if related is not None:
             self.host.feed(ClockRelated, clock=related[0], offset_s=related[1], error_s=related[2])
 
-    async def ask_placement(self, planner: str) -> tuple[type[Event], dict[str, Any]]:
-        """Ask the pool where the collectors live, until it answers; return the event that its answer is."""
-        asked = {"task": self.pool_name, "attempt": self.attempt, "node": self.agent.node, "planner": planner}
+    async def place(self, planner: str) -> None:
+        """Ask the pool where the collectors live; it tells nothing of a task that is over."""
+        asked: Plain = {"task": self.pool_name, "attempt": self.attempt, "node": self.link.node, "planner": planner}
         asked["n_collectors"] = self.spec.n_collectors
-        while True:
-            with contextlib.suppress(OSError, TimeoutError):
-                reply = await self.agent.ask_broker("drlnb_place", timeout_s=self.leasing.poll_s + 10.0, **asked)
-                if "refused" in reply:
-                    return words.TaskFailed, {"reason": reply["refused"], "detail": ""}
-                if "collector_nodes" in reply:
-                    self.addresses = dict(reply["addresses"])
-                    return words.PlacementReceived, {"collector_nodes": tuple(reply["collector_nodes"])}
-            await asyncio.sleep(0.2)
+        patience_s = self.leases.settings.poll_s + 10.0
+        reply = await poll(lambda: self.link.ask_broker("drlnb_place", timeout_s=patience_s, **asked))
+        if self.is_over:
+            return
+        if "refused" in reply:
+            self.host.feed(words.TaskFailed, reason=reply["refused"], detail="")
+        else:
+            self.addresses = dict(reply["addresses"])
+            self.host.feed(words.PlacementReceived, collector_nodes=tuple(reply["collector_nodes"]))
 
     async def finish(self, state: str, reason: str = "") -> None:
         """End the attempt everywhere; report the end of the task unless another attempt follows here."""
         if self._ended:
             return
         self._ended = True
-        await self._end_children()
+        ends = [self.link.call(node, "drlnb_end_task", **self.ids, timeout_s=10.0) for node in self.addresses.values()]
+        await asyncio.gather(*ends, return_exceptions=True)
+        await self.rows.flush()
         for _ in range(0 if state == AGAIN else 3):
             with contextlib.suppress(OSError, TimeoutError):
-                await self.agent.ask_broker("drlnb_task_end", **self.ids, state=state, reason=reason)
+                await self.link.ask_broker("drlnb_task_end", **self.ids, state=state, reason=reason)
                 break
         if not self.done.done():
             self.done.set_result(state)
-
-    async def _end_children(self) -> None:
-        ends = [
-            self.agent.call(address, "drlnb_end_task", **self.ids, timeout_s=10.0)
-            for address in self.addresses.values()
-        ]
-        await asyncio.gather(*ends, return_exceptions=True)
-        await self.rows.flush()
 
     async def abort(self, reason: str) -> None:
         """Drop everything without a word to the broker: another attempt takes over, or the node ends."""
@@ -269,18 +237,13 @@ class Master:
     async def _close(self) -> None:
         self.leases.close()
         await self.host.close()
-        if self._flusher is not None:
-            self._flusher.cancel()
-            await asyncio.gather(self._flusher, return_exceptions=True)
         await self.rows.flush()
-        ring = (self.run, self.task, RING)
-        if (live := self.processes.live.get(ring)) is not None and live.attempt == self.attempt:
-            await self.processes.stop(ring)  # this node may hold no collector of the task
+        await self.link.call(self.link.address, "drlnb_end_task", **self.ids)  # the replay ring is here
         await asyncio.to_thread(self.writer.close)
         self.experience.clear()
 
     # ------------------------------------------------------------------ what is heard
-    async def control(self, action: str, key: str = "", value: Any = None, reason: str = "") -> str:
+    async def control(self, action: str, key: str = "", value: object = None, reason: str = "") -> str:
         """Carry out a wish of the user; return why a setting cannot be changed so, empty if all is well.
 
         Before the machine is up a wish waits, but for a stop that would save nothing new.
@@ -312,6 +275,11 @@ class Master:
         elif self.losses.is_news(collector, number):
             self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
 
+    def process_lost(self, collector: int, node: str, text: str, *, number: int = 0) -> None:
+        """Pass on that a process could not be started; the first line of the text is why."""
+        reason, _, detail = text.partition("\n")
+        self.collector_lost(collector=collector, node=node, reason=reason, detail=detail, number=number)
+
     def node_lost(self, node: str, reason: str, address: str = "") -> None:
         """Pass on that a node is gone that was at an address."""
         if not self.is_up or (address and self.addresses.get(node, address) != address):
@@ -330,4 +298,4 @@ class Master:
     def _defect(self, text: str) -> None:
         """End the task in the open, instead of hanging it, when an effect of ours raises."""
         self.rows.add_note("Defect", text)
-        self.agent.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))
+        self.link.keep(self.finish("failed", f"internal error: {text.strip().splitlines()[-1]}\n{text}"))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from drlnb.records import round as words
 from drlnb.records.base import Record
-from drlnb.runtime.master.agent import Agent
+from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Plain
 
 __all__ = ["RowFeed"]
@@ -22,7 +22,7 @@ class RowFeed:
 
     Parameters
     ----------
-    agent
+    link
         Speaks for the node.
     ids
         Run, task and attempt.
@@ -32,8 +32,8 @@ class RowFeed:
         Called when the broker answers that a later attempt has begun.
     """
 
-    def __init__(self, agent: Agent, ids: Plain, stream: str, superseded: Callable[[], Awaitable[None]]) -> None:
-        self._agent, self._ids, self._stream, self._superseded = agent, ids, stream, superseded
+    def __init__(self, link: Link, ids: Plain, stream: str, superseded: Callable[[], Awaitable[None]]) -> None:
+        self._link, self._ids, self._stream, self._superseded = link, ids, stream, superseded
         #: Environment steps that the journal has counted.
         self._n_timesteps = 0
         self.waiting: list[Plain] = []
@@ -66,7 +66,7 @@ class RowFeed:
 
     async def _send(self, page: list[Plain]) -> bool:
         """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
-        reply = await self._agent.ask_broker("drlnb_task_rows", **self._ids, rows=page, n_timesteps=self._n_timesteps)
+        reply = await self._link.ask_broker("drlnb_task_rows", **self._ids, rows=page, n_timesteps=self._n_timesteps)
         is_superseded = bool(reply.get("stale"))
         if is_superseded:
             await self._superseded()

@@ -1,20 +1,22 @@
 """Compute on a slot as a master: the lease, the work on its executor, and the commit under it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drlnb.records import round as words
-from drlnb.records.base import Command
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
-from drlnb.rl.algorithms.live_settings import PREFIX
-from drlnb.runtime.master.opening import Committed
+from drlnb.rl.algorithms.resolve import PREFIX
+from drlnb.runtime.master.checkpoint_effects import Committed
+from drlnb.runtime.protocol import Payload, Plain, fields_of
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
 
 __all__ = ["SlotEffects"]
+
+#: What computes on a slot.
+_Work = words.ComputeGradient | leasing.RestoreGradients | words.FinishRound | words.InitialiseParameters
 
 
 class SlotEffects:
@@ -26,130 +28,96 @@ class SlotEffects:
         self._in_order = asyncio.Lock()
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
-        self.table: Mapping[type[Command], Callable[[Any], Coroutine[Any, Any, None]]] = {
-            words.RequestSlot: self._request,
-            words.InitialiseParameters: self._initialise,
-            words.ComputeGradient: self._stage,
-            leasing.RestoreGradients: self._restore_gradients,
-            words.FinishRound: self._finish_round,
-            words.ReturnLease: self._return,
-        }
 
-    async def _request(self, command: words.RequestSlot) -> None:
+    async def request(self, command: words.RequestSlot) -> None:
+        """Wait for slots."""
         m = self.m
         for returned in tuple(self._returning):
             await returned.wait()
-        reply = await m.leases.acquire(
-            command.request_id, command.round, n_slots=command.n_slots, yields=command.yields
-        )
-        m.leasing = m.leases.settings
+        reply = await m.leases.acquire(**fields_of(command))
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
-        fence = reply["fence"]
-        m.host.feed(
-            words.LeaseReceived,
-            request_id=command.request_id,
-            fence=fence,
-            slots=tuple(row["slot"] for row in reply["slots"]),
-            waited_s=reply["waited_s"],
-            demand=bool(reply["demand"]),
-            n_slots=int(reply["n_slots"]),
-            resident=reply.get("resident"),
-        )
+        granted = {name: reply[name] for name in ("fence", "waited_s", "demand", "n_slots", "resident")}
+        slots = tuple(row["slot"] for row in reply["slots"])
+        m.host.feed(words.LeaseReceived, request_id=command.request_id, slots=slots, **granted)
 
-    async def _return(self, command: words.ReturnLease) -> None:
+    async def give_back(self, command: words.ReturnLease) -> None:
+        """Return a lease."""
         returned = asyncio.Event()
         self._returning.add(returned)
         try:
-            await self.m.leases.release(
-                command.fence, clean=command.clean, computed_s=command.computed_s, yielded=command.yielded
-            )
+            await self.m.leases.release(**fields_of(command))
         finally:
             returned.set()
             self._returning.discard(returned)
         self.m.host.feed(words.LeaseClosed, fence=command.fence)
 
     async def _compute(
-        self, slot: str, fence: Fence, payload: Any = b"", flat: Any = None, **header: Any
-    ) -> dict[str, Any]:
-        """Have the slot's executor work; feed the event of a failure and return ``{}`` then.
+        self, op: str, command: _Work, /, payload: Payload = b"", flat: Payload | None = None, **more: object
+    ) -> Plain | None:
+        """Have the slot's executor work; feed the event of a failure and return None then.
 
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
-        m, more = self.m, {}
-        if flat is not None and m.slots.get(slot) == m.agent.address:
-            more = {"state": flat}  # it need not be joined to what goes nowhere
+        m, slot, fence = self.m, command.slot, command.fence
+        beside = {}
+        if flat is not None and m.slots.get(slot) == m.link.address:
+            beside = {"state": flat}  # it need not be joined to what goes nowhere
         elif flat is not None:
             payload = b"".join((flat, payload))
+        call = m.link.call(
+            m.slots.get(slot, ""),
+            "drlnb_compute",
+            timeout_s=None,
+            payload=payload,
+            slot=slot,
+            fence=fence,
+            header={**fields_of(command), **more, "op": op, "task": m.pool_name, "attempt": m.attempt},
+            watchdog_s=m.leases.settings.compute_timeout_s,
+            **beside,
+        )
         try:
-            call = m.agent.call(
-                m.slots.get(slot, ""),
-                "drlnb_compute",
-                timeout_s=None,
-                payload=payload,
-                slot=slot,
-                fence=fence,
-                header={**header, "task": m.pool_name, "attempt": m.attempt},
-                watchdog_s=m.leasing.compute_timeout_s,
-                **more,
-            )
-            reply = await m.leases.unless_lost(fence, call)
-        except (OSError, ValueError) as error:
-            reply = {"op": "died", "reason": f"its node does not answer: {error}"}
+            reply: Plain = await m.leases.unless_lost(fence, call)
+        except ConnectionError as error:
+            reply = {"refused": str(error)}
         m.n_progress += 1
-        op = reply["op"]
-        if op == "died":
-            m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["reason"])
-        elif op == "refused":
+        if "refused" in reply:
+            m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["refused"])
+        elif reply["op"] == "refused":
             m.leases.lost(fence, f"the executor refused: {reply['reason']}")
-        elif op == "error":
+        elif reply["op"] == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
         else:
             return reply
-        return {}
+        return None
 
-    async def _initialise(self, command: words.InitialiseParameters) -> None:
-        reply = await self._compute(command.slot, command.fence, op="initialise", spec=self.m.spec_plain)
-        if reply:
+    async def initialise(self, command: words.InitialiseParameters) -> None:
+        """Have the executor make the first version."""
+        reply = await self._compute("initialise", command, spec=self.m.spec_plain)
+        if reply is not None:
             self._take_made(reply, command.fence, 0)
 
-    async def _stage(self, command: words.ComputeGradient) -> None:
+    async def stage(self, command: words.ComputeGradient) -> None:
+        """Give a collector's batch to the executor."""
         async with self._in_order:
-            m = self.m
-            held = m.experience.get(command.key)
+            held = self.m.experience.get(command.key)
             if held is None:
                 return  # the round is over
-            fragment, payload = held
-            header = {
-                "op": "stage",
-                "round": command.round,
-                "collector": command.collector,
-                "version": command.version,
-                "n_timesteps": command.after_timesteps,
-                "swap_plan_key": command.swap_plan_key,
-                "fragment": fragment,
-                "n_state": 0,
-                "settings": {key.removeprefix(PREFIX): value for key, value in command.settings.items()},
-                "keep": command.keep,
-            }
-            reply = await self._with_state(command.slot, command.fence, header, payload)
-            if reply:
-                m.host.feed(
-                    words.GradientComputed,
-                    collector=command.collector,
-                    round=command.round,
-                    fence=command.fence,
-                    elapsed_s=reply["elapsed_s"],
-                    key=self._keep(command, bytes(reply["payload"])),
-                    moved_bytes=reply["moved_bytes"],
-                )
+            reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})
+            if reply is not None:
+                key = self._keep(command, bytes(reply["payload"]))
+                which = {name: getattr(command, name) for name in ("collector", "round", "fence")}
+                self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
-    async def _with_state(self, slot: str, fence: Fence, header: dict[str, Any], payload: Any) -> dict[str, Any]:
+    async def _with_state(
+        self, op: str, command: words.ComputeGradient | leasing.RestoreGradients, payload: Payload, more: Plain
+    ) -> Plain | None:
         """Have the executor work, with the task's training state if it does not hold it."""
-        reply = await self._compute(slot, fence, payload, **header)
-        if reply.get("op") == "need-state":
-            state = self.m.committed
-            header |= {"n_state": len(state.state), "state": dict(state.facts), "spec": self.m.spec_plain}
-            reply = await self._compute(slot, fence, payload, state.state, **header)
+        more["settings"] = {key.removeprefix(PREFIX): value for key, value in command.settings.items()}
+        reply = await self._compute(op, command, payload, **more, n_state=0)
+        if reply is not None and reply["op"] == "need-state":
+            state, facts = self.m.committed.state, dict(self.m.committed.facts)
+            more |= {"n_state": len(state), "state": facts, "spec": self.m.spec_plain}
+            reply = await self._compute(op, command, payload, state, **more)
         return reply
 
     def _keep(self, command: words.ComputeGradient, part: bytes) -> str:
@@ -163,57 +131,31 @@ class SlotEffects:
         gradients[key] = part
         return key
 
-    async def _restore_gradients(self, command: leasing.RestoreGradients) -> None:
+    async def restore_gradients(self, command: leasing.RestoreGradients) -> None:
         """Give the slot's executor the gradients that were computed under former leases, or let it find its own."""
         async with self._in_order:
-            m = self.m
-            header: dict[str, Any] = {
-                "op": "restore",
-                "round": command.round,
-                "collectors": list(command.collectors),
-                "keys": list(command.keys),
-                "version": command.version,
-                "n_timesteps": command.after_timesteps,
-                "n_state": 0,
-                "sizes": [],
-                "settings": {key.removeprefix(PREFIX): value for key, value in command.settings.items()},
-            }
-            reply = await self._with_state(command.slot, command.fence, header, b"")
-            if reply.get("op") == "need-parts":
-                parts = [m.gradients[key] for key in command.keys]
-                header |= {"n_state": 0, "sizes": [len(part) for part in parts]}
-                reply = await self._with_state(command.slot, command.fence, header, b"".join(parts))
-            if reply:
-                m.host.feed(
-                    leasing.GradientsRestored,
-                    round=command.round,
-                    fence=command.fence,
-                    elapsed_s=reply["elapsed_s"],
-                    moved_bytes=reply["moved_bytes"],
-                )
+            reply = await self._with_state("restore", command, b"", {"sizes": []})
+            if reply is not None and reply["op"] == "need-parts":
+                parts = [self.m.gradients[key] for key in command.keys]
+                sizes = [len(part) for part in parts]
+                reply = await self._with_state("restore", command, b"".join(parts), {"sizes": sizes})
+            if reply is not None:
+                which = {"round": command.round, "fence": command.fence}
+                self.m.host.feed(leasing.GradientsRestored, **which, **reply["event"])
 
-    async def _finish_round(self, command: words.FinishRound) -> None:
+    async def finish_round(self, command: words.FinishRound) -> None:
+        """Have the executor make the round's parameters."""
         async with self._in_order:
-            reply = await self._compute(
-                command.slot, command.fence, op="finish", round=command.round, swap_plan_key=command.swap_plan_key
-            )
-        if reply:
+            reply = await self._compute("finish", command)
+        if reply is not None:
             self._take_made(reply, command.fence, command.round)
 
-    def _take_made(self, reply: Mapping[str, Any], fence: Fence, round_: int) -> None:
-        m = self.m
+    def _take_made(self, reply: Plain, fence: Fence, round_: int) -> None:
+        m, event = self.m, reply["event"]
         key = f"made/{round_}/{fence.token}"
-        n, payload = reply["n_published"], memoryview(reply["payload"])
-        m.made[key] = Committed(version=round_ + 1, published=payload[:n], state=payload[n:], facts=reply["state"])
-        m.host.feed(
-            words.ParametersReady,
-            round=round_,
-            fence=fence,
-            elapsed_s=reply["elapsed_s"],
-            n_bytes=n,
-            key=key,
-            metrics=dict(reply["metrics"]),
-        )
+        n, payload = event["n_bytes"], memoryview(reply["payload"])
+        m.made[key] = Committed(published=payload[:n], state=payload[n:], facts=reply["state"])
+        m.host.feed(words.ParametersReady, round=round_, fence=fence, key=key, **event)
 
     def commit(self, command: words.CommitParameters) -> None:
         """Put a version into host memory if its fence is good: the store checks for itself (leasing O3)."""

@@ -2,17 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeVar
 
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
-from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, signal_pid, tail
+from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
 
-__all__ = ["PROBE", "CollectorHost", "HowToStart", "LiveCollector"]
+__all__ = ["PROBE", "CollectorHost", "LiveCollector"]
+
+_T = TypeVar("_T")
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -23,26 +25,16 @@ _GRACE_S, _INTERRUPTS = 0.5, 4
 _ACTING = frozenset({"wake", "evaluate"})
 
 
-class HowToStart(TypedDict, total=False):
-    """How a collector is started: the last arguments of :meth:`CollectorHost.start`."""
-
-    mode: str
-    quiet_s: float | None
-    round: int
-    number: int
-    master: str
-
-
 @dataclass(slots=True, kw_only=True)
 class LiveCollector:
     """One process: (run, task, collector) under one attempt of the task."""
 
     key: Key
     attempt: int
-    pid: int
-    mode: str
     log: Path
-    channel: ChildChannel | None = None
+    pid: int = 0
+    mode: str = "spawn"
+    channel: ChildChannel = field(init=False)
     process: ChildProcess | None = None
     ended: bool = False
     #: Whether it makes its environments now: its end is reported to who started it.
@@ -58,9 +50,8 @@ class LiveCollector:
     number: int = 0
     master: str = ""
 
-    def alive(self, header: Plain, payload: bytes) -> None:
+    def alive(self, _header: Plain, _payload: bytes) -> None:
         """Record a sign of life; a collector sends nothing else on its own."""
-        del header, payload
         self.alive_t = time.monotonic()
 
 
@@ -92,7 +83,7 @@ class CollectorHost:
         #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
         self._floors: dict[tuple[str, str], int] = {}
         self.n_starting = 0
-        self._watchers: set[asyncio.Task[object]] = set()
+        self._background: set[asyncio.Task[object]] = set()
 
     async def start(
         self,
@@ -100,84 +91,82 @@ class CollectorHost:
         *,
         attempt: int,
         configuration: Mapping[str, object],
-        state: Payload,
-        log: Path,
+        log: Path | str,
+        payload: Payload = b"",
         mode: str = "zygote",
         quiet_s: float | None = None,
         round: int = 0,
         number: int = 0,
         master: str = "",
     ) -> Plain:
-        """Start a process and have it make its environments; return its answer, with ``start_s`` and ``mode``.
+        """Start a process and have it make its environments; return its answer, with more fields of the event.
 
-        Idempotent: a collector of the same attempt that lives is ended first.  Without a `state` it goes on from what
-        the one before it in this attempt left.  `quiet_s` is that of :meth:`ask`.  One that is started for a `round`
-        waits for a CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `number` is its own,
-        `master` the address of the agent to report its loss to.
+        Idempotent: a collector of the same attempt that lives is ended first, and so are all of earlier attempts.
+        Without a `payload` it goes on from what the one before it in this attempt left.  `quiet_s` is that of
+        :meth:`ask`.  One that is started for a `round` waits for a CPU slot first, ``queued_s`` of ``start_s``; a new
+        or a lost one (0) does not.  `number` is its own, `master` the address of the agent to report its loss to.
 
         Raises
         ------
-        RuntimeError
-            If the environment could not be made; the message is the child's.
         ConnectionError
-            If the process ended before it was ready; why, and below that line its last words.
+            If the process ended before it was ready, or its environment could not be made; why, and below that line
+            its last words or the traceback.
         """
+        await self.stop_task(*key[:2], below_attempt=attempt)
         await self.stop(key)
-        if not state and self.kept.get(key, (0, b""))[0] == attempt:
-            state = self.kept[key][1]
+        if not len(payload) and self.kept.get(key, (0, b""))[0] == attempt:
+            payload = self.kept[key][1]
         started = time.perf_counter()
         self.n_starting += 1
-        n_starting = self.n_starting
-        place, queued_s = None, 0.0
+        event = {"n_starting": self.n_starting, "queued_s": 0.0}
+        live = LiveCollector(key=key, attempt=attempt, log=Path(log), number=number, master=master)
+        place = None
         try:
             if round:
-                self._check_floor(key, attempt)
-                place, queued_s = await self.cpu.act(key, attempt, round)
+                self._check_floor(live)
+                place, event["queued_s"] = await self.cpu.act(key, attempt, round)
             # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
-            installing = asyncio.ensure_future(self._install(key, attempt, log, mode))
-            self._watchers.add(installing)
-            installing.add_done_callback(self._installed)
-            live = await asyncio.shield(installing)
-            live.number, live.master = number, master
-            answer = await self._configure(live, {"op": "configure", **configuration}, state, quiet_s)
+            await asyncio.shield(self._keep(self._install(live, mode)))
+            answer = await self._configure(live, {"op": "configure", **configuration}, payload, quiet_s)
         except BaseException:
             if place is not None:
                 self.cpu.sent(place)
             raise
         finally:
             self.n_starting -= 1
-        if answer["op"] == "error":
-            live.error = answer["detail"]
-            await self.stop(key)
-            raise RuntimeError(f"{answer['message']}\n{answer['detail']}")
         if place is not None:
             self.cpu.rest(place)
-        measured = {"start_s": time.perf_counter() - started, "n_starting": n_starting, "queued_s": queued_s}
-        return {**answer, **measured, "mode": live.mode}
+        answer["event"] |= {"start_s": time.perf_counter() - started, "start_mode": live.mode, **event}
+        return answer
 
-    async def _install(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+    async def _install(self, live: LiveCollector, mode: str) -> None:
         """Launch a process as the one of its key, unless its task has ended here meanwhile."""
-        self._check_floor(key, attempt)
-        live = await self._launch(key, attempt, log, mode)
+        self._check_floor(live)
+        await self._launch(live, mode)
         try:
-            self._check_floor(key, attempt)
+            self._check_floor(live)
         except ConnectionError:
             await self._end(live)
             raise
         # Two starts of one key may overlap: the later one to be up is the one that lives.
-        before, self.live[key] = self.live.get(key), live
+        before, self.live[live.key] = self.live.get(live.key), live
         if before is not None:
             await self._end(before)
-        return live
 
-    def _check_floor(self, key: Key, attempt: int) -> None:
-        if attempt < self._floors.get(key[:2], 0):
-            raise ConnectionError(f"attempt {attempt} of task {key[1]} is over on this node")
+    def _check_floor(self, live: LiveCollector) -> None:
+        if live.attempt < self._floors.get(live.key[:2], 0):
+            raise ConnectionError(f"attempt {live.attempt} of task {live.key[1]} is over on this node")
 
-    def _installed(self, installing: "asyncio.Task[LiveCollector]") -> None:
-        self._watchers.discard(installing)
-        if not installing.cancelled():
-            installing.exception()  # noted here: nobody may be waiting for it
+    def _keep(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._kept_to_end)
+        return task
+
+    def _kept_to_end(self, task: "asyncio.Task[_T]") -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # noted here: nobody may be waiting for it
 
     async def _configure(self, live: LiveCollector, header: Plain, state: Payload, quiet_s: float | None) -> Plain:
         live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
@@ -191,24 +180,28 @@ class CollectorHost:
             raise ConnectionError(f"{reason}\n{detail}".strip()) from None
         finally:
             live.starting = False
+        if answer["op"] == "error":
+            live.error = answer["detail"]
+            await self.stop(live.key)
+            raise ConnectionError(f"{answer['message']}\n{answer['detail']}")
         return answer
 
-    async def _launch(self, key: Key, attempt: int, log: Path, mode: str) -> LiveCollector:
+    async def _launch(self, live: LiveCollector, mode: str) -> None:
         if mode == "zygote" and self.zygote is not None and self.zygote.alive:
             ours, theirs = socket_pair()
             try:
                 with theirs:
-                    pid = await self.zygote.fork(theirs, log)
-                live = LiveCollector(key=key, attempt=attempt, pid=pid, mode="zygote", log=log)
+                    live.pid = await self.zygote.fork(theirs, live.log)
                 live.channel = await ChildChannel.open(ours, live.alive, lambda: self._closed(live))
-                return live
             except ConnectionError:
                 ours.close()  # a cold start is slow but always right
+            else:
+                live.mode = "zygote"
+                return
         environment = child_environment(CUDA_VISIBLE_DEVICES="")
-        process = ChildProcess.start("drlnb.runtime.children.collector", log=log, environment=environment)
-        live = LiveCollector(key=key, attempt=attempt, pid=process.pid, mode="spawn", log=log, process=process)
+        process = ChildProcess.start("drlnb.runtime.children.collector", log=live.log, environment=environment)
+        live.pid, live.process = process.pid, process
         live.channel = await process.open(live.alive, lambda: self._closed(live))
-        return live
 
     def _closed(self, live: LiveCollector) -> None:
         if live.ended or live.starting:
@@ -217,9 +210,7 @@ class CollectorHost:
         if self.live.get(live.key) is live:
             del self.live[live.key]
             self.cpu.leave(live.key)
-        watcher = asyncio.get_running_loop().create_task(self._report(live))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        self._keep(self._report(live))
 
     async def _report(self, live: LiveCollector) -> None:
         self.on_lost(live, *await self._last_words(live))
@@ -227,10 +218,9 @@ class CollectorHost:
     async def _last_words(self, live: LiveCollector) -> tuple[str, str]:
         """Reap a process that has ended; return why in a line, and a traceback or the end of its log if that helps."""
         code = await self._reap(live)
-        reason = "ended" if code is None else f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
         if live.error:
             return live.message, live.error
-        return reason, "" if code is not None and code < 0 else tail(live.log)
+        return how_ended(code), "" if code is not None and code < 0 else tail(live.log)
 
     async def _reap(self, live: LiveCollector) -> int | None:
         if live.process is not None:
@@ -239,7 +229,8 @@ class CollectorHost:
 
     async def launch_probe(self, key: Key, log: Path) -> None:
         """Start a process that only tries an environment; nothing reports its end."""
-        live = await self._launch(key, 0, log, "zygote")
+        live = LiveCollector(key=key, attempt=0, log=log)
+        await self._launch(live, "zygote")
         live.ended = True
         self.live[key] = live
 
@@ -261,7 +252,7 @@ class CollectorHost:
         if header["op"] == "state" and key in self.kept:
             return {"op": "state"}, self.kept[key][1]  # nothing has acted since
         live = self.live.get(key)
-        if live is None or live.channel is None:
+        if live is None:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
         if header["op"] == "wake":
             self.kept.pop(key, None)
@@ -288,7 +279,7 @@ class CollectorHost:
             keeps = self.cpu.sent(place, keeps=keeps)
         n_slots = self.cpu.slots.n_slots
         slot = {"queued_s": queued_s, "keeps_cpu": keeps, "n_cpu_slots": n_slots, "n_sharing": self.n_sharing}
-        return {**answer, **slot}, payload
+        return {**answer, "slot": slot}, payload
 
     @property
     def n_sharing(self) -> int:
@@ -298,7 +289,6 @@ class CollectorHost:
     async def _patient(
         self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
     ) -> Answer:
-        assert live.channel is not None
         live.alive_t = time.monotonic()
         asked = asyncio.ensure_future(live.channel.ask({**header, "quiet_s": quiet_s}, *payloads))
         try:
@@ -329,7 +319,6 @@ class CollectorHost:
             live.process.kill()
         else:
             signal_pid(live.pid, "SIGKILL")
-        assert live.channel is not None
         live.channel.close()  # a process that the environment forked may keep the other end open
 
     async def rest(self, key: Key, attempt: int, *, quiet_s: float | None = None) -> None:
@@ -354,8 +343,6 @@ class CollectorHost:
 
     async def _end(self, live: LiveCollector) -> None:
         live.ended = True
-        if live.channel is None:
-            return
         await live.channel.aclose()
         if live.process is not None:
             await live.process.end()

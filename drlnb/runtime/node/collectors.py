@@ -1,15 +1,13 @@
 """Answer messages about the collectors of a node, and the CPU slots that they share."""
 
 import asyncio
-import contextlib
 import uuid
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Unpack
+from collections.abc import Callable, Mapping, Sequence
 
-from drlnb.runtime.node.collector_host import PROBE, CollectorHost, HowToStart, LiveCollector
-from drlnb.runtime.node.link import Link
-from drlnb.runtime.protocol import Handler, Key, Payload, Plain, refused
+from drlnb.planning.warmup.settings import PARK
+from drlnb.runtime.link import Link
+from drlnb.runtime.node.collector_host import PROBE, CollectorHost, LiveCollector
+from drlnb.runtime.protocol import Key, Payload, Plain, refused
 
 __all__ = ["Collectors"]
 
@@ -38,99 +36,50 @@ class Collectors:
         #: Number of the broker's latest message on CPU slots.
         self._newest_share = 0
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the messages that are answered here."""
-        return {
-            "drlnb_probe_env": self.probe_env,
-            "drlnb_collector_start": self.start,
-            "drlnb_collector_stop": self.stop,
-            "drlnb_collector_ask": self.ask,
-            "drlnb_collector_queue": self.queue,
-            "drlnb_collector_unqueue": self.unqueue,
-            "drlnb_cpu_slots": self.cpu_slots,
-        }
-
-    async def start(
-        self,
-        run: str,
-        task: str,
-        attempt: int,
-        collector: int,
-        spec: Mapping[str, object],
-        env_indices: list[int],
-        out: str,
-        payload: Payload = b"",
-        **how: Unpack[HowToStart],
-    ) -> Plain:
-        """Start a collector here, as :meth:`CollectorHost.start` does; ``failed`` says why not."""
-        await self.processes.stop_task(run, task, below_attempt=attempt)
-        log = Path(out) / "logs" / self._link.node / f"{task}-{collector}.log"
-        configuration = {"spec": spec, "collector": collector, "env_indices": list(env_indices)}
-        key = (run, task, collector)
-        try:
-            return await self.processes.start(
-                key, attempt=attempt, configuration=configuration, state=bytes(payload), log=log, **how
-            )
-        except (ConnectionError, RuntimeError, OSError) as error:
-            return {"failed": str(error)}
-
-    async def stop(self, run: str, task: str, attempt: int, collector: int, quiet_s: float | None = None) -> Plain:
-        """End a collector here and keep its environments' states for the next one."""
-        await self.processes.rest((run, task, collector), attempt, quiet_s=quiet_s)
-        return {"ok": True}
-
     async def ask(
-        self, run: str, task: str, collector: int, header: Mapping[str, object], quiet_s: float | None = None
+        self, key: Key, header: Plain, quiet_s: float | None = None, payloads: Sequence[Payload] = ()
     ) -> Plain:
-        """Send a frame to a collector here; ``gone`` if it is lost (its loss is reported on its own)."""
-        header = {**header, "store": self._store_path(run, task)}
-        try:
-            answer, made = await self.processes.ask((run, task, collector), header, quiet_s=quiet_s)
-        except ConnectionError as error:
-            return {"op": "gone", "reason": str(error)}
+        """Send a frame to a collector here, and return its answer (its loss is reported on its own)."""
+        header = {**header, "store": self._store_path(*key[:2])}
+        answer, made = await self.processes.ask(key, header, *payloads, quiet_s=quiet_s)
         return {**answer, "payload": made}
 
     # ------------------------------------------------------------------ CPU slots
-    async def queue(self, run: str, task: str, attempt: int, collector: int, round: int) -> Plain:
-        """Lend a parked collector a CPU slot ahead of its parameters; ``failed`` if nobody needs it any more."""
-        live = self.processes.live.get((run, task, collector))
+    async def queue(self, key: Key, attempt: int, round: int) -> Plain:
+        """Lend a parked collector a CPU slot ahead of its parameters.
+
+        Raises
+        ------
+        ConnectionError
+            If nobody needs it any more.
+        """
+        live = self.processes.live.get(key)
         if live is None or live.attempt != attempt:
-            return {"failed": "it is not up"}
+            raise ConnectionError("it is not up")
         cpu = self.processes.cpu
-        try:
-            return {"queued_s": await cpu.ahead(live.key, attempt, round), "n_starting": cpu.slots.n_waiting + 1}
-        except ConnectionError as error:
-            return {"failed": str(error)}
+        queued_s = await cpu.ahead(key, attempt, round)
+        how = {"start_mode": PARK, "n_starting": cpu.slots.n_waiting + 1}
+        return {"event": {**how, "start_s": queued_s, "queued_s": queued_s}}
 
-    async def unqueue(self, run: str, task: str, collector: int) -> Plain:
-        """Revoke a place in the queue, or a slot that was kept; one that acts goes on."""
-        self.processes.cpu.leave_idle((run, task, collector))
-        return {"ok": True}
+    async def unqueue(self, key: Key) -> None:
+        """Revoke a place in the queue, or a slot that was kept; a collector that acts goes on."""
+        self.processes.cpu.leave_idle(key)
 
-    async def cpu_slots(self, n_slots: int, number: int) -> Plain:
+    async def cpu_slots(self, n_slots: int, number: int) -> None:
         """Lend so many CPU slots from now on; `number` tells a message that was overtaken by a later one."""
         if number > self._newest_share:
             self._newest_share = number
             self.processes.cpu.resize(n_slots)
-        return {"ok": True}
 
     # ------------------------------------------------------------------ losses
     async def report_loss(self, live: LiveCollector, reason: str, detail: str) -> None:
         """Report a collector's loss to the master that started it; again for a while if it does not answer."""
-        run, task, collector = live.key
-        loss: Plain = {"collector": collector, "node": self._link.node, "reason": reason, "detail": detail}
+        loss: Plain = {"key": live.key, "attempt": live.attempt, "number": live.number, "node": self._link.node}
+        loss |= {"reason": reason, "detail": detail}
         for pause_s in (0.0, *_AGAIN_S):
             await asyncio.sleep(pause_s)
-            with contextlib.suppress(OSError):
-                await self._link.call(
-                    live.master or self._link.address,
-                    "drlnb_collector_lost",
-                    run=run,
-                    task=task,
-                    attempt=live.attempt,
-                    number=live.number,
-                    **loss,
-                )
+            master = live.master or self._link.address
+            if "refused" not in await self._link.call(master, "drlnb_collector_lost", **loss):
                 return
 
     # ------------------------------------------------------------------ probes

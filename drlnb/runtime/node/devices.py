@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,26 +10,22 @@ from pathlib import Path
 from drlnb.runtime.ipc.start_modes import child_environment, last_line
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["find_devices", "has_nvidia_hardware"]
+__all__ = ["ask_torch", "find_devices", "has_nvidia_hardware"]
 
 #: Longest time that the probe may take, in seconds: importing torch on a cold disk.
 _TIMEOUT_S = 90.0
 _PROBE = """
 import json, torch
-rows, why = [], ""
-if torch.version.cuda is None:
-    why = f"torch {torch.__version__} is a build without CUDA"
-elif not torch.cuda.is_available():
-    try:
-        torch.cuda.init()
-    except Exception as error:
-        why = str(error).splitlines()[0]
-    why = why or "torch finds no usable device"
-else:
+facts = {"version": torch.__version__, "cuda": torch.version.cuda, "devices": [], "why": ""}
+try:
+    torch.cuda.init()
     for i in range(torch.cuda.device_count()):
         p = torch.cuda.get_device_properties(i)
-        rows.append({"index": i, "uuid": "GPU-" + str(p.uuid), "name": p.name, "memory_bytes": p.total_memory})
-print("DRLNB" + json.dumps({"devices": rows, "why": why}))
+        row = {"index": i, "uuid": "GPU-" + str(p.uuid), "name": p.name, "memory_bytes": p.total_memory}
+        facts["devices"].append(row)
+except Exception as error:
+    facts["why"] = str(error).splitlines()[0]
+print("DRLNB" + json.dumps(facts))
 """
 
 
@@ -47,12 +42,21 @@ async def find_devices(log: Path) -> tuple[list[Plain], str]:
     if not has_nvidia_hardware():
         return [], "this machine shows no NVIDIA device or driver"
     log.parent.mkdir(parents=True, exist_ok=True)
-    return await asyncio.to_thread(_ask_torch, log)
+    facts = await asyncio.to_thread(ask_torch, log)
+    cannot = f"cannot be used by torch {facts['version']}: " if "version" in facts else ""
+    return facts["devices"], f"a device is present but {cannot}{facts['why']}" if facts["why"] else ""
 
 
-def _ask_torch(log: Path) -> tuple[list[Plain], str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    environment = child_environment(**({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}))
+def ask_torch(log: Path) -> Plain:
+    """Return torch's ``version`` and ``cuda``, its ``devices``, and ``why`` there are none; if broken no version.
+
+    It is asked in a child: its import may hang on a broken driver.
+
+    Parameters
+    ----------
+    log
+        Gets what the child writes to standard error.
+    """
     with log.open("wb") as output:
         try:
             done = subprocess.run(
@@ -60,15 +64,14 @@ def _ask_torch(log: Path) -> tuple[list[Plain], str]:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 stdin=subprocess.DEVNULL,
-                env=environment,
+                env=child_environment(),
                 timeout=_TIMEOUT_S,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return [], f"a device is present but torch did not answer in {_TIMEOUT_S:g} s"
+            return {"devices": [], "why": f"torch did not answer in {_TIMEOUT_S:g} s"}
     line = next((x for x in done.stdout.decode().splitlines() if x.startswith("DRLNB")), None)
     if line is None:
-        return [], f"a device is present but torch cannot be imported: {last_line(log) or done.returncode}"
-    answer = json.loads(line.removeprefix("DRLNB"))
-    why = f"a device is present but cannot be used: {answer['why']}" if answer["why"] else ""
-    return answer["devices"], why
+        return {"devices": [], "why": f"torch cannot be imported: {last_line(log) or done.returncode}"}
+    facts: Plain = json.loads(line.removeprefix("DRLNB"))
+    return facts

@@ -11,7 +11,7 @@ from distributed.system import MEMORY_LIMIT
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.frames import Answer
-from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, last_line, signal_pid
+from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, how_ended, last_line, signal_pid
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Executor", "WorkGate"]
@@ -26,18 +26,16 @@ _GRACE_S = 3.0
 class WorkGate:
     """Admits the work of a slot: nothing below the highest fence, and nothing of a lease whose child has ended.
 
+    It outlives the children, whose own gates are empty when they start.
+
     Parameters
     ----------
     slot
         Name of the slot.
-    gate
-        The slot's gate if it had an executor before; None: a new one.
     """
 
-    def __init__(self, slot: str, gate: FenceGate | None = None) -> None:
-        #: It outlives the child, whose own one is empty when it starts.
-        self.fences = FenceGate() if gate is None else gate
-        self._slot = slot
+    def __init__(self, slot: str) -> None:
+        self._slot, self._fences = slot, FenceGate()
         #: Nothing may be done under this fence any more, nor under one before it.
         self._void: Fence | None = None
 
@@ -53,10 +51,16 @@ class WorkGate:
         ConnectionError
             If the lease is void here.
         """
-        refusal = self.fences.admit(fence)
+        refusal = self._fences.admit(fence)
         if refusal is None and self._void is not None and fence <= self._void:
             raise ConnectionError(f"executor {self._slot} ended in the midst of this lease, or the lease is over")
         return refusal
+
+
+#: Called with an executor that is up.
+_OnUp = Callable[["Executor"], None]
+#: Called with an executor whose process has ended, and why.
+_OnDown = Callable[["Executor", str], None]
 
 
 class Executor:
@@ -68,39 +72,30 @@ class Executor:
         Name of the slot; ``cpu``, or ``cuda:<uuid or index>``.
     log
         Where the child's output goes.
+    gate
+        The slot's.
     on_up
         Called with this executor each time a process is up; :attr:`epoch` counts them.
     on_down
         Called with this executor and the reason each time a process has ended that nobody asked to end.
-    gate
-        The slot's gate if it had an executor before; None: a new one.
     n_sharing
         Executors of the node on the same device, this one included: its models may take that part of a budget.
     """
 
     def __init__(
-        self,
-        slot: str,
-        device: str,
-        log: Path,
-        on_up: Callable[["Executor"], None],
-        on_down: Callable[["Executor", str], None],
-        gate: FenceGate | None = None,
-        n_sharing: int = 1,
+        self, slot: str, device: str, log: Path, gate: WorkGate, on_up: _OnUp, on_down: _OnDown, n_sharing: int = 1
     ) -> None:
-        self.n_sharing = n_sharing
-        self.slot, self.device, self.log = slot, device, log
-        self._on_up, self.on_down = on_up, on_down
+        self.slot, self.device, self.log, self._gate = slot, device, log, gate
+        self._on_up, self._on_down, self.n_sharing = on_up, on_down, n_sharing
         self.epoch = 0
         self.device_name = ""
         self.child: ChildProcess | None = None
-        self._up: asyncio.Future[None] | None = None
+        self._up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper: asyncio.Task[None] | None = None
         self._down = asyncio.Event()
         self._stopping = False
         self._n_deaths = 0
         self._hurry = asyncio.Event()
-        self._gate = WorkGate(slot, gate)
         #: Fence of the latest work.
         self.latest: Fence | None = None
         #: Whether a child that has ended is followed by another one.
@@ -113,8 +108,6 @@ class Executor:
         self._n_signals = 0
         #: A signal came when the function that it was meant for had ended.
         self._stale = False
-        #: Units of work done (minibatches), for renewals.
-        self.n_progress = 0
         self._progress_t = 0.0
 
     @property
@@ -122,16 +115,9 @@ class Executor:
         """Process ids of its children."""
         return [] if self.child is None else [self.child.pid]
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the present child."""
-        return self.child.pid if self.child is not None else None
-
     def start(self) -> None:
         """Start the child and keep one alive until :meth:`end`."""
-        loop = asyncio.get_running_loop()
-        self._up = loop.create_future()
-        self._keeper = loop.create_task(self._keep())
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def wait_up(self, timeout_s: float) -> None:
         """Wait until a child is up.
@@ -141,8 +127,6 @@ class Executor:
         ConnectionError
             If none is in time, or it ended before it was.
         """
-        if self._up is None:
-            raise ConnectionError(f"executor {self.slot} was never started")
         try:
             await asyncio.wait_for(asyncio.shield(self._up), timeout_s)
         except TimeoutError:
@@ -164,46 +148,39 @@ class Executor:
     async def _keep(self) -> None:
         while not self._stopping:
             try:
-                await self._start_child()
+                child = await self._start_child()
             except (OSError, ValueError) as error:  # too many processes or files, a log that cannot be written
                 reason = f"could not be started: {error}"
-                self.on_down(self, reason)
+            else:
+                await self._down.wait()
+                was_up, self._up = self._up, asyncio.get_running_loop().create_future()
                 if not self.again:
-                    self._fail(reason)
-                    return
-                await self._rest()
-                continue
-            await self._down.wait()
-            was_up, self._up = self._up, asyncio.get_running_loop().create_future()
-            if not self.again:
-                self._fail("has ended")
-            self._gate.close(self.latest)
-            assert self.child is not None
-            code = await self.child.ended()
-            if not self._stopping:
-                self.on_down(self, f"killed by signal {-code}" if code < 0 else f"exited with code {code}")
-            _fail(was_up, f"the executor ended ({code}): {last_line(self.log)}")
-            if not self.again:
+                    _fail(self._up, f"executor {self.slot} has ended")
+                self._gate.close(self.latest)
+                reason = how_ended(await child.ended())
+                _fail(was_up, f"the executor ended ({reason}): {last_line(self.log)}")
+            if self._stopping:
                 return
-            if not self._stopping:
-                await self._rest()
+            self._on_down(self, reason)
+            if not self.again:
+                _fail(self._up, f"executor {self.slot} {reason}")
+                return
+            await self._rest()
 
-    async def _start_child(self) -> None:
+    async def _start_child(self) -> ChildProcess:
         self._down.clear()
         visible = self.device.removeprefix("cuda:") if self.device.startswith("cuda") else ""
-        arguments = {
-            "--slot": self.slot,
-            "--device": "cuda" if visible else "cpu",
-            "--memory": str(int(MEMORY_LIMIT)),
-            "--sharing": str(self.n_sharing),
-        }
-        self.child = ChildProcess.start(
+        child = self.child = ChildProcess.start(
             "drlnb.runtime.children.executor",
-            *(word for pair in arguments.items() for word in pair),
+            self.slot,
+            "cuda" if visible else "cpu",
+            str(int(MEMORY_LIMIT)),
+            str(self.n_sharing),
             log=self.log,
             environment=child_environment(CUDA_VISIBLE_DEVICES=visible),
         )
-        await self.child.open(self._frame, self._down.set)
+        await child.open(self._frame, self._down.set)
+        return child
 
     async def _rest(self) -> None:
         """Wait before the next start, longer with each death in a row."""
@@ -218,19 +195,13 @@ class Executor:
         self._n_deaths = 0
         self._hurry.set()
 
-    def _fail(self, why: str) -> None:
-        """Leave nobody waiting for a child that will not come."""
-        _fail(self._up, f"executor {self.slot} {why}")
-
-    def _frame(self, header: Plain, payload: bytes) -> None:
-        del payload
-        if header["op"] == "up" and self._up is not None and not self._up.done():
+    def _frame(self, header: Plain, _payload: bytes) -> None:
+        if header["op"] == "up" and not self._up.done():
             self.epoch += 1
             self.device_name = header["device_name"]
             self._up.set_result(None)
             self._on_up(self)
         elif header["op"] == "progress":
-            self.n_progress += 1
             self._progress_t = time.monotonic()
 
     async def ask(self, header: Plain, *payloads: Payload, timeout_s: float) -> Answer:
@@ -242,8 +213,6 @@ class Executor:
             If the child died (or was killed by the watchdog) before it answered, or one died in which this fence
             worked before.
         """
-        if self._up is None:
-            raise ConnectionError(f"executor {self.slot} was never started")
         fence, works = header["fence"], header["op"] != "job-end"
         # Looked at twice: a stale frame need not wait for a new child, and one may die while we wait for it.
         for up in (None, self._up):
@@ -262,25 +231,24 @@ class Executor:
         self._n_signals, self._stale = 0, False
         asked = asyncio.ensure_future(child.channel.ask({**header, **fresh}, *payloads))
         try:
-            while True:
+            while not asked.done():
                 left_s = self._progress_t + timeout_s - time.monotonic()
-                if left_s <= 0 and self.interrupt(fence):
+                if left_s > 0:
+                    await asyncio.wait({asked}, timeout=left_s)
+                    continue
+                if self.interrupt(fence):
                     await asyncio.wait({asked}, timeout=_GRACE_S)
-                if left_s <= 0 and not asked.done():
+                if not asked.done():
                     child.kill()
                     await asyncio.gather(asked, return_exceptions=True)
                     raise ConnectionError(f"no progress for {timeout_s:g} s: killed")
-                if (await asyncio.wait({asked}, timeout=max(0.0, left_s)))[0]:
-                    break
             answer = asked.result()
         except ConnectionError as error:
-            code = await child.ended()
-            how = f"signal {-code}" if code < 0 else f"code {code}"
+            how = how_ended(await child.ended())
             raise ConnectionError(f"executor {self.slot} ended ({how}): {error}") from None
         finally:
             asked.cancel()
             self.busy, self._in_job = None, False
-        self.n_progress += 1
         self._n_deaths = 0
         # One signal interrupts; a second one (its holder, then the pool) may come when the function has ended.
         self._stale = self._n_signals > bool(answer[0].get("interrupted"))
@@ -293,10 +261,6 @@ class Executor:
         self._n_signals += 1
         signal_pid(self.child.pid, "SIGINT")
         return True
-
-    def asked_to_yield(self, fence: Fence) -> None:
-        """Show a user's function that somebody waits for its slot, if it looks."""
-        self.send({"op": "asked", "fence": fence})
 
     async def quiet(self, fence: Fence, grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` kill the child.  True if a child is up and idle."""
@@ -311,7 +275,7 @@ class Executor:
                 return False
             await asyncio.sleep(0.01)
         self.send({"op": "job-end", "fence": fence})  # what its holder kept there
-        return self._up is not None and self._up.done()
+        return self._up.done()
 
     def forget(self, task: str) -> None:
         """Have the child forget a task's model."""
@@ -325,7 +289,7 @@ class Executor:
     async def end(self) -> None:
         """End the child for good."""
         self._stopping = True
-        self._fail("was ended")
+        _fail(self._up, f"executor {self.slot} was ended")
         if self.child is not None:
             await self.child.end(grace_s=1.0)
         if self._keeper is not None:
@@ -335,7 +299,8 @@ class Executor:
             await self.child.end(grace_s=1.0)
 
 
-def _fail(up: "asyncio.Future[None] | None", why: str) -> None:
-    if up is not None and not up.done():
+def _fail(up: asyncio.Future[None], why: str) -> None:
+    """Leave nobody waiting for a child that will not come."""
+    if not up.done():
         up.set_exception(ConnectionError(why))
         up.exception()  # noted here: nobody may be waiting for it

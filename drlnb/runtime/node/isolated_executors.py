@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 from distributed.system import MEMORY_LIMIT
 
-from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.frames import Answer
 from drlnb.runtime.node.executor_host import Executor, WorkGate
@@ -21,6 +20,8 @@ from drlnb.runtime.protocol import OWN, Payload, Plain
 
 __all__ = ["Tenants"]
 
+#: Stands for a task while a process is nobody's: the first task gets it.
+_NOBODY = ""
 #: Most processes of a slot: on CUDA each one has a context of its own (0.25-0.7 GiB).
 _MOST = 16
 #: Share of the memory that may be in use once one more process is up: as for seats.
@@ -33,36 +34,30 @@ _LOOP_S = 60.0
 _MEMORY_S = 5.0
 
 
+#: Called with a slot whose first process is up.
+_OnUp = Callable[["Tenants"], None]
+#: Called with a slot, the task whose process has ended, the fence that it worked under last or None, and why.
+_OnLost = Callable[["Tenants", str, Fence | None, str], None]
+
+
 class Tenants:
     """The agent's end of a slot whose tasks have a process each; an :class:`Executor` to whoever uses it.
 
     Parameters
     ----------
-    slot, device, log, on_up, gate
+    slot, device, log, gate, on_up
         As of :class:`Executor`; `on_up` is called once, when a first process has shown that the slot works.
     on_lost
-        Called with (this, task, the fence that its process worked under last or None, why) each time a task's process
-        has ended before the task.
+        Called each time a task's process has ended before the task.
     """
 
-    def __init__(
-        self,
-        slot: str,
-        device: str,
-        log: Path,
-        on_up: Callable[["Tenants"], None],
-        on_lost: Callable[["Tenants", str, Fence | None, str], None],
-        gate: FenceGate | None = None,
-    ) -> None:
-        self.slot, self.device, self.log = slot, device, log
+    def __init__(self, slot: str, device: str, log: Path, gate: WorkGate, on_up: _OnUp, on_lost: _OnLost) -> None:
+        self.slot, self.device, self.log, self._gate = slot, device, log, gate
         self._on_up, self._on_lost = on_up, on_lost
-        self._gate = WorkGate(slot, gate)
         self.epoch = 0
         self.device_name = ""
         #: Task -> its process; who rested longest is first.
         self._tenants: dict[str, Executor] = {}
-        #: A process that is nobody's yet: the first task gets it.
-        self._spare: Executor | None = None
         self._n_started = 0
         #: One piece of work at a time, as with one process for all.
         self._serial = asyncio.Lock()
@@ -73,30 +68,16 @@ class Tenants:
     @property
     def pids(self) -> list[int]:
         """Process ids of its children, the one that worked last at the end."""
-        return [pid for executor in self._all() for pid in executor.pids]
-
-    def _all(self) -> list[Executor]:
-        return ([self._spare] if self._spare is not None else []) + list(self._tenants.values())
+        return [pid for executor in self._tenants.values() for pid in executor.pids]
 
     def start(self) -> None:
-        """Start a first process, which shows that the slot works."""
-        self._spare = self._made(self._spare_up, lambda spare, why: None)
-        self._spare.start()
+        """Start a first process, which shows that the slot works; it is nobody's yet."""
+        self._begin(_NOBODY)
 
     def hurry(self) -> None:
         """Start a first process now if it rests because it died again and again."""
-        if self._spare is not None:
-            self._spare.hurry()
-
-    def _made(self, on_up: Callable[[Executor], None], on_down: Callable[[Executor, str], None]) -> Executor:
-        self._n_started += 1
-        log = self.log.with_name(f"{self.log.stem}-{self._n_started}{self.log.suffix}")
-        return Executor(self.slot, self.device, log, on_up, on_down)
-
-    def _spare_up(self, spare: Executor) -> None:
-        if self.epoch == 0:
-            self.epoch, self.device_name = 1, spare.device_name
-            self._on_up(self)
+        for executor in self._tenants.values():
+            executor.hurry()
 
     # ------------------------------------------------------------------ processes
     async def _tenant(self, task: str) -> Executor:
@@ -108,33 +89,42 @@ class Tenants:
             If it could not be started.
         """
         self._stay(task)
-        tenant = self._tenants.pop(task, None)
-        if tenant is None:
-            await self._make_room()
-            tenant = self._adopted(task)
-        self._tenants[task] = tenant
+        if task not in self._tenants:
+            if _NOBODY in self._tenants:
+                self._tenants[task] = self._tenants.pop(_NOBODY)
+                self._own(self._tenants[task], task)
+            else:
+                await self._make_room()
+                self._begin(task)
+        tenant = self._tenants[task] = self._tenants.pop(task)
         await tenant.wait_up(_UP_S)
         return tenant
 
-    def _adopted(self, task: str) -> Executor:
-        """Return a process that is a task's from now on: the spare one, or a new one."""
-        tenant, self._spare = self._spare, None
-        if tenant is None:
-            tenant = self._made(lambda up: self._own(up, task), lambda down, why: self._gone(task, down, why))
-            tenant.again = False
-            tenant.start()
-        else:
-            tenant.again = False
-            tenant.on_down = lambda down, why: self._gone(task, down, why)
-            self._own(tenant, task)
-        return tenant
+    def _begin(self, task: str) -> None:
+        """Start a process for a task."""
+        self._n_started += 1
+        log = self.log.with_name(f"{self.log.stem}-{self._n_started}{self.log.suffix}")
+        tenant = self._tenants[task] = Executor(self.slot, self.device, log, self._gate, self._up, self._gone)
+        tenant.again = task == _NOBODY
+        tenant.start()
 
     def _own(self, tenant: Executor, task: str) -> None:
+        tenant.again = False
         tenant.send({"op": "own", "slot": self.slot, "task": task.rpartition("/")[2]})
 
-    def _gone(self, task: str, tenant: Executor, reason: str) -> None:
+    def _task_of(self, tenant: Executor) -> str:
+        return next((task for task, other in self._tenants.items() if other is tenant), _NOBODY)
+
+    def _up(self, tenant: Executor) -> None:
+        if self.epoch == 0:
+            self.epoch, self.device_name = 1, tenant.device_name
+            self._on_up(self)
+        if task := self._task_of(tenant):
+            self._own(tenant, task)
+
+    def _gone(self, tenant: Executor, reason: str) -> None:
         """Drop a task's process that has ended by itself."""
-        if self._tenants.get(task) is tenant:
+        if task := self._task_of(tenant):
             self._lose(task, tenant.latest, f"executor {reason}")
 
     def _lose(self, task: str, fence: Fence | None, reason: str) -> None:
@@ -171,7 +161,7 @@ class Tenants:
         """End who rested longest until there is room for one more; nobody works meanwhile."""
         while len(self._tenants) >= _MOST:
             self._evict(f"{_MOST} processes are on the slot")
-        while self._tenants and self._spare is None and await _is_short(self.device, list(self._tenants.values())):
+        while self._tenants and await _is_short(self.device, list(self._tenants.values())):
             self._evict("memory is short")
             await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -210,10 +200,10 @@ class Tenants:
         """Interrupt a user's function that runs under `fence`; false if none does."""
         return any(tenant.interrupt(fence) for tenant in self._tenants.values())
 
-    def asked_to_yield(self, fence: Fence) -> None:
-        """Show a user's function that somebody waits for its slot, if it looks."""
+    def send(self, header: Plain) -> None:
+        """Send every process a frame that needs no answer."""
         for tenant in self._tenants.values():
-            tenant.asked_to_yield(fence)
+            tenant.send(header)
 
     async def quiet(self, fence: Fence, grace_s: float) -> bool:
         """Wait until work of `fence` has ended; after `grace_s` end its process.  True: nothing of it runs."""
@@ -223,7 +213,7 @@ class Tenants:
             if tenant.latest == fence:
                 self._leave(task)
             if not await tenant.quiet(fence, grace_s if busy else 0.0) and busy:
-                self._gone(task, tenant, "did not stop and was killed")
+                self._gone(tenant, "did not stop and was killed")
                 await tenant.end()  # with this, nothing of it runs
         return True
 
@@ -233,7 +223,7 @@ class Tenants:
 
     async def end(self) -> None:
         """End every process for good."""
-        every, self._spare = self._all(), None
+        every = list(self._tenants.values())
         for task in list(self._leaving):
             self._stay(task)
         self._tenants.clear()

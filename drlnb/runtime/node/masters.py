@@ -5,16 +5,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from drlnb.runtime.link import Link
+from drlnb.runtime.master.checkpoint_effects import AGAIN
 from drlnb.runtime.master.master import Master
-from drlnb.runtime.master.opening import AGAIN
-from drlnb.runtime.node.collector_host import CollectorHost
-from drlnb.runtime.node.link import Link
-from drlnb.runtime.protocol import Handler, Plain
+from drlnb.runtime.protocol import Handler, Key, Plain
 
 __all__ = ["Masters"]
-
-#: Pause before a master registers itself again with a broker that did not answer, in seconds.
-_ATTACH_AGAIN_S = 0.2
 
 
 class Masters:
@@ -24,25 +20,16 @@ class Masters:
     ----------
     link
         Speaks for the node.
-    processes
-        The node's collector processes: a task's replay ring is one of its master's node.
     """
 
-    def __init__(self, link: Link, processes: CollectorHost) -> None:
-        self._link, self._processes = link, processes
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self.live: dict[tuple[str, str], Master] = {}
         #: (run, task) -> a user's wishes since its master here began to register itself.
         self._attaching: dict[tuple[str, str], list[Plain]] = {}
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return the messages that are answered here."""
-        return {
-            "drlnb_control": self.control,
-            "drlnb_collector_lost": self.collector_lost,
-            "drlnb_yield": self._each(Master.yield_asked),
-            "drlnb_lease_lost": self._each(lambda master, **lease: master.leases.lost(**lease)),
-            "drlnb_node_lost": self._each(Master.node_lost),
-        }
+        self.yield_asked = self._each(Master.yield_asked)
+        self.lease_lost = self._each(lambda master, **lease: master.leases.lost(**lease))
+        self.node_lost = self._each(Master.node_lost)
 
     async def close(self) -> None:
         """End every master without a report to the broker."""
@@ -56,20 +43,14 @@ class Masters:
             wishes = self._attaching[run, task] = []
             try:
                 # The same request again is the same attempt.
-                attached = await self._link.insist(
-                    "drlnb_task_attach",
-                    pause_s=_ATTACH_AGAIN_S,
-                    run=run,
-                    task=task,
-                    node=self._link.node,
-                    request=uuid.uuid4().hex,
-                )
+                request = {"run": run, "task": task, "node": self._link.node, "request": uuid.uuid4().hex}
+                attached = await self._link.insist("drlnb_task_attach", **request)
                 if "error" in attached:
                     return str(attached["message"])
                 former = self.live.get((run, task))
                 if former is not None:
                     await former.abort("another attempt has begun")
-                master = Master(self._link, self._processes, run, task, attached, n_replay_losses)
+                master = Master(self._link, run, task, attached, n_replay_losses)
                 self.live[run, task] = master
             finally:
                 self._attaching.pop((run, task), None)
@@ -92,19 +73,17 @@ class Masters:
         problem = await master.control(**wish) if master is not None else ""
         return {"refused": problem} if problem else {"ok": True}
 
-    async def collector_lost(self, run: str, task: str, attempt: int, **loss: Any) -> Plain:
+    async def collector_lost(self, key: Key, attempt: int, number: int, node: str, reason: str, detail: str) -> None:
         """Report to the master here that a collector is gone."""
-        master = self.live.get((run, task))
+        master = self.live.get(key[:2])
         if master is not None and master.attempt == attempt:
-            master.collector_lost(**loss)
-        return {"ok": True}
+            master.collector_lost(collector=key[2], number=number, node=node, reason=reason, detail=detail)
 
     def _each(self, handle: Callable[..., None]) -> Handler:
         """Return what passes a message on to every master here: each knows whether it is concerned."""
 
-        async def pass_on(**message: object) -> Plain:
+        async def pass_on(**message: object) -> None:
             for master in self.live.values():
                 handle(master, **message)
-            return {"ok": True}
 
         return pass_on

@@ -13,23 +13,21 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
+from drlnb.runtime.link import Link
 from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.collectors import Collectors
 from drlnb.runtime.node.cpu_queue import n_cpus
 from drlnb.runtime.node.devices import find_devices
-from drlnb.runtime.node.link import Link
 from drlnb.runtime.node.masters import Masters
+from drlnb.runtime.node.seat_trials import SeatTrials
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.node.stores import Stores
-from drlnb.runtime.protocol import AGENT, PROTOCOL, Plain, drlnb_version, pool_task, serve
+from drlnb.runtime.protocol import AGENT, PROTOCOL, drlnb_version, pool_task
 
 if TYPE_CHECKING:
     from distributed import Worker
 
 __all__ = ["AgentPlugin"]
-
-#: Pause before this node reports itself again to a broker that did not answer, in seconds.
-_UP_AGAIN_S = 0.2
 
 
 class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -57,13 +55,32 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.stores = Stores(self.link)
         self.slots = Slots(self.link)
         self.collectors = Collectors(self.link, self.processes, self.stores.path)
-        self.masters = Masters(self.link, self.processes)
+        self.masters = Masters(self.link)
         if self.zygote is not None:
             await self.zygote.start()
-        for part in (self.slots, self.collectors, self.stores, self.masters):
-            self.link.handlers |= part.handlers()
-        self.link.handlers["drlnb_end_task"] = self.end_task
-        serve(worker.handlers, self.link.handlers)
+        self.link.serve({
+            "drlnb_slots": self.slots.serve,
+            "drlnb_slot_hurry": self.slots.hurry,
+            "drlnb_compute": self.slots.compute,
+            "drlnb_interrupt": self.slots.interrupt,
+            "drlnb_asked": self.slots.asked,
+            "drlnb_revoke": self.slots.revoke,
+            "drlnb_probe_env": self.collectors.probe_env,
+            "drlnb_collector_start": self.processes.start,
+            "drlnb_collector_stop": self.processes.rest,
+            "drlnb_collector_ask": self.collectors.ask,
+            "drlnb_collector_queue": self.collectors.queue,
+            "drlnb_collector_unqueue": self.collectors.unqueue,
+            "drlnb_cpu_slots": self.collectors.cpu_slots,
+            "drlnb_chunk": self.stores.chunk,
+            "drlnb_control": self.masters.control,
+            "drlnb_collector_lost": self.masters.collector_lost,
+            "drlnb_yield": self.masters.yield_asked,
+            "drlnb_lease_lost": self.masters.lease_lost,
+            "drlnb_node_lost": self.masters.node_lost,
+            "drlnb_end_task": self.end_task,
+        })
+        self.link.serve(SeatTrials(self.slots, self.link.node).handlers())
         self.link.keep(self._report_up())
 
     async def teardown(self, worker: "Worker") -> None:
@@ -83,7 +100,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         devices, why_not = await find_devices(self.link.directory / "probe.log")
         reply = await self.link.insist(
             "drlnb_agent_up",
-            pause_s=_UP_AGAIN_S,
             node=self.link.node,
             address=self.link.address,
             server_id=uuid.uuid4().hex,
@@ -99,9 +115,8 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             await self.collectors.cpu_slots(**reply["cpu_slots"])
             await self.slots.serve(reply["slots"])
 
-    async def end_task(self, run: str, task: str, attempt: int) -> Plain:
+    async def end_task(self, run: str, task: str, attempt: int) -> None:
         """End the collectors of a task here, forget its model and its store."""
         await self.processes.stop_task(run, task, below_attempt=attempt + 1)
         self.stores.drop(run, task, attempt)
         self.slots.forget_model(pool_task(run, task), attempt)
-        return {"ok": True}

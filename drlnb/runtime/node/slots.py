@@ -4,18 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.shared_results import LEAST_BYTES, Segments
-from drlnb.runtime.node.executor_host import Executor
+from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segments
+from drlnb.runtime.link import Link
+from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
-from drlnb.runtime.node.link import Link
-from drlnb.runtime.protocol import Handler, Payload, Plain
+from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Slots"]
-
-#: Pause before a message about a slot is sent again that the broker did not answer, in seconds.
-_AGAIN_S = 0.05
 
 
 class Slots:
@@ -31,7 +27,7 @@ class Slots:
         self._link = link
         self.executors: dict[str, Executor | Tenants] = {}
         #: Slot -> its gate, which also outlives that the slot is closed and opened again.
-        self._gates: dict[str, FenceGate] = {}
+        self._gates: dict[str, WorkGate] = {}
         self._in_order = asyncio.Lock()
         self.segments = Segments(link.directory)
         #: Task -> bytes of its last result.
@@ -39,23 +35,12 @@ class Slots:
         #: Task -> highest attempt that has computed here.
         self._attempts: dict[str, int] = {}
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the messages that are answered here."""
-        return {
-            "drlnb_slots": self.serve,
-            "drlnb_slot_hurry": self.hurry,
-            "drlnb_compute": self.compute,
-            "drlnb_interrupt": self.interrupt,
-            "drlnb_asked": self.asked,
-            "drlnb_revoke": self.revoke,
-        }
-
     async def close(self) -> None:
         """End every executor."""
         await asyncio.gather(*(executor.end() for executor in self.executors.values()))
         self.segments.close()
 
-    async def serve(self, slots: Sequence[Mapping[str, str]]) -> Plain:
+    async def serve(self, slots: Sequence[Mapping[str, str]]) -> None:
         """Start the executors of the slots that the pool gave to this node."""
         sharing = Counter(row["device"] for row in slots)
         for row in slots:
@@ -63,20 +48,18 @@ class Slots:
                 made = self._made(row["slot"], row["device"], row.get("isolation", "shared"), sharing[row["device"]])
                 self.executors[row["slot"]] = made
                 made.start()
-        return {"ok": True}
 
-    async def hurry(self, slot: str) -> Plain:
+    async def hurry(self, slot: str) -> None:
         """Start the executor of a slot now if it rests because it died again and again."""
         if slot in self.executors:
             self.executors[slot].hurry()
-        return {"ok": True}
 
     def _made(self, slot: str, device: str, isolation: str, n_sharing: int) -> Executor | Tenants:
         log = self._link.directory / f"executor-{slot.replace('/', '-')}.log"
-        gate = self._gates.setdefault(slot, FenceGate())
+        gate = self._gates.setdefault(slot, WorkGate(slot))
         if isolation == "process":
-            return Tenants(slot, device, log, self.report_up, self._tenant_lost, gate)
-        return Executor(slot, device, log, self.report_up, self._down, gate, n_sharing)
+            return Tenants(slot, device, log, gate, self.report_up, self._tenant_lost)
+        return Executor(slot, device, log, gate, self.report_up, self._down, n_sharing)
 
     # ------------------------------------------------------------------ reports to the broker
     def report_up(self, executor: Executor | Tenants) -> None:
@@ -96,7 +79,7 @@ class Slots:
     async def _report_in_order(self, op: str, message: Mapping[str, object]) -> None:
         """Send a report until the broker answers, in order: late news of a death would end its successor's slot."""
         async with self._in_order:
-            await self._link.insist(op, pause_s=_AGAIN_S, node=self._link.node, **message)
+            await self._link.insist(op, node=self._link.node, **message)
 
     # ------------------------------------------------------------------ work
     async def compute(
@@ -108,7 +91,7 @@ class Slots:
         payload: Payload = b"",
         state: Payload | None = None,
     ) -> Plain:
-        """Have an executor of this node compute.
+        """Have an executor of this node compute; ``refused`` if it died before it answered.
 
         Parameters
         ----------
@@ -116,10 +99,15 @@ class Slots:
             Its slot, the lease, the frame, and after how many seconds without progress it is killed.
         state
             The task's training state, if the caller is of this node; else it is the payload's beginning.
+
+        Raises
+        ------
+        ConnectionError
+            If the slot has no executor here.
         """
         executor = self.executors.get(slot)
         if executor is None:
-            return {"op": "died", "reason": f"no executor serves {slot} on {self._link.node}"}
+            raise ConnectionError(f"no executor serves {slot} on {self._link.node}")
         work = self._link.keep(self._compute(executor, {**header, "fence": fence}, watchdog_s, payload, state))
         # Whoever asked may go; what is lent to the executor stays so until it has answered.
         return await asyncio.shield(work)
@@ -140,15 +128,13 @@ class Slots:
             lent = self.segments.lend(self._made_bytes[task])
         if lent is not None:
             header["into"] = [lent[0].path, len(lent[1])]
+        made: Payload
         try:
             answer, made = await executor.ask(header, *payloads, timeout_s=watchdog_s)
-        except ConnectionError as error:
-            return {"op": "died", "reason": str(error)}
+        except ConnectionError as error:  # an answer, too: whoever asked may have gone
+            return {"refused": str(error)}
         if lent is not None and answer.get("n_shared"):
-            return self._made_by(task, answer, lent[1][: answer["n_shared"]])
-        return self._made_by(task, answer, made)
-
-    def _made_by(self, task: str, answer: Plain, made: Payload) -> Plain:
+            made = lent[1][: answer["n_shared"]]
         if answer["op"] == "made":
             self._made_bytes[task] = len(made)
         return {**answer, "payload": made}
@@ -168,11 +154,10 @@ class Slots:
         """Interrupt a user's function that runs under a fence."""
         return {"interrupted": slot in self.executors and self.executors[slot].interrupt(fence)}
 
-    async def asked(self, slot: str, fence: Fence) -> Plain:
+    async def asked(self, slot: str, fence: Fence) -> None:
         """Pass on that somebody waits for the slot that a user's loop holds by this fence."""
         if slot in self.executors:
-            self.executors[slot].asked_to_yield(fence)
-        return {"ok": True}
+            self.executors[slot].send({"op": "asked", "fence": fence})
 
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""

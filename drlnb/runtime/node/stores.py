@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.distribution import Chunk, RelayAssembly
-from drlnb.runtime.ipc.parameter_store import HostStore
 from drlnb.runtime.ipc.routes import route_results
-from drlnb.runtime.node.link import Link
-from drlnb.runtime.protocol import Handler, Payload, Plain
+from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.link import Link
+from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Stores"]
 
@@ -39,97 +39,80 @@ class Stores:
         #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
         self._over: dict[tuple[str, str], int] = {}
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the messages that are answered here."""
-        return {"drlnb_chunk": self.chunk}
-
     def path(self, run: str, task: str) -> str:
         """Return where readers find a task's store, empty if there is none yet."""
         kept = self._kept.get((run, task))
         return kept.store.path if kept is not None and kept.store is not None else ""
 
     async def chunk(
-        self,
-        run: str,
-        task: str,
-        attempt: int,
-        version: int,
-        start: int,
-        stop: int,
-        total: int,
-        children: tuple[object, ...],
-        addresses: Mapping[str, str],
-        payload: Payload = b"",
+        self, task: tuple[str, str], chunk: Plain, addresses: Mapping[str, str], payload: Payload = b""
     ) -> Plain:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host.
+
+        Parameters
+        ----------
+        task
+            (run, task) that the parameters are of.
+        chunk
+            Fields of :class:`~drlnb.planning.distribution.Chunk`.
+        addresses
+            Host -> where its agent is reached.
+        payload
+            The bytes of the range.
 
         Returns
         -------
         dict
-            ``refused`` with the reason; or ``whole``, ``own_s`` and ``all_s`` (seconds from the range's arrival until
-            this host had kept it, and until all hosts below had answered) and ``below``, the results of those.
+            ``whole``, ``own_s`` and ``all_s`` (seconds from the range's arrival until this host had kept it, and until
+            all hosts below had answered) and ``below``, the results of those.
+
+        Raises
+        ------
+        ConnectionError
+            If the range is refused.
         """
-        arrived = time.perf_counter()
-        if attempt <= self._over.get((run, task), 0):
-            return {"refused": f"attempt {attempt} of {run}/{task} is over"}
-        kept = self._kept.setdefault((run, task), _Kept())
-        taken = kept.assembly.take(
-            Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children)
-        )
+        arrived, part = time.perf_counter(), Chunk(**chunk)
+        if part.attempt <= self._over.get(task, 0):
+            raise ConnectionError(f"attempt {part.attempt} of {task[0]}/{task[1]} is over")
+        kept = self._kept.setdefault(task, _Kept())
+        taken = kept.assembly.take(part)
         if taken.refused:
-            return {"refused": taken.refused}
+            raise ConnectionError(taken.refused)
         view = memoryview(payload).cast("B")
-        if view.nbytes != stop - start:
-            return {"refused": f"{view.nbytes} bytes for range [{start}, {stop})"}
-        message: Plain = {
-            "run": run,
-            "task": task,
-            "attempt": attempt,
-            "version": version,
-            "start": start,
-            "stop": stop,
-        }
-        message |= {"total": total, "addresses": addresses}
+        if view.nbytes != part.stop - part.start:
+            raise ConnectionError(f"{view.nbytes} bytes for range [{part.start}, {part.stop})")
+        message: Plain = {"task": task, "addresses": addresses, "payload": view}
         forwards = [
-            asyncio.ensure_future(self._forward(addresses.get(host, ""), host, below, view, message))
+            asyncio.ensure_future(self._forward(host, below, message | {"chunk": chunk | {"children": below}}))
             for host, below in taken.forward
         ]
         await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
         if taken.new:
-            self._write(kept, version, start, stop, total, view, whole=taken.whole)
+            self._write(kept, part, view, whole=taken.whole)
         whole, own_s = kept.assembly.whole, time.perf_counter() - arrived
         below = [row for rows in await asyncio.gather(*forwards) for row in rows]
         return {"whole": whole, "own_s": own_s, "all_s": time.perf_counter() - arrived, "below": below}
 
-    async def _forward(
-        self, address: str, host: str, below: tuple[object, ...], view: memoryview, message: Plain
-    ) -> list[Plain]:
+    async def _forward(self, host: str, below: tuple[object, ...], message: Plain) -> list[Plain]:
         """Send a range to the next host of its route; return the results of that host and of those below it."""
         sent = time.perf_counter()
-        if not address:
-            return list(route_results(host, below, {"refused": "no node of this name is up"}, 0.0))
-        try:
-            reply = await self._link.call(address, "drlnb_chunk", payload=view, children=below, **message)
-        except (OSError, ValueError) as error:
-            reply = {"refused": str(error)}
+        reply = await self._link.call(message["addresses"].get(host, ""), "drlnb_chunk", **message)
         return list(route_results(host, below, reply, time.perf_counter() - sent))
 
-    def _write(
-        self, kept: _Kept, version: int, start: int, stop: int, total: int, view: memoryview, *, whole: bool
-    ) -> None:
-        if kept.store is not None and kept.store.n_bytes != total:
+    def _write(self, kept: _Kept, part: Chunk, view: memoryview, *, whole: bool) -> None:
+        if kept.store is not None and kept.store.n_bytes != part.total:
             kept.store.close()
             kept.store = None
         if kept.store is None:
-            kept.store = HostStore(total, self._link.directory)
-        if whole and stop - start == total:
-            kept.store.write(version, view)
+            kept.store = HostStore(part.total, self._link.directory)
+        if whole and view.nbytes == part.total:
+            kept.store.write(part.version, view)
             return
-        if len(kept.arriving) != total:
-            kept.arriving = bytearray(total)
-        kept.arriving[start:stop] = view
+        if len(kept.arriving) != part.total:
+            kept.arriving = bytearray(part.total)
+        kept.arriving[part.start : part.stop] = view
         if whole:
-            kept.store.write(version, kept.arriving)
+            kept.store.write(part.version, kept.arriving)
 
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:
         """Forget a task, unless a later attempt than `attempt` has written here."""

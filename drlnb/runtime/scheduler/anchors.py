@@ -1,23 +1,30 @@
 """Watch over the anchors, and submit those again whose Dask task is gone.
 
+An anchor keeps a master alive: one tiny Dask task per training task, which blocks on the master's coroutine.  It also
+protects the worker from idle time-outs and down-scaling, and it is what a user sees in Dask's dashboard.
+
 Dask runs an anchor again when its worker dies, and that is all it does: a restart of the cluster, a cancel, or a master
 that ended without a report leave a task that nobody runs.  Each such task goes on as a new attempt, or ends openly.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from distributed import Client, Security, fire_and_forget
+from distributed import Client, Reschedule, Security, fire_and_forget, get_worker, secede
 
-from drlnb.runtime.protocol import anchor_key
-from drlnb.runtime.scheduler.anchor_task import anchor
+from drlnb.runtime.protocol import AGENT, anchor_key
+from drlnb.runtime.scheduler.run import becomes
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
     from drlnb.runtime.scheduler.runs import LiveRun
 
-__all__ = ["Anchors"]
+__all__ = ["Anchors", "anchor"]
+
+#: Pause before an anchor is moved when its worker has no agent (yet), in seconds.
+_NO_AGENT_S = 1.0
 
 #: Times in a row that a master may end without a report, with no further step in between, before its task fails.
 _MOST_LOST = 5
@@ -28,6 +35,24 @@ _LOOK_S = 0.05
 #: Longest time that the scheduler may take to accept anchors, in seconds.
 _ACCEPT_S = 15.0
 _CANCELLED = "its Dask task was cancelled"
+
+
+def anchor(run: str, task: str) -> str:
+    """Block until the master of a task has ended; return how.  It secedes, so it occupies no thread of the worker.
+
+    Raises
+    ------
+    Reschedule
+        If this worker has no agent: Dask tries another one.
+    """
+    worker = get_worker()
+    agent = worker.plugins.get(AGENT)
+    if agent is None or not hasattr(agent, "masters"):
+        time.sleep(_NO_AGENT_S)
+        raise Reschedule
+    secede()
+    future = asyncio.run_coroutine_threadsafe(agent.masters.run(run, task), worker.loop.asyncio_loop)
+    return str(future.result())
 
 
 class Anchors:
@@ -41,14 +66,14 @@ class Anchors:
 
     def __init__(self, broker: "BrokerPlugin") -> None:
         self._broker = broker
-        #: Key -> (run, task) of each anchor that its task relies on.
-        self._tasks: dict[str, tuple[str, str]] = {}
+        #: (run, task) -> key of the anchor that it relies on.
+        self._keys: dict[tuple[str, str], str] = {}
         #: Keys that Dask has forgotten in this turn of the loop: cancelled, if no restart of the cluster follows.
         self._forgotten: set[str] = set()
         #: (run, task) -> masters that ended without a report since it had made so many steps, the most so far.
         self._lost: dict[tuple[str, str], tuple[int, int]] = {}
         self._n_made = 0
-        self._restarting: asyncio.Future[None] | None = None
+        self._restarting: asyncio.Task[None] | None = None
         self._closed = False
 
     def close(self) -> None:
@@ -60,20 +85,12 @@ class Anchors:
     # ------------------------------------------------------------------ which anchor is a task's
     def expect(self, run: str, task: str, attempt: int) -> str:
         """Return the key under which a client submits the anchor of an attempt; former ones count no more."""
-        return self._adopt(run, task, anchor_key(run, task, attempt))
-
-    def _adopt(self, run: str, task: str, key: str) -> str:
-        self._drop(run, task)
-        self._tasks[key] = (run, task)
+        key = self._keys[run, task] = anchor_key(run, task, attempt)
         return key
-
-    def _drop(self, run: str, task: str) -> None:
-        for key in [key for key, name in self._tasks.items() if name == (run, task)]:
-            del self._tasks[key]
 
     def _open(self, key: str) -> "tuple[LiveRun, str] | None":
         """Return the run and the task that rely on an anchor, if the task is not over."""
-        run, task = self._tasks.get(key, ("", ""))
+        run, task = next((name for name, known in self._keys.items() if known == key), ("", ""))
         live = self._broker.runs.live.get(run)
         return None if live is None or live.is_over(task) else (live, task)
 
@@ -87,8 +104,8 @@ class Anchors:
         if finish == "erred":
             self._end(live, task, "failed", f"Dask gave up on its master ({why})")
         elif finish == "memory":
-            self._adopt(live.run, task, f"{key} is over")  # it is forgotten next, which is no cancel then
-            self._broker.runs.keep(asyncio.ensure_future(self._lost_master(live, task)))
+            self._keys[live.run, task] = f"{key} is over"  # it is forgotten next, which is no cancel then
+            self._broker.host.spawn(self._lost_master(live, task))
         elif finish == "forgotten":
             # A restart of the cluster forgets every task first and calls plugins then, in one turn of this loop.
             self._forgotten.add(key)
@@ -100,12 +117,11 @@ class Anchors:
         if self._restarting is not None:
             self._restarting.cancel()
         workers = set(self._broker.scheduler.workers)
-        self._restarting = asyncio.ensure_future(self._go_on_without(workers))
-        self._broker.runs.keep(self._restarting)
+        self._restarting = self._broker.host.spawn(self._go_on_without(workers))
 
     def left_alone(self, live: "LiveRun", task: str) -> None:
         """End a task whose master's node is gone if it has no anchor: nobody else would go on with it."""
-        if (live.run, task) not in self._tasks.values() and not live.is_over(task):
+        if (live.run, task) not in self._keys and not live.is_over(task):
             self._end(live, task, "stopped", f"{_CANCELLED}, and the node of its master was lost")
 
     def _judge(self) -> None:
@@ -116,10 +132,9 @@ class Anchors:
             if meant is None:
                 continue
             live, task = meant
-            self._drop(live.run, task)
+            del self._keys[live.run, task]
             if live.tasks[task]["node"]:
-                stop = self._broker.runs.control(live.run, "stop", task, reason=_CANCELLED)
-                self._broker.runs.keep(asyncio.ensure_future(stop))
+                self._broker.host.spawn(self._broker.runs.run_control(live.run, "stop", task, reason=_CANCELLED))
             else:
                 self._end(live, task, "stopped", _CANCELLED)
 
@@ -140,10 +155,7 @@ class Anchors:
 
     async def _go_on_without(self, workers: set[str]) -> None:
         """Submit the anchors of every open task once the workers of before the restart are gone, with their masters."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _LEAVE_S
-        while workers & set(self._broker.scheduler.workers) and loop.time() < deadline:
-            await asyncio.sleep(_LOOK_S)
+        await becomes(lambda: workers.isdisjoint(self._broker.scheduler.workers), _LEAVE_S, _LOOK_S)
         runs = self._broker.runs.live.values()
         await self._submit([(live, task) for live in runs for task in live.tasks])
 
@@ -152,7 +164,7 @@ class Anchors:
         if self._closed or all(live.is_over(task) for live, task in tasks):
             return
         there = self._broker.scheduler
-        made: dict[str, tuple[LiveRun, str]] = {}
+        made: list[str] = []
         try:
             security = _client_security(there.security)
             client = Client(
@@ -164,7 +176,8 @@ class Anchors:
                         continue
                     self._n_made += 1
                     key = f"{anchor_key(live.run, task, live.tasks[task]['attempt'] + 1)}.{self._n_made}"
-                    made[self._adopt(live.run, task, key)] = (live, task)
+                    self._keys[live.run, task] = key
+                    made.append(key)
                     fire_and_forget(client.submit(anchor, live.run, task, key=key, pure=False, retries=0))
                 await self._accepted(made)
         except (OSError, TimeoutError) as error:
@@ -179,12 +192,12 @@ class Anchors:
         TimeoutError
             If it does not in time.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _ACCEPT_S
-        while missing := [key for key in keys if key not in self._broker.scheduler.tasks and self._open(key)]:
-            if loop.time() > deadline:
-                raise TimeoutError(f"{len(missing)} tasks were not accepted in {_ACCEPT_S:g} s")
-            await asyncio.sleep(_LOOK_S)
+
+        def missing() -> list[str]:
+            return [key for key in keys if key not in self._broker.scheduler.tasks and self._open(key)]
+
+        if not await becomes(lambda: not missing(), _ACCEPT_S, _LOOK_S):
+            raise TimeoutError(f"{len(missing())} tasks were not accepted in {_ACCEPT_S:g} s")
 
 
 def _client_security(security: Security) -> Security:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import Handler, Plain
+from drlnb.runtime.protocol import Handler, Plain, table
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 __all__ = ["Grants"]
+
+#: Ends of leases that are remembered, for holders that ask late.
+_ENDS = 256
 
 
 class Grants:
@@ -31,31 +34,31 @@ class Grants:
         #: Fence of a lease -> its request, and the settings that it was granted with: the answer is kept as long as
         #: the lease, for whoever asks once more.
         self._granted: dict[Fence, tuple[str, Plain]] = {}
+        #: Fence -> why its lease ended.
+        self._ends: dict[Fence, str] = {}
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages that are answered here."""
-        return {"drlnb_acquire": self.acquire, "drlnb_renew": self.renew, "drlnb_release": self.release}
+        return table(self, "acquire", "renew", "release")
 
-    async def acquire(
-        self, request_id: str, *, known: bool = False, wait_s: float | None = None, **asked: object
-    ) -> Plain:
-        """Wait for slots, at most `wait_s` (None: ``poll_s``); a repeat (`known`) goes on waiting.
+    async def acquire(self, request_id: str, *, wait_s: float | None = None, **asked: object) -> Plain:
+        """Wait for slots, at most `wait_s` (None: ``poll_s``); a repeat goes on waiting.
 
         Parameters
         ----------
-        request_id, known
-            Name of the request, and whether it was asked before.
+        request_id
+            Name of the request.
         wait_s
             In seconds.
         asked
             The other fields of :class:`~drlnb.records.columns.leasing.SlotRequested`.
         """
         host, future = self._broker.host, self._answers.get(request_id)
-        if future is None or (known and future.done()):
+        if future is None or future.done():
             # New; or its answer was lost on the way: the pool repeats the grant, or lines it up again if that expired.
             future = self._answers[request_id] = asyncio.get_running_loop().create_future()
             host.feed(leasing.SlotRequested, request_id=request_id, **asked)
-        elif known:
+        else:
             host.feed(leasing.RequestPolled, request_id=request_id)
         try:
             patience_s = self._broker.pool.settings.poll_s if wait_s is None else wait_s
@@ -63,16 +66,12 @@ class Grants:
         except TimeoutError:
             return {"pending": True}
 
-    def knows(self, request_id: str) -> bool:
-        """Return whether a request waits, or its lease lives."""
-        return request_id in self._answers
-
     async def renew(self, fence: Fence, n_progress: int) -> Plain:
         """Keep a lease alive; ``lost`` if it is not the holder's any more."""
         refusals = self._broker.host.feed_for(
             leasing.RequestRefused, leasing.LeaseRenewed, fence=fence, n_progress=n_progress
         )
-        return {"lost": refusals[0].reason} if refusals else {"ok": True}
+        return {"lost": self._ends.get(fence) or refusals[0].reason} if refusals else {"ok": True}
 
     async def release(self, fence: Fence, clean: bool, computed_s: float, yielded: bool = False) -> Plain:
         """End a lease that its holder returns."""
@@ -123,5 +122,9 @@ class Grants:
             future = self._answers.pop(record.subject, None)
             if future is not None and not future.done():
                 future.set_result({"refused": record.reason})
-        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
+        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
             self._answers.pop(self._granted.pop(record.fence, ("", {}))[0], None)
+            # The revocation that follows an expiry has its reason.
+            self._ends[record.fence] = self._ends.get(record.fence) or str(getattr(record, "reason", ""))
+            while len(self._ends) > _ENDS:
+                del self._ends[next(iter(self._ends))]

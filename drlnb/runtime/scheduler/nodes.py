@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drlnb.planning.warmup.cpu_slots import cpu_share
 from drlnb.records.columns import leasing, placement
-from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, refused
-from drlnb.runtime.scheduler.cpu_shares import CpuShares
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, Refusal, table
 from drlnb.runtime.scheduler.pool_devices import PoolDevices
 
 if TYPE_CHECKING:
@@ -43,37 +43,19 @@ class Nodes:
         #: Every node that has been here.
         self._known: set[str] = set()
         self._changed = asyncio.Event()
-        self.cpus = CpuShares(self)
+        #: Numbers the messages about CPU slots, for one may overtake another on its way.
+        self._numbers = itertools.count(1)
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages served here."""
-        return {
-            "drlnb_agent_up": self.agent_up,
-            "drlnb_slot_up": self.slot_up,
-            "drlnb_slot_down": self.slot_down,
-            "drlnb_tenant_lost": self.tenant_lost,
-            "drlnb_nodes": self.nodes,
-            "drlnb_open_slots": self.open_slots,
-            "drlnb_same_devices": self.same_devices,
-            "drlnb_probe": self.probe,
-        }
+        return table(
+            self, "agent_up", "slot_up", "slot_down", "tenant_lost", "nodes", "open_slots", "same_devices", "probe"
+        )
 
     @property
     def addresses(self) -> dict[str, str]:
         """Node -> address of its worker."""
         return {node: row["address"] for node, row in self.rows.items()}
-
-    def drain_problem(self, key: str, slot: str) -> str:
-        """Return why a slot of ours cannot be drained, or taken back, by hand; empty if it can."""
-        if slot not in self.broker.pool.slots:
-            return f"{key}: the executor of {slot} is not up yet; try again in a moment"
-        if self.pool.seats != "auto" or key != "slot.drain":
-            return ""
-        device = slot.rpartition("/")[0]
-        return (
-            f"slot.drain: how many seats {device} has is found out while tasks train (seats='auto'), and that needs "
-            "all of them; a fleet with a number of seats can drain each"
-        )
 
     async def undrained(self, slot: str) -> None:
         """Wake who waits for any slot, and have an executor that rests after deaths started now."""
@@ -86,38 +68,34 @@ class Nodes:
         """Return where a slot is."""
         for node, slots in self.given.items():
             if slot in slots:
-                return {"slot": slot, "node": node, "address": self.addresses.get(node, "")}
-        return {"slot": slot, "node": "", "address": ""}
+                address = self.addresses.get(node, "")
+                return {"slot": slot, "node": node, "address": address, "device": slots[slot]["device"]}
+        return {"slot": slot, "node": "", "address": "", "device": "cpu"}
 
     async def agent_up(self, node: str, address: str, **row: object) -> Plain:
         """Register a node; the reply names the slots that it serves."""
         if node in self.rows and self.rows[node]["server_id"] != row["server_id"]:
             self.lost(self.rows[node]["address"], "its worker was started anew")
         self.rows[node] = {"node": node, "address": address, **row}
-        self.cpus.added(node)
+        self._share_cpus(self.rows[node]["host"], added=node)
         if self.pool.opened and node not in self._known:
             self.pool.lend_later(node)
         self._known.add(node)
         self._wake()
-        return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpus.share(node)}
+        return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpu_slots(node)}
 
-    async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> Plain:
+    async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> None:
         """Add a slot whose executor is up (again) to the pool."""
         known = self.given.get(node, {}).get(slot)
         if known is None:
-            return refused("unknown", f"slot {slot} was not given to {node}")
+            raise Refusal(f"slot {slot} was not given to {node}")
         known.update(up=True, device_name=device_name)
         # Epochs of a restarted node begin at 1 again: go on from the highest seen.
         known["epoch"] = max(known.get("epoch", 0) + 1, executor_epoch)
         self.broker.host.feed(leasing.SlotAdded, slot=slot, node=node, device=device, executor_epoch=known["epoch"])
         self._wake()
-        return {"ok": True}
 
-    async def any_slot(self, wait_s: float) -> bool:
-        """Wait until the pool has a slot that is up; false if the time is up first."""
-        return await self._becomes(lambda: self.broker.pool.has_slots, wait_s)
-
-    async def _becomes(self, holds: Callable[[], bool], wait_s: float) -> bool:
+    async def becomes(self, holds: Callable[[], bool], wait_s: float) -> bool:
         """Wait until something holds that changes with nodes and slots; false if the time is up first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -129,19 +107,17 @@ class Nodes:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def slot_down(self, node: str, slot: str, reason: str) -> Plain:
+    async def slot_down(self, node: str, slot: str, reason: str) -> None:
         """Remove the slot of an executor that is gone from the pool, until the next one is up."""
         known = self.given.get(node, {}).get(slot)
         if known is not None and known["up"]:
             known["up"] = False
             self.broker.host.feed(leasing.SlotFailed, slot=slot, reason=f"executor {reason}")
-        return {"ok": True}
 
-    async def tenant_lost(self, node: str, slot: str, task: str, fence: Fence | None, reason: str) -> Plain:
+    async def tenant_lost(self, node: str, slot: str, task: str, fence: Fence | None, reason: str) -> None:
         """Report that the process of one task is gone from a slot that keeps its tasks apart: the slot serves on."""
         if slot in self.given.get(node, {}):
             self.broker.host.feed(leasing.TenantLost, slot=slot, task=task, fence=fence, reason=reason)
-        return {"ok": True}
 
     def lost(self, address: str, reason: str) -> None:
         """Forget the node at an address, and report its loss to the pool and every master."""
@@ -152,10 +128,35 @@ class Nodes:
         for slot in self.given.get(node, {}).values():
             slot["up"] = False
         self.broker.host.feed(placement.NodeLost, node=node, reason=reason)
-        self.cpus.lost(host)
+        self._share_cpus(host)
         self.broker.runs.node_lost(node)
         self._send_to_all("drlnb_node_lost", node=node, reason=reason, address=address)
 
+    # ------------------------------------------------------------------ the CPU slots that agents lend to collectors
+    def cpu_slots(self, node: str) -> dict[str, int]:
+        """Return the message to a node about its CPU slots."""
+        return {"n_slots": self.broker.pool.cpu_slots or self._n_cpu_slots(node), "number": next(self._numbers)}
+
+    async def send_cpu_slots(self, nodes: Sequence[str]) -> None:
+        """Send nodes their number; one that is not reached is gone, or gets it as it comes up again."""
+        ask = self.broker.ask_node
+        await asyncio.gather(*(ask(node, "drlnb_cpu_slots", SOON_S, **self.cpu_slots(node)) for node in nodes))
+
+    def _n_cpu_slots(self, node: str) -> int:
+        """Return a node's share of the CPUs of its host."""
+        row = self.rows[node]
+        return cpu_share(row["n_cpus"], sum(other["host"] == row["host"] for other in self.rows.values()))
+
+    def _share_cpus(self, host: str, added: str = "") -> None:
+        """Share the CPUs of a host anew among its agents; one that is added gets its number with its answer."""
+        others = [node for node, row in self.rows.items() if row["host"] == host and node != added]
+        for node in (added, *others) if added else others:
+            n_slots = self._n_cpu_slots(node)
+            self.broker.host.feed(placement.NodeAdded, node=node, host=host, n_collector_slots=n_slots)
+        if others:
+            self.broker.host.spawn(self.send_cpu_slots(others))
+
+    # ------------------------------------------------------------------ messages to agents
     def end_task(self, run: str, task: str, attempt: int) -> None:
         """Have every node end what it still has of a task's attempts up to this one; harmless where nothing is left.
 
@@ -166,7 +167,7 @@ class Nodes:
 
     def _send_to_all(self, op: str, /, **message: object) -> None:
         for node in list(self.rows):
-            self.broker.runs.keep(asyncio.ensure_future(self._send_again(node, op, message)))
+            self.broker.host.spawn(self._send_again(node, op, message))
 
     async def _send_again(self, node: str, op: str, message: Mapping[str, object]) -> None:
         """Send a node a message, again for a while if it does not answer, as long as it is the same node."""
@@ -201,7 +202,7 @@ class Nodes:
     # ------------------------------------------------------------------ for clients
     async def nodes(self, at_least: int = 0, wait_s: float = 0.0) -> Plain:
         """Return nodes and slots, once there are `at_least` nodes or the time is up."""
-        await self._becomes(lambda: len(self.rows) >= at_least, wait_s)
+        await self.becomes(lambda: len(self.rows) >= at_least, wait_s)
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
         return {"nodes": list(self.rows.values()), "slots": slots, **self.pool.to_plain()}
 
@@ -211,25 +212,19 @@ class Nodes:
         seats: int | str = 1,
         names: Sequence[str] = (),
         isolation: str = "shared",
-    ) -> Plain:
+    ) -> None:
         """Decide once which slots the pool has, as :meth:`PoolDevices.open` does, and have their executors started."""
-        try:
-            limits = self.pool.open(n_slots, seats, names, isolation)
-        except ConfigError as error:
-            return refused("ConfigError", str(error))
-        for node in self.given if limits is not None else ():
+        limits = self.pool.open(n_slots, seats, names, isolation)
+        if limits is None:
+            return
+        for node in self.given:
             await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self.pool.slots_of(node))
-        if limits is not None and seats == "auto":
-            rows = [(device.node, device.name, device.seen) for device in self.pool.devices.values()]
-            self.broker.scheduler.plugins[SEATS].open(rows, limits)
-        return {"ok": True}
+        if seats == "auto":
+            self.broker.scheduler.plugins[SEATS].open(self.pool.devices.values(), limits)
 
     async def same_devices(self, names: Sequence[str]) -> Plain:
         """Return whether the pool's devices are those of some names; refuse names that mean none."""
-        try:
-            return {"same": self.pool.is_of(names)}
-        except ConfigError as error:
-            return refused("ConfigError", str(error))
+        return {"same": self.pool.is_of(names)}
 
     async def probe(self, env: str | Mapping[str, str]) -> Plain:
         """Have a node build an environment once and describe its spaces."""
@@ -237,4 +232,4 @@ class Nodes:
             reply = await self.broker.ask_node(node, "drlnb_probe_env", 60.0, env=env)
             if reply is not None:
                 return reply
-        return refused("PeerError", "no node with drlnb answers")
+        raise Refusal("no node with drlnb answers")

@@ -7,7 +7,7 @@ scheduler's event loop, so everything here is short; files are written by thread
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,10 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
-from drlnb.records.base import Command
+from drlnb.records.base import Command, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import LoopLagged, SettingChanged
+from drlnb.records.errors import ConfigError
 from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import (
     BROKER,
@@ -31,15 +32,16 @@ from drlnb.runtime.protocol import (
     drlnb_version,
     from_wire,
     pool_task,
-    refused,
     serve,
     split_pool_task,
+    table,
     to_wire,
 )
 from drlnb.runtime.scheduler.anchors import Anchors
 from drlnb.runtime.scheduler.grants import Grants
 from drlnb.runtime.scheduler.nodes import Nodes
 from drlnb.runtime.scheduler.runs import Runs
+from drlnb.runtime.scheduler.user_leases import Loops
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -73,25 +75,27 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.nodes = Nodes(self)
         self.anchors = Anchors(self)
         self.grants = Grants(self)
-        self.host = MachineHost(self.pool, self._effect, [self.runs.pool_record, self.grants.on_record])
+        self.loops = Loops(self)
+        sinks: list[Callable[[Record], None]] = [self.runs.pool_record, self.grants.on_record, self.loops.on_record]
+        self.host = MachineHost(self.pool, self._effect, sinks)
         self.host.on_defect = self.runs.defect
-        self._placements: dict[tuple[str, int], asyncio.Future[Plain]] = {}
         self._lag: asyncio.Task[None] | None = None
         self._begin_watch()
-        for part in (self, self.nodes, self.runs, self.grants):
+        for part in (self, self.nodes, self.runs, self.grants, self.loops):
             serve(scheduler.handlers, part.handlers())
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages that are answered here."""
-        return {"drlnb_hello": self.hello, "drlnb_place": self.place, "drlnb_pool_set": self.set_pool}
+        return table(self, "hello", "place", "pool_set")
 
     async def close(self) -> None:
         """End with the scheduler."""
         if self._lag is not None:
             self._lag.cancel()
         self.anchors.close()
+        self.loops.close()
         await self.host.close()
-        self.runs.close()
+        await self.runs.close()
 
     def remove_worker(self, scheduler: "Scheduler", worker: str, *, stimulus_id: str, **kwargs: object) -> None:
         """Forget a worker that is gone: its node's slots, masters and collectors are gone, too."""
@@ -111,9 +115,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.anchors.restarted()
 
     def valid_workers_downscaling(self, scheduler: "Scheduler", workers: list[object]) -> list[object]:
-        """Veto the closing of workers while a run lives: their slots and collectors are in use."""
+        """Veto the closing of workers while a run lives, or a loop holds a slot or waits for one."""
         del scheduler
-        return [] if self.runs.any_live else workers
+        return [] if self.runs.any_live or self.loops.any_open else workers
 
     # ------------------------------------------------------------------ messages
     async def hello(self, protocol: int = PROTOCOL) -> Plain:
@@ -123,45 +127,42 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     async def place(self, task: str, attempt: int, node: str, n_collectors: int, planner: str = "") -> Plain:
         """Return where a task's collectors live."""
-        if not await self.nodes.any_slot(self.pool.settings.poll_s):
+        if not await self.nodes.becomes(lambda: self.pool.n_slots > 0, self.pool.settings.poll_s):
             return {"pending": True}
-        key = (task, attempt)
-        future = self._placements[key] = asyncio.get_running_loop().create_future()
-        wish = {"node": node, "n_collectors": n_collectors, "planner": planner}
-        self.host.feed(placement.PlacementAsked, task=task, attempt=attempt, **wish)
-        try:
-            answer = await asyncio.wait_for(future, self.pool.settings.poll_s)
-        except TimeoutError:
+        asked = {"task": task, "attempt": attempt, "node": node, "n_collectors": n_collectors, "planner": planner}
+        answers = self.host.feed_for(placement.SendPlacement, placement.PlacementAsked, **asked)
+        if not answers:  # no node is up, or a later attempt has begun
+            await asyncio.sleep(self.pool.settings.poll_s)
             return {"pending": True}
-        return {**answer, "addresses": self.nodes.addresses}
+        if refusal := answers[0].refusal:
+            return {"refused": refusal}
+        return {"collector_nodes": list(answers[0].collector_nodes), "addresses": self.nodes.addresses}
 
-    def pool_problem(self, key: str, value: object) -> str:
-        """Return why the pool cannot change a setting so, beside those in force; empty if it can."""
+    def check_pool(self, key: str, value: object) -> None:
+        """Raise ConfigError if the pool cannot change a setting so, beside those in force."""
         in_force = {f"leasing.{name}": now for name, now in asdict(self.pool.settings).items()}
         if problem := setting_problem(key, value, in_force=in_force, slots=self.nodes.pool.slot_names):
-            return problem
-        return self.nodes.drain_problem(key, str(value)) if key in SLOT_KEYS else ""
+            raise ConfigError(problem)
+        if key in SLOT_KEYS and value not in self.pool.slots:
+            raise ConfigError(f"{key}: the executor of {value} is not up yet; try again in a moment")
+        if key == "slot.drain" and self.nodes.pool.seats == "auto":
+            raise ConfigError(
+                f"slot.drain: how many seats {str(value).rpartition('/')[0]} has is found out while tasks train "
+                "(seats='auto'), and that needs all of them; a fleet with a number of seats can drain each"
+            )
 
-    async def set_pool(self, key: str, value: object, task: str | None = None) -> Plain:
+    async def pool_set(self, key: str, value: object, task: str | None = None) -> None:
         """Change a setting of the pool, or of a task in it; nothing is journalled of one that cannot be changed so."""
-        if problem := self.pool_problem(key, value):
-            return refused("ConfigError", problem)
+        self.check_pool(key, value)
         change = {"key": key, "value": value, "task": task, "counts": takes_effect(key)}
-        problems = self.host.feed_for(leasing.RequestRefused, SettingChanged, **change)
-        if problems:
-            return refused("ConfigError", problems[0].reason)
+        if problems := self.host.feed_for(leasing.RequestRefused, SettingChanged, **change):
+            raise ConfigError(problems[0].reason)
         if key == CPU_SLOTS_KEY:
-            await self.nodes.cpus.send(list(self.nodes.rows))
+            await self.nodes.send_cpu_slots(list(self.nodes.rows))
         elif key == "slot.undrain":
             await self.nodes.undrained(str(value))
         elif key == "leasing.reap_s":
             self._begin_watch()
-        return {"ok": True}
-
-    def go_beyond(self, epoch: int) -> None:
-        """Raise the pool's coming fences above those of an epoch in a journal (a clock may have been set back)."""
-        if epoch > self.pool.epoch:
-            self.host.feed(leasing.EpochRaised, epoch=epoch + 1)
 
     def forget_task(self, run: str, task: str, attempt: int, reason: str) -> None:
         """End everything of a task that has ended."""
@@ -169,35 +170,22 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.host.feed(placement.TaskStopped, task=name, attempt=attempt, reason=reason)
         self.grants.forget_task(name)
 
-    def restart_task(self, run: str, task: str, attempt: int) -> None:
-        """Admit requests of a task again, as a new attempt."""
-        self.host.feed(placement.TaskRestarted, task=pool_task(run, task), attempt=attempt)
-
     # ------------------------------------------------------------------ commands
     def _planners_of(self, task: str) -> Planners:
         """Return the planners of a task's run."""
         live = self.runs.live.get(split_pool_task(task)[0])
         return Planners() if live is None else live.planners
 
-    def _effect(self, command: Command) -> Coroutine[object, object, None] | None:
+    def _effect(self, command: Command) -> Coroutine[object, object, object] | None:
         if isinstance(command, leasing.SendGrant):
             self.grants.send(command)
-        elif isinstance(command, placement.SendPlacement):
-            future = self._placements.pop((command.task, command.attempt), None)
-            if future is not None and not future.done():
-                placed = {"collector_nodes": list(command.collector_nodes)}
-                future.set_result({"refused": command.refusal} if command.refusal else placed)
         elif isinstance(command, leasing.RevokeLease):
             return self._revoke(command)
-        elif isinstance(command, leasing.AskYield):
-            return self._ask_yield(command)
-        else:
+        elif isinstance(command, leasing.AskYield):  # a holder that is not reached keeps its slot for the round
+            return self.ask_node(command.node, "drlnb_yield", SOON_S, fence=command.fence)
+        elif not isinstance(command, placement.SendPlacement):  # that one is the answer to who has asked
             raise TypeError(f"no effect for {type(command).__name__}")
         return None
-
-    async def _ask_yield(self, command: leasing.AskYield) -> None:
-        """Ask a holder to give way; one that is not reached keeps its slot for the round."""
-        await self.ask_node(command.node, "drlnb_yield", SOON_S, fence=command.fence)
 
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease, and report when its slot is idle (no timer ever frees a slot)."""
@@ -224,10 +212,6 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             lag_s = loop.time() - due
             if lag_s > self.pool.settings.lag_threshold_s:
                 self.host.feed(LoopLagged, lag_s=lag_s)
-
-    def tasks_of(self, run: str) -> list[str]:
-        """Return the pool's task names of a run; for tests."""
-        return [name for name in self.pool.snapshot()["placed"] if split_pool_task(name)[0] == run]
 
     async def ask_node(self, node: str, op: str, timeout_s: float, /, **message: object) -> Plain | None:
         """Call a node agent's handler; ``None`` if it cannot be reached in time."""

@@ -1,5 +1,6 @@
 """Choose the devices that carry the slots of a pool, and the slots of each node; also when nodes come and go."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -93,7 +94,10 @@ class PoolDevices:
         self.devices, self.isolation = {device.name: device for device in devices}, isolation
         self.counted = not names and (virtual or n_slots is not None)
         if virtual and not named:
-            self._add_notice(len(devices), seats)
+            why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
+            plural = "s" if len(devices) > 1 else ""
+            kind = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
+            self.notices.append(f"no CUDA device ({why}): training on {len(devices)} {kind}")
         return limits
 
     def is_of(self, names: Sequence[str]) -> bool:
@@ -170,8 +174,7 @@ class PoolDevices:
         elif any(device.seen.startswith("cuda:") for device in self.devices.values()):
             meant = self._cuda()
         else:
-            n_cpus = range(self.rows[node]["n_cpus"])
-            meant = tuple(Device(node=node, name=f"{node}/cpu{k}", seen=f"cpu:{k}") for k in n_cpus)
+            meant = tuple(_virtual_device(node, k) for k in range(self.rows[node]["n_cpus"]))
         return [device for device in meant if device.node == node]
 
     def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device], isolation: str) -> None:
@@ -205,24 +208,17 @@ class PoolDevices:
 
     def _virtual(self, n_devices: int) -> tuple[Device, ...]:
         """Spread virtual devices over the nodes."""
-        here = dict.fromkeys(sorted(self.rows), 0)
-        devices = []
-        for _ in range(n_devices):
-            node = min(here, key=lambda name: (here[name], name))
-            devices.append(Device(node=node, name=f"{node}/cpu{here[node]}", seen=f"cpu:{here[node]}"))
-            here[node] += 1
-        return tuple(devices)
+        turns = itertools.product(range(n_devices), sorted(self.rows))  # one device of each node, then the next
+        return tuple(_virtual_device(node, k) for k, node in itertools.islice(turns, n_devices))
 
     def _limits(self, devices: Sequence[Device], *, virtual: bool) -> dict[str, tuple[int, str]]:
         """Return the most seats of each device by its name, and why no more."""
         n_most = SeatsSettings().n_most
         if not virtual:
             return {device.name: (n_most, f"at most {n_most} seats") for device in devices}
-        hosts = {node: row["host"] for node, row in self.rows.items()}
-        n_on = Counter(hosts[device.node] for device in devices)
-        n_cpus = {row["host"]: row["n_cpus"] for row in self.rows.values()}
-        on = {device.name: hosts[device.node] for device in devices}
-        return {name: virtual_limit(n_cpus[host], n_on[host], n_most) for name, host in on.items()}
+        rows = {device.name: self.rows[device.node] for device in devices}
+        n_on = Counter(row["host"] for row in rows.values())
+        return {name: virtual_limit(row["n_cpus"], n_on[row["host"]], n_most) for name, row in rows.items()}
 
     def _give_seats(self, devices: Sequence[Device], seats: int | str) -> None:
         """Make the slots: one per device, named as it, or one per seat with its number behind."""
@@ -233,12 +229,6 @@ class PoolDevices:
                 for seat in range(1 if seats == "auto" else int(seats)):
                     self.give(device.node, f"{device.name}/{seat}", device.seen)
 
-    def _add_notice(self, n_devices: int, seats: int | str) -> None:
-        why = "; ".join(dict.fromkeys(row["why_no_cuda"] for row in self.rows.values() if row["why_no_cuda"]))
-        plural = "s" if n_devices > 1 else ""
-        kind = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
-        self.notices.append(f"no CUDA device ({why}): training on {n_devices} {kind}")
-
     def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
         """Give a slot to a node; it is in the pool once its executor is up."""
         self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
@@ -247,6 +237,10 @@ class PoolDevices:
         """Remove a slot from its node, and return its row."""
         given = next(slots for slots in self.given.values() if slot in slots)
         return given.pop(slot)
+
+
+def _virtual_device(node: str, k: int) -> Device:
+    return Device(node=node, name=f"{node}/cpu{k}", seen=f"cpu:{k}")
 
 
 def _carries(device: Device, slot: str) -> bool:

@@ -1,4 +1,11 @@
-"""Keep the broker's part of one run: its spec, its tasks' states, its stream of the pool, and its newest rows."""
+"""Keep the broker's part of one run: its spec, its tasks' states, its stream of the pool, and its newest rows.
+
+A run that ended is resumed under its old name.  Whoever watched it goes on to ask for rows by number, and what its
+former masters and clients have sent may still be under way.
+
+A change of a setting is judged beside what is in force: what the run began with, and what was changed since.  What a
+task refuses is forgotten again: its next attempt would begin with it, and fail.
+"""
 
 import asyncio
 import contextlib
@@ -7,17 +14,28 @@ import json
 import re
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
+from drlnb.planning.pool import PoolMachine
+from drlnb.planning.seats.machine import SeatsMachine
+from drlnb.planning.settings import as_config, begun_with, owner, setting_problem, unknown_setting
+from drlnb.records.base import Record
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.runtime.ipc.pickling import unpack_planners
-from drlnb.runtime.machine_host import JournalWriter
+from drlnb.runtime.machine_host import JournalWriter, stream_header
 from drlnb.runtime.protocol import Plain
-from drlnb.runtime.scheduler.run_settings import OVER
 
-__all__ = ["LiveRun", "free_stream", "journalled_epoch"]
+__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled_epoch", "note", "with_changes"]
 
+#: States of a task in which nothing runs any more.
+OVER = ("done", "failed", "stopped")
 #: Rows kept per run for who looks late; the file stays whole.
 _RING = 20_000
+#: Most rows of one answer.
+_PAGE = 2000
 #: Least time between two writes of status.json, in seconds.
 _STATUS_S = 1.0
 #: Name of a stream of the pool's records.
@@ -25,17 +43,28 @@ _STREAM = re.compile(r"broker-e(?P<epoch>[0-9]+)(-.*)?")
 
 
 class LiveRun:
-    """One run: its spec, its tasks' states, its ring of rows."""
+    """One life of a run: its spec, its tasks' states, its ring of rows.
 
-    def __init__(self, run: str, spec: Plain, epoch: int) -> None:
+    Parameters
+    ----------
+    run, spec
+        Its name, and what it was asked for with.
+    former
+        Its life before this one: attempts and rows are counted on from there.
+    """
+
+    def __init__(self, run: str, spec: Plain, former: "LiveRun | None" = None) -> None:
         self.run = run
         self.spec = spec
         self.planners = unpack_planners(spec.get("own_planners", {}), ["placement"])
         self.out = Path(spec["out"])
+        attempts = dict(spec.get("attempts", {}))
+        for task, row in former.tasks.items() if former is not None and spec.get("resume") else ():
+            attempts[task] = max(row["attempt"], attempts.get(task, 0))
         self.tasks: dict[str, Plain] = {
             task["name"]: {
                 "state": "starting",
-                "attempt": int(spec.get("attempts", {}).get(task["name"], 0)),
+                "attempt": int(attempts.get(task["name"], 0)),
                 "node": "",
                 "wanted": "",
                 #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
@@ -48,9 +77,12 @@ class LiveRun:
             }
             for task in spec["tasks"]
         }
-        self.open_stream(epoch)
-        self.ring: deque[Plain] = deque(maxlen=_RING)
-        self.n_rows = 0
+        #: Machine of the scheduler -> the name of its stream here, and what writes it; none once the run has ended.
+        self.streams: dict[str, tuple[str, JournalWriter]] = {}
+        self.ring: deque[Plain] = deque([] if former is None else former.ring, maxlen=_RING)
+        #: Number of the next row, and of the first one of this life.
+        self.n_rows: int = 0 if former is None else former.n_rows
+        self._first_row = self.n_rows
         self.changed = asyncio.Event()
         self._status_t = 0.0
 
@@ -67,10 +99,38 @@ class LiveRun:
         """Whether nothing of a task runs any more."""
         return self.tasks[task]["state"] in OVER
 
-    def open_stream(self, epoch: int) -> None:
-        """Begin a new stream of the pool's records; the former one has been closed."""
-        self.stream = free_stream(self.out / "journal", f"broker-e{epoch}")
-        self.writer = JournalWriter(self.out / "journal" / f"{self.stream}.jsonl")
+    def open_stream(self, kind: str, name: str, machine: PoolMachine | SeatsMachine) -> None:
+        """Begin a stream of a machine's records with what the machine is between two events.
+
+        A run that is resumed on the same broker opens another stream; a name that is taken gets a number behind.
+        """
+        folder = self.out / "journal"
+        names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
+        stream = next(free for free in names if not (folder / f"{free}.jsonl").exists())
+        writer = JournalWriter(folder / f"{stream}.jsonl")
+        # Its file is made now, not with its first rows: the next life may begin before those.
+        with contextlib.suppress(OSError):  # its writer reports what the disk refuses
+            folder.mkdir(parents=True, exist_ok=True)
+            writer.path.touch()
+        self.streams[kind] = (stream, writer)
+        self.write(kind, stream_header(stream, kind, machine))
+
+    def write(self, kind: str, record: Record) -> None:
+        """Write a record of a machine into its stream, and show it."""
+        stream, writer = self.streams[kind]
+        writer.write(record)
+        self.add([{"s": stream, **record.to_row()}])
+
+    def closing(self) -> Coroutine[object, object, None]:
+        """Return what closes the streams, which take nothing from now on, in a thread: it may wait for the disk."""
+        writers = [writer for _, writer in self.streams.values()]
+        self.streams.clear()
+
+        def close() -> None:
+            for writer in writers:
+                writer.close()
+
+        return asyncio.to_thread(close)
 
     def add(self, rows: list[Plain]) -> None:
         """Append rows and wake who waits for them."""
@@ -78,6 +138,13 @@ class LiveRun:
         self.n_rows += len(rows)
         self.changed.set()
         self.changed = asyncio.Event()
+
+    def page(self, since: int) -> Plain:
+        """Return rows from a number on (0: this life's), the next number, and whether some are not kept any more."""
+        since = since or self._first_row
+        first = self.n_rows - len(self.ring)
+        page = list(self.ring)[max(0, since - first) :][:_PAGE]
+        return {"next": max(since, first) + len(page), "rows": page, "gap": since < first}
 
     def forget_rows(self) -> None:
         """Keep no row of a run that has ended; whoever asks for one gets the answer that it is not kept."""
@@ -98,14 +165,95 @@ class LiveRun:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(self.out / "status.json")
 
+    def check_change(self, task: str | None, key: str, value: object) -> None:
+        """Check whether a setting can be changed so, before anything is sent to any task.
 
-def free_stream(folder: Path, name: str) -> str:
-    """Return a stream name without a file: a run that is resumed on the same broker opens another stream."""
-    names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-    return next(free for free in names if not (folder / f"{free}.jsonl").exists())
+        Parameters
+        ----------
+        task
+            The task that is meant; None: all.
+        key, value
+            The setting, and its new value.  Of a setting of the pool the value is the pool's to judge.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot.
+        """
+        meant = [plain for plain in self.spec["tasks"] if task in (None, plain["name"])]
+        training = [plain for plain in meant if self.tasks[plain["name"]]["state"] not in OVER]
+        if not training:
+            whose, state = (f"task {task}", self.tasks[task]["state"]) if task else (f"run {self.run}", self.state)
+            raise ConfigError(f"{whose} is {state}: nothing is left to change")
+        if owner(key) == "pool":
+            if task:
+                raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
+            return
+        problems: dict[str, list[str]] = {}
+        for plain in training:
+            if text := self._unfit(plain, key, value):
+                problems.setdefault(text, []).append(plain["name"])
+        of_all = [text for text, names in problems.items() if len(names) == len(training)]
+        if problems:
+            raise ConfigError(of_all or [f"task {', '.join(names)}: {text}" for text, names in problems.items()])
+
+    def _unfit(self, plain: Plain, key: str, value: object) -> str:
+        """Return why one task cannot have a value; empty if it can."""
+        try:
+            if owner(key):
+                begun = begun_with(self.spec.get("planners", {}), self.spec.get("settings", {}))
+                in_force = {**begun, **self.tasks[plain["name"]]["scheduling"]}
+                return setting_problem(key, value, in_force=in_force, can_snapshot=bool(plain.get("can_snapshot")))
+            spec = TaskSpec.from_plain(plain)
+            if not key.startswith(PREFIX):
+                return unknown_setting(key, live_keys(spec))
+            live_value(spec, key, value)
+        except ValueError as error:  # ConfigError is one
+            return str(error)
+        return ""
+
+
+async def becomes(holds: Callable[[], bool], wait_s: float, look_s: float = 0.02) -> bool:
+    """Look every `look_s` seconds whether something holds; false if the time is up first."""
+    deadline = time.monotonic() + wait_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(look_s)
+    return True
 
 
 def journalled_epoch(out: Path) -> int:
     """Return the highest epoch of the brokers that have journalled into a run directory; 0 if none has."""
     names = (_STREAM.fullmatch(path.stem) for path in (out / "journal").glob("broker-e*.jsonl"))
     return max((int(name["epoch"]) for name in names if name is not None), default=0)
+
+
+def note(row: Plain, action: str, key: str, value: object) -> Plain:
+    """Remember what a task's next attempt must know of a user's wish; return what was remembered before."""
+    former = {kind: dict(row[kind]) for kind in ("scheduling", "live")}
+    if action == "set":
+        row["scheduling" if owner(key) else "live"][key] = value
+    elif action in ("stop", "kill", "pause"):
+        row["wanted"] = action
+    elif action == "resume":
+        row["wanted"] = ""
+    return former
+
+
+def forget(row: Plain, key: str, value: object, former: Plain) -> None:
+    """Forget a value that a task has refused, unless another one was set meanwhile."""
+    kind = "scheduling" if owner(key) else "live"
+    if row[kind].get(key) != value:
+        return
+    row[kind].pop(key)
+    if key in former[kind]:
+        row[kind][key] = former[kind][key]
+
+
+def with_changes(spec: Plain, changes: Mapping[str, object]) -> Plain:
+    """Return planners and settings of a task's next attempt, with what a user has changed since the run began."""
+    config, settings = as_config(changes), dict(spec.get("settings", {}))
+    warmup = {**settings.get("warmup", {}), **config["settings"].pop("warmup", {})}
+    settings |= config["settings"] | ({"warmup": warmup} if warmup else {})
+    return {"planners": {**spec.get("planners", {}), **config["planners"]}, "settings": settings}

@@ -1,42 +1,36 @@
-"""Lease slots to users' own loops, which are no tasks of a run, through a scheduler plugin.
+"""Lease slots to users' own loops, which are no tasks of a run.
 
-It sits beside the broker: it feeds the same pool, whose queue, fences and times to live count for loops as for tasks,
-and answers the loop's client.  Since a loop has no run directory, it also keeps the pool's stream in memory, from the
-first lease of a loop on.  (A run that trains meanwhile has the loop's leases in its own journal, too.)
+Their requests feed the same pool, whose queue, fences and times to live count for loops as for tasks.  Since a loop has
+no run directory, the pool's stream is also kept in memory, from the first lease of a loop on.  (A run that trains
+meanwhile has the loop's leases in its own journal, too.)
 """
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from distributed.diagnostics.plugin import SchedulerPlugin
-
 from drlnb.planning.pool import PoolMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement
+from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.machine_host import stream_header
-from drlnb.runtime.protocol import BROKER, SOON_S, Plain, refused, serve, to_wire
+from drlnb.runtime.protocol import SOON_S, Handler, Plain, table, to_wire
 
 if TYPE_CHECKING:
-    from distributed import Scheduler
-
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
-__all__ = ["LOOPS", "LoopsPlugin", "PoolTape"]
+__all__ = ["Loops", "PoolTape"]
 
-#: Name of this plugin.
-LOOPS = "drlnb-loops"
 #: Rows of a part of the tape; two parts are kept, each one readable (and replayable) by itself.
 _PART = 10_000
 #: Rows in one answer.
 _PAGE = 2_000
 #: Seconds after which a loop is answered that fewer slots are up than it wants: executors take a moment to start.
 _UNMET_S = 15.0
-#: Ends of leases that are remembered, for holders that ask late.
-_ENDS = 256
 #: Seconds without a lease or a request after which a loop counts as ended, and how many of its own longest pauses it
 #: may rest, if that is longer: nobody says of a loop that it ends, and one between two leases is still there.
 _AWAY_S, _PAUSES = 30.0, 3.0
@@ -53,10 +47,10 @@ class PoolTape:
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        #: (stream, number of its first row, records).
-        self._parts: deque[tuple[str, int, list[Record]]] = deque(maxlen=2)
-        self._n_rows = 0
-        self._n_parts = 0
+        #: Number, stream and record of each row, by parts.
+        self._parts: deque[list[tuple[int, str, Record]]] = deque(maxlen=2)
+        self._stream = ""
+        self._n_rows = self._n_parts = 0
 
     @property
     def running(self) -> bool:
@@ -66,31 +60,26 @@ class PoolTape:
     @property
     def full(self) -> bool:
         """Whether a new part is due."""
-        return self.running and len(self._parts[-1][2]) >= _PART
+        return self.running and len(self._parts[-1]) >= _PART
 
     def open(self, pool: PoolMachine) -> None:
         """Begin a part with the pool as it is between two events."""
         self._n_parts += 1
-        stream = f"broker-e{self._epoch}-own{self._n_parts}"
-        self._parts.append((stream, self._n_rows, [stream_header(stream, "pool", pool)]))
-        self._n_rows += 1
+        self._stream = f"broker-e{self._epoch}-own{self._n_parts}"
+        self._parts.append([])
+        self.add(stream_header(self._stream, "pool", pool))
 
     def add(self, record: Record) -> None:
         """Append a record."""
-        self._parts[-1][2].append(record)
+        self._parts[-1].append((self._n_rows, self._stream, record))
         self._n_rows += 1
 
     def rows(self, since: int) -> tuple[int, list[Plain]]:
         """Return (number after the last row, rows from `since` on, at most a page)."""
-        rows: list[Plain] = []
-        after = since
-        for stream, first, records in self._parts:
-            skip = max(0, since - first)
-            page = records[skip : skip + _PAGE - len(rows)]
-            if page:
-                rows += [{"s": stream, **record.to_row()} for record in page]
-                after = first + skip + len(page)
-        return after, rows
+        newer = (row for row in itertools.chain.from_iterable(self._parts) if row[0] >= since)
+        page = list(itertools.islice(newer, _PAGE))
+        after = page[-1][0] + 1 if page else since
+        return after, [{"s": stream, **record.to_row()} for _, stream, record in page]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,60 +116,50 @@ class _Loop:
     ended: bool = False
 
 
-class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
-    """Requests and leases of people's own loops; needs the broker on the same scheduler."""
+class Loops:
+    """Requests and leases of users' own loops.
 
-    name = LOOPS
-    idempotent = True
+    Parameters
+    ----------
+    broker
+        Whose pool.
+    """
 
-    async def start(self, scheduler: "Scheduler") -> None:
-        """Install the handlers; called by the scheduler."""
-        self.scheduler = scheduler
-        self.broker: BrokerPlugin = scheduler.plugins[BROKER]
-        self.tape = PoolTape(self.broker.epoch)
+    def __init__(self, broker: "BrokerPlugin") -> None:
+        self.broker = broker
+        self.tape = PoolTape(broker.epoch)
         #: Name in the pool -> the loop; request -> its loop's name.
         self._loops: dict[str, _Loop] = {}
         self._owners: dict[str, str] = {}
         #: Loops' leases that are held.
         self._held: dict[Fence, _Held] = {}
-        #: Fence -> why a loop's lease ended.
-        self._ends: dict[Fence, str] = {}
-        self.broker.host.sinks.append(self._on_record)
-        serve(
-            scheduler.handlers,
-            {
-                "drlnb_loop_acquire": self.acquire,
-                "drlnb_loop_cancel": self.cancel,
-                "drlnb_loop_renew": self.renew,
-                "drlnb_loop_asked": self.asked,
-                "drlnb_loop_compute": self.compute,
-                "drlnb_loop_rows": self.rows,
-            },
-        )
 
-    async def close(self) -> None:
+    def handlers(self) -> dict[str, Handler]:
+        """Return the messages that are answered here."""
+        return table(self, "loop_acquire", "loop_cancel", "loop_asked", "loop_compute", "loop_rows")
+
+    def close(self) -> None:
         """End with the scheduler."""
         for loop in self._loops.values():
             if loop.timer is not None:
                 loop.timer.cancel()
 
-    def valid_workers_downscaling(self, scheduler: "Scheduler", workers: list[object]) -> list[object]:
-        """Veto the closing of workers while a loop holds a slot or waits for one."""
-        del scheduler
-        return [] if any(loop.open for loop in self._loops.values()) else workers
+    @property
+    def any_open(self) -> bool:
+        """Whether a loop holds a slot or waits for one."""
+        return any(loop.open for loop in self._loops.values())
 
     # ------------------------------------------------------------------ messages
-    async def acquire(self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0) -> Plain:
+    async def loop_acquire(self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0) -> Plain:
         """Wait for slots, at most ``poll_s``; a repeat goes on waiting, or gets the same grant."""
-        n_known = sum(len(given) for given in self.broker.nodes.given.values())
+        n_known = len(self.broker.nodes.pool.slot_names)
         if n_slots > n_known:
-            return refused("ConfigError", f"n_slots = {n_slots}, but the pool has {n_known}")
+            raise ConfigError(f"n_slots = {n_slots}, but the pool has {n_known}")
         self._open_tape()
         loop = self._comes(task, request_id)
         poll_s = self.broker.pool.settings.poll_s
         answer = await self.broker.grants.acquire(
             request_id,
-            known=self.broker.grants.knows(request_id),
             wait_s=poll_s if self._n_up >= n_slots else min(poll_s, _UNMET_S),
             task=task,
             attempt=loop.attempt,
@@ -190,27 +169,18 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             n_slots=n_slots,
             priority=priority,
         )
-        if "slots" in answer:
-            return answer | {"slots": [row | self._device(row["slot"]) for row in answer["slots"]]}
         return answer | {"n_up": self._n_up} if "pending" in answer else answer
 
     @property
     def _n_up(self) -> int:
         return sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
 
-    async def cancel(self, request_id: str, reason: str) -> Plain:
+    async def loop_cancel(self, request_id: str, reason: str) -> None:
         """Give up a place in the queue, or a grant that crossed this message."""
         self.broker.grants.cancel(request_id, reason)
         self._goes(request_id)
-        return {"ok": True}
 
-    async def renew(self, fence: Fence, n_progress: int) -> Plain:
-        """Keep a lease alive; ``lost`` says why it is not the holder's any more."""
-        reply = await self.broker.grants.renew(fence, n_progress)
-        known = self._ends.get(fence)
-        return {"lost": known} if "lost" in reply and known else reply
-
-    async def asked(self, fence: Fence) -> Plain:
+    async def loop_asked(self, fence: Fence) -> Plain:
         """Wait, at most ``poll_s``, until the holder is asked to give way; ``over`` if the lease has ended."""
         held = self._held.get(fence)
         if held is None:
@@ -219,11 +189,11 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
             await asyncio.wait_for(held.news.wait(), self.broker.pool.settings.poll_s)
         return {"pending": True} if not held.news.is_set() else {"asked": True} if held.asked else {"over": True}
 
-    async def compute(self, address: str, handler: str, payload: object = b"", **message: object) -> object:
+    async def loop_compute(self, address: str, handler: str, payload: object = b"", **message: object) -> object:
         """Pass a message on to a node that the client cannot reach itself; the payload is not looked at."""
-        return await getattr(self.scheduler.rpc(address), handler)(payload=payload, **to_wire(message))
+        return await getattr(self.broker.scheduler.rpc(address), handler)(payload=payload, **to_wire(message))
 
-    async def rows(self, since: int) -> Plain:
+    async def loop_rows(self, since: int) -> Plain:
         """Return the pool's rows from number `since` on."""
         self._open_tape()
         after, page = self.tape.rows(since)
@@ -266,7 +236,8 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if not self.tape.running:
             self.tape.open(self.broker.pool)
 
-    def _on_record(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
+        """Keep what the pool decides, and follow what becomes of the loops' leases."""
         if self.tape.full and isinstance(record, Event):  # between two events: the machine has not taken it in yet
             self.tape.open(self.broker.pool)
         if self.tape.running:
@@ -280,27 +251,18 @@ class LoopsPlugin(SchedulerPlugin):  # type: ignore[misc]
         elif isinstance(record, leasing.RequestRefused):
             self._goes(record.subject)
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
-            self._ended(record.fence, getattr(record, "reason", ""))
+            self._ended(record.fence)
 
     def _ask_yield(self, fence: Fence) -> None:
         """Ask a holder to give way: its client polls for that, a function that runs can look there."""
         self._held[fence].ask()
         for slot in self._held[fence].slots:
             node = self.broker.nodes.slot_row(slot)["node"]
-            asking = self.broker.ask_node(node, "drlnb_asked", SOON_S, slot=slot, fence=fence)
-            self.broker.runs.keep(asyncio.ensure_future(asking))
+            self.broker.host.spawn(self.broker.ask_node(node, "drlnb_asked", SOON_S, slot=slot, fence=fence))
 
-    def _device(self, slot: str) -> dict[str, str]:
-        given = self.broker.nodes.given.values()
-        return next(({"device": slots[slot]["device"]} for slots in given if slot in slots), {"device": "cpu"})
-
-    def _ended(self, fence: Fence, reason: str) -> None:
-        """Record that a loop's lease is over, and why: the revocation that follows an expiry has its reason."""
+    def _ended(self, fence: Fence) -> None:
+        """Record that a loop's lease is over."""
         held = self._held.pop(fence, None)
         if held is not None:
             held.news.set()
             self._goes(held.request_id)
-        if held is not None or (fence in self._ends and not self._ends[fence]):
-            self._ends[fence] = reason
-            while len(self._ends) > _ENDS:
-                del self._ends[next(iter(self._ends))]

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drlnb.records.base import Record
@@ -39,10 +40,6 @@ class SeatLeases:
         #: Slot -> the lease that holds it for us.
         self._held: dict[str, HeldLease] = {}
 
-    def owns(self, task: str) -> bool:
-        """Whether a pool's task is a probe."""
-        return task.startswith(_OWN)
-
     def holds(self, slots: Sequence[str]) -> bool:
         """Whether we hold every one of some slots."""
         return all(slot in self._held for slot in slots)
@@ -69,7 +66,7 @@ class SeatLeases:
             await asyncio.wait((asking, lost), return_when=asyncio.FIRST_COMPLETED)
             if lost.done():
                 lost.result()
-            grant, good_t = asking.result()
+            grant = asking.result()
         finally:
             del self._losses[slot]
             lost.cancel()
@@ -77,38 +74,25 @@ class SeatLeases:
             await asyncio.gather(asking, return_exceptions=True)
         self._held[slot] = HeldLease(
             self._ask,
-            grant["fence"],
-            self._broker.pool.settings,
-            good_t=good_t,
+            grant,
+            good_t=time.monotonic(),
             progress=lambda: 0,
             on_lost=lambda fence, reason: self._forget(slot, fence),
         )
 
-    async def _granted(self, device: str, slot: str) -> tuple[Plain, float]:
+    async def _granted(self, device: str, slot: str) -> Plain:
         """Ask until a slot is granted; a request that is refused is followed by another one."""
+        asked: Plain = {"task": _OWN + device, "attempt": 1, "node": "", "priority": _PRIORITY, "allowed": (slot,)}
         while True:
             self._n += 1
-            request, n = f"{_OWN}{device}/{self._n}", self._n
-
-            async def ask(request: str = request, n: int = n) -> Plain:
-                return await self._broker.grants.acquire(
-                    request,
-                    known=self._broker.grants.knows(request),
-                    task=_OWN + device,
-                    attempt=1,
-                    round=n,
-                    node="",
-                    priority=_PRIORITY,
-                    allowed=(slot,),
-                )
-
+            request = f"{_OWN}{device}/{self._n}"
             try:
-                grant = await poll(ask)
+                grant = await poll(partial(self._broker.grants.acquire, request, round=self._n, **asked))
             except asyncio.CancelledError:
                 self._broker.grants.cancel(request, "its node is gone")
                 raise
             if "fence" in grant:
-                return grant, time.monotonic()
+                return grant
 
     async def _ask(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Plain:
         del timeout_s  # there is no way to the pool that takes time
@@ -117,7 +101,7 @@ class SeatLeases:
 
     def on_record(self, record: Record) -> None:
         """Follow what the pool decides about our leases, and which nodes it loses."""
-        if isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and self.owns(record.task):
+        if isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired) and record.task.startswith(_OWN):
             for slot in record.slots:
                 self._forget(slot, record.fence)
         elif isinstance(record, placement.NodeLost):

@@ -8,21 +8,23 @@ closed by the same means: first its slot is held, then it leaves the pool.
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from drlnb.planning.placement.devices import Device
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.records import seats
-from drlnb.records.base import Command, Record
+from drlnb.records.base import Command, Event, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER, SEATS, Plain, split_pool_task
-from drlnb.runtime.seats.journal import SeatStreams
+from drlnb.runtime.scheduler.run import becomes
 from drlnb.runtime.seats.leases import SeatLeases
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ __all__ = ["SeatsPlugin"]
 _RAISE_S, _MEASURE_S, _END_S = 90.0, 110.0, 30.0
 #: Longest wait for a first recorded round, and for one of every task, in seconds.
 _RECORD_S, _ALL_S = 60.0, 10.0
+
+
+class _ProbeEnds(Exception):
+    """A part of a probe cannot be carried out."""
 
 
 class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
@@ -57,12 +63,11 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Begin; called by the scheduler."""
         self.broker: BrokerPlugin = scheduler.plugins[BROKER]
         self.machine = SeatsMachine(SeatsSettings(**self._settings))
-        self.streams = SeatStreams(self.broker, self.machine)
-        self.host = MachineHost(self.machine, self._effect, [self.streams.write], t0=self.broker.host._t0)
+        self.host = MachineHost(self.machine, self._effect, [self._write], t0=self.broker.host._t0)
         self.host.on_defect = self.broker.runs.defect
         self.leases = SeatLeases(self.broker)
-        #: Device -> (its node, what its executors see of it).
-        self.devices: dict[str, tuple[str, str]] = {}
+        #: The devices by name.
+        self.devices: dict[str, Device] = {}
         #: Slot that was closed -> its row, whose epoch goes on.
         self._closed: dict[str, Plain] = {}
         #: Task -> seconds computed in its round so far; fence -> task of a lease whose round counts.
@@ -74,14 +79,23 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         """End with the scheduler."""
         await self.host.close()
         self.leases.close()
-        self.streams.close()
 
-    def open(self, devices: Sequence[tuple[str, str, str]], limits: Mapping[str, tuple[int, str]]) -> None:
-        """Begin with devices: (node, name, what executors see) of each; most seats by name, and why no more."""
-        for node, name, device in devices:
-            self.devices[name] = (node, device)
-            n_most, limit = limits[name]
-            self.host.feed(seats.SeatsOpened, device=name, node=node, n_most=n_most, limit=limit)
+    def open(self, devices: Iterable[Device], limits: Mapping[str, tuple[int, str]]) -> None:
+        """Begin with devices; most seats of each by its name, and why no more."""
+        for device in devices:
+            self.devices[device.name] = device
+            n_most, limit = limits[device.name]
+            self.host.feed(seats.SeatsOpened, device=device.name, node=device.node, n_most=n_most, limit=limit)
+
+    def _write(self, record: Record) -> None:
+        """Write what becomes of the seats into the journal of every run that lives, in a stream of its own."""
+        for run in self.broker.runs.live.values():
+            if "pool" not in run.streams:
+                continue
+            if "seats" not in run.streams and isinstance(record, Event):  # before the machine takes it in
+                run.open_stream("seats", f"seats-e{self.broker.epoch}", self.machine)
+            if "seats" in run.streams:
+                run.write("seats", record)
 
     # ------------------------------------------------------------------ what the pool decides
     def _on_record(self, record: Record) -> None:
@@ -98,7 +112,6 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         elif isinstance(record, placement.TaskStopped):
             self._computed.pop(record.task, None)
             self.host.feed(seats.TaskLeft, task=record.task)
-            self.streams.sweep_soon()
 
     def _is_task(self, name: str) -> bool:
         """Whether a holder is a task of a run: what a user's own loop computes is like no other time."""
@@ -133,19 +146,19 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             return self._set(command)
         raise TypeError(f"no effect for {type(command).__name__}")
 
-    async def _guarded(self, device: str, effect: Coroutine[object, object, str]) -> None:
+    async def _guarded(self, device: str, effect: Coroutine[object, object, None]) -> None:
         """Carry a part of a probe out; what goes wrong ends the probe, in the open."""
         try:
-            failure = await effect
+            await effect
+        except _ProbeEnds as error:
+            self.host.feed(seats.ProbeFailed, device=device, reason=str(error))
         except Exception as error:  # noqa: BLE001 - a defect of the probe must not end the training
             self.broker.runs.defect(traceback.format_exc())
-            failure = f"{type(error).__name__}: {error}"
-        if failure:
-            self.host.feed(seats.ProbeFailed, device=device, reason=failure)
+            self.host.feed(seats.ProbeFailed, device=device, reason=f"{type(error).__name__}: {error}")
 
     def _slots(self, device: str) -> list[str]:
         """Return the slots of a device that the pool lends, by their seats."""
-        given = self.broker.nodes.given.get(self.devices[device][0], {})
+        given = self.broker.nodes.given.get(self.devices[device].node, {})
         return sorted((slot for slot in given if self._device_of(slot) == device), key=_seat)
 
     def _rows(self, device: str, n_seats: int) -> list[dict[str, str]]:
@@ -153,47 +166,37 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         lent = self._slots(device)
         free = (f"{device}/{seat}" for seat in range(n_seats + len(lent)))
         names = [*lent, *(name for name in free if name not in lent)][:n_seats]
-        return [{"slot": name, "device": self.devices[device][1]} for name in names]
+        return [{"slot": name, "device": self.devices[device].seen} for name in names]
 
-    async def _raise(self, command: seats.RaiseSeats) -> str:
+    async def _raise(self, command: seats.RaiseSeats) -> None:
         rows = self._rows(command.device, command.n_seats)
         reply = await self._ask(command.device, "drlnb_seats_raise", _RAISE_S, slots=rows)
-        if "failed" not in reply:
-            self.host.feed(seats.SeatsUp, device=command.device, n_seats=command.n_seats, **reply)
-        return str(reply.get("failed", ""))
+        self.host.feed(seats.SeatsUp, device=command.device, n_seats=command.n_seats, **reply)
 
-    async def _measure(self, command: seats.MeasureSeats) -> str:
+    async def _measure(self, command: seats.MeasureSeats) -> None:
         device, lent = command.device, self._slots(command.device)
         if not self.leases.holds(lent):
-            failure = await self._recorded(device, lent)
-            if failure:
-                return failure
+            await self._recorded(device, lent)
             await self.leases.take(device, lent)
         slots = [row["slot"] for row in self._rows(device, command.n_seats)]
         message = {"lent": lent, "slots": slots, "fences": self.leases.fences(lent), "measure_s": command.measure_s}
         reply = await self._ask(device, "drlnb_seats_measure", _MEASURE_S, **message)
-        if "failed" in reply:
-            return str(reply["failed"])
         if not self.leases.holds(lent):
-            return "the pool took its leases away"
-        fields = {"elapsed_s": tuple(reply["elapsed_s"]), "n_rounds": tuple(reply["n_rounds"])}
-        times = {key: reply[key] for key in ("compute_p50_s", "compute_p95_s")}
-        self.host.feed(seats.SeatsMeasured, device=device, n_seats=command.n_seats, **fields, **times)
-        return ""
+            raise _ProbeEnds("the pool took its leases away")
+        measured = reply | {key: tuple(reply[key]) for key in ("elapsed_s", "n_rounds")}
+        self.host.feed(seats.SeatsMeasured, device=device, n_seats=command.n_seats, **measured)
 
-    async def _recorded(self, device: str, lent: Sequence[str]) -> str:
-        """Wait until the device's executors have recorded a round of every task, or of some; why not, if not."""
+    async def _recorded(self, device: str, lent: Sequence[str]) -> None:
+        """Wait until the device's executors have recorded a round of every task, or after a while of some."""
         loop = asyncio.get_running_loop()
         began_t = loop.time()
         while True:
             reply = await self._ask(device, "drlnb_seats_record", _RECORD_S, slots=lent)
-            if "failed" in reply:
-                return str(reply["failed"])
             n_tasks, waited_s = len(reply["tasks"]), loop.time() - began_t
             if n_tasks >= self.machine.n_tasks(device) or (n_tasks and waited_s > _ALL_S):
-                return ""
+                return
             if waited_s > _RECORD_S:
-                return f"no task computed a whole round in {_RECORD_S:g} s"
+                raise _ProbeEnds(f"no task computed a whole round in {_RECORD_S:g} s")
             await asyncio.sleep(0.2)
 
     async def _set(self, command: seats.SetSeats) -> None:
@@ -213,7 +216,8 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             # Any executor of the device beyond these ends, whether the pool knew it or not.
             others = [f"{device}/{seat}" for seat in range(self.machine.settings.n_most)]
             ends = [slot for slot in others if slot not in keep and slot not in adopt]
-            await self._ask(device, "drlnb_seats_end", _END_S, lent=keep, adopt=adopt, ends=ends, fences=fences)
+            with contextlib.suppress(_ProbeEnds):  # its node is gone, or another one serves the device soon
+                await self._ask(device, "drlnb_seats_end", _END_S, lent=keep, adopt=adopt, ends=ends, fences=fences)
             await self._reopened(adopt)
         except Exception:  # noqa: BLE001 - told in the open; the seats are counted below
             self.broker.runs.defect(traceback.format_exc())
@@ -229,24 +233,29 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         self._closed[slot] = self.broker.nodes.pool.take(slot)
 
     def _give(self, device: str, slot: str) -> None:
-        node, seen = self.devices[device]
-        self.broker.nodes.pool.give(node, slot, seen, epoch=self._closed.get(slot, {}).get("epoch", 0))
+        epoch = self._closed.get(slot, {}).get("epoch", 0)
+        self.broker.nodes.pool.give(self.devices[device].node, slot, self.devices[device].seen, epoch=epoch)
 
     async def _reopened(self, slots: Sequence[str]) -> None:
         """Wait until adopted slots are in the pool; take back that they were closed."""
         for slot in slots:
-            row = next(given[slot] for given in self.broker.nodes.given.values() if slot in given)
-            deadline = asyncio.get_running_loop().time() + _END_S
-            while not row["up"] and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(0.01)
+            await becomes(partial(self._is_up, slot), _END_S)
             if self._closed.pop(slot, None) is not None:
                 self.broker.host.feed(SettingChanged, key="slot.undrain", value=slot, task=None)
 
+    def _is_up(self, slot: str) -> bool:
+        return any(given[slot]["up"] for given in self.broker.nodes.given.values() if slot in given)
+
     async def _ask(self, device: str, op: str, timeout_s: float, /, **message: object) -> Plain:
+        node = self.devices[device].node
         reply: Plain | None = None
         with contextlib.suppress(OSError):
-            reply = await self.broker.ask_node(self.devices[device][0], op, timeout_s, **message)
-        return {"failed": f"node {self.devices[device][0]} does not answer"} if reply is None else reply
+            reply = await self.broker.ask_node(node, op, timeout_s, **message)
+        if reply is None:
+            raise _ProbeEnds(f"node {node} does not answer")
+        if "failed" in reply:
+            raise _ProbeEnds(str(reply["failed"]))
+        return reply
 
 
 def _seat(slot: str) -> int:

@@ -5,22 +5,19 @@ together (no context costs anything, and memory never ends: kinder than a real d
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from drlnb.sim.costs import Workload
+from drlnb.sim.costs import Durations
 
-__all__ = ["colocated_makespan_s", "colocated_rounds_hz"]
+__all__ = ["colocated_rounds_hz"]
 
 
 @dataclass(slots=True)
 class _Process:
     """One task: it computes its batches in the order of their arrival, then its new parameters."""
 
-    durations: Workload
-    #: Rounds after which it ends; infinite: never.
-    n_rounds: float = math.inf
+    durations: Durations
     round: int = 1
     #: Arrivals still to come, soonest last: (time, batch).
     coming: list[tuple[float, int]] = field(default_factory=list)
@@ -53,16 +50,12 @@ class _Process:
             self.waiting.append(now.finish_s)
         elif self.n_left < 0:
             self.ends.append(t)
-            if len(self.ends) >= self.n_rounds:
-                return
             self.round += 1
             self.begin(t + now.publish_s)
         self.arrive(t)
 
 
-def colocated_rounds_hz(
-    tasks: Sequence[Workload], *, n_devices: int, n_rounds: int, warm_up: float, kappa: float = 1.0
-) -> float:
+def colocated_rounds_hz(tasks: Sequence[Durations], *, n_devices: int, n_rounds: int, warm_up: float) -> float:
     """Return the rounds per second of all tasks together, dealt over the devices.
 
     Parameters
@@ -75,61 +68,25 @@ def colocated_rounds_hz(
         Rounds until the first task of a device ends its window.
     warm_up
         Share of the window that is discarded.
-    kappa
-        Processes that a device runs at once without slowing down any of them, at least 1; 1 is time-slicing.
     """
     total = 0.0
-    for device in range(n_devices):
+    for device in range(min(n_devices, len(tasks))):
         mine = [_Process(task) for task in tasks[device::n_devices]]
-        if not mine:
-            continue
-        _share(mine, partial(_has_window, mine, n_rounds), kappa=kappa)
+        _share(mine, n_rounds)
         stop = min(process.ends[-1] for process in mine)
         start = warm_up * stop
         total += sum(start < t <= stop for process in mine for t in process.ends) / (stop - start)
     return total
 
 
-def colocated_makespan_s(tasks: Sequence[Workload], *, n_devices: int, n_rounds: int, kappa: float = 1.0) -> float:
-    """Return when the last of some tasks has computed its last round, in seconds; all begin together.
-
-    Parameters
-    ----------
-    tasks
-        Durations of each task, at least one.
-    n_devices
-        Devices, at least 1; task i computes on device i modulo their number.
-    n_rounds
-        Rounds of each task, at least 1.
-    kappa
-        As of :func:`colocated_rounds_hz`.
-    """
-    last_s = 0.0
-    for device in range(min(n_devices, len(tasks))):
-        mine = [_Process(task, n_rounds) for task in tasks[device::n_devices]]
-        _share(mine, partial(_have_ended, mine, n_rounds), kappa=kappa)
-        last_s = max(last_s, *(process.ends[-1] for process in mine))
-    return last_s
-
-
-def _has_window(mine: Sequence[_Process], n_rounds: int) -> bool:
-    """Whether one process has done its rounds, and every other one at least one."""
-    return any(len(process.ends) >= n_rounds for process in mine) and all(process.ends for process in mine)
-
-
-def _have_ended(mine: Sequence[_Process], n_rounds: int) -> bool:
-    """Whether every process has done its rounds."""
-    return all(len(process.ends) == n_rounds for process in mine)
-
-
-def _share(mine: Sequence[_Process], ended: Callable[[], bool], *, kappa: float) -> None:
-    """Run the processes of one device until it is enough."""
+def _share(mine: Sequence[_Process], n_rounds: int) -> None:
+    """Run the processes of one device until one has done its rounds, and every other one at least one."""
     t = 0.0
     for process in mine:
         process.begin(0.0)
-    while not ended():
+    while not (any(len(process.ends) >= n_rounds for process in mine) and all(process.ends for process in mine)):
         busy = [process for process in mine if process.left_s]
-        rate = min(1.0, kappa / len(busy)) if busy else 1.0
+        rate = 1.0 / max(1, len(busy))
         next_t = min((process.coming[-1][0] for process in mine if process.coming), default=math.inf)
         end_t = min((t + process.left_s / rate for process in busy), default=math.inf)
         step_s = min(next_t, end_t) - t

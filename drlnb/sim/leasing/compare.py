@@ -8,24 +8,24 @@ them are there all the time.  Three ways to share stand side by side: **exclusiv
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from drlnb.planning.declared import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, declare
+from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
 from drlnb.planning.replay import replay
-from drlnb.records.base import Decision
-from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
-from drlnb.sim.costs import Costs, Workload
-from drlnb.sim.faults import FAULT_KINDS, Fault, poisson_faults, rate_problems
+from drlnb.sim.costs import Costs
+from drlnb.sim.faults import FAULT_KINDS, poisson_faults, rate_problems
+from drlnb.sim.leases import SlotUse, leases
 from drlnb.sim.leasing.colocated import colocated_rounds_hz
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.task import Task
@@ -36,7 +36,6 @@ __all__ = [
     "LeasingResult",
     "LeasingWorkload",
     "alone",
-    "for_duty",
     "simulate_leasing",
     "tasks_for_load",
 ]
@@ -49,11 +48,6 @@ FAULTS = tuple(kind for kind in FAULT_KINDS if kind != "node")
 _PATIENCE = 20.0
 #: Rounds of each task that a result rests on at least.
 _FEWEST = 2
-#: Steps towards a wished duty; each brings it about ten times nearer.
-_SECANTS = 4
-
-
-_Decision = TypeVar("_Decision", bound=Decision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,18 +110,10 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeasingResult:
-    """The figures of a planner on a workload."""
+class LeasingResult(SlotUse):
+    """The figures of a planner on a workload, in the window in which all tasks are there."""
 
     hold: str
-    #: Seconds computing / (slots x seconds of the window), dimensionless.
-    utilisation_frac: float
-    #: The same of seconds held.
-    held_frac: float
-    bound_frac: float
-    expected: ExpectedLoad
-    #: Mean over the tasks of round time / round time alone.
-    inflation: float
     d_mean: float
     rounds_hz: float
     #: Rounds per second of one task per slot to its end, tasks in sequence.
@@ -164,17 +150,6 @@ def tasks_for_load(load: float, workload: LeasingWorkload) -> LeasingWorkload:
     """
     d = alone(_mean_task(workload), 0).d
     return replace(workload, n_tasks=max(1, math.floor(load * workload.n_slots / d + 0.5)))
-
-
-def for_duty(d: float, workload: LeasingWorkload) -> LeasingWorkload:
-    """Return the workload with collectors so slow that the mean task alone keeps a slot busy for a share `d`."""
-    for _ in range(_SECANTS):
-        now = alone(_mean_task(workload), 0)
-        busy_s = now.d * now.round_s
-        wanted_s, rest_s = busy_s / d - busy_s, now.round_s - busy_s
-        slower = wanted_s / rest_s if rest_s > 0 else 1.0
-        workload = replace(workload, collect_mean_s=round(workload.collect_mean_s * slower, 6))
-    return workload
 
 
 def _mean_task(workload: LeasingWorkload) -> LeasingWorkload:
@@ -239,7 +214,6 @@ def simulate_leasing(
     round_s = sum(each.round_s for each in lone) / len(lone)
     step_s = round_s / workload.n_tasks
     until_s = _PATIENCE * workload.n_rounds * workload.n_tasks * round_s if workload.faults else math.inf
-    struck: list[Fault] = []
     pool, tasks = run_tasks(
         range(workload.n_tasks),
         n_slots=workload.n_slots,
@@ -255,13 +229,12 @@ def simulate_leasing(
         validate=validate,
         faults=poisson_faults(dict(workload.faults), seed=workload.seed),
         until_s=until_s,
-        struck=struck,
     )
     if workload.faults and not all(task.end and len(_ends(task)) >= _FEWEST for task in tasks):
         raise ConfigError(f"faults: too many for each of {workload.n_tasks} tasks to end, or to make {_FEWEST} rounds")
     if validate:
         _check_replay([pool.host.stream, *[stream for task in tasks for stream in task.streams]])
-    return _result(workload, hold, pool.host.stream, tasks, lone, len(struck))
+    return _result(workload, hold, pool.host.stream, tasks, lone, len(pool.struck))
 
 
 def _lone(workload: LeasingWorkload) -> list[Alone]:
@@ -287,12 +260,15 @@ def _result(
     capacity_s = workload.n_slots * (stop - start)
     computed_s = sum(_inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
     inflations = [_mean_round(rounds, start, stop) / each.round_s for rounds, each in zip(ends, lone, strict=True)]
-    holds = [(task, a, b) for task, a, b in _holds(pool) if b > start and a < stop]
     held = {task.name: 0.0 for task in tasks}
-    for name, a, b in holds:
-        held[name] += _inside(a, b, start, stop)
+    longest_hold_s = 0.0
+    for lease in leases(pool):
+        granted_t = lease.ended_t - lease.end.held_s
+        if lease.ended_t > start and granted_t < stop:
+            held[lease.grant.task] += _inside(granted_t, lease.ended_t, start, stop)
+            longest_hold_s = max(longest_hold_s, lease.ended_t - granted_t)
     waits: dict[str, list[float]] = {name: [] for name in held}
-    for t, grant in _answers([pool], LeaseGranted):
+    for t, grant in pool.timed(LeaseGranted):
         if start < t <= stop:
             waits[grant.task].append(grant.waited_s)
     every = [wait for each in waits.values() for wait in each]
@@ -309,10 +285,7 @@ def _result(
         rounds_hz=n_rounds / (stop - start),
         exclusive_hz=workload.n_slots * len(lone) / sum(each.round_s for each in lone),
         colocated_hz=colocated_rounds_hz(
-            [
-                Workload(workload.costs(i), seed=workload.seed, task=i, n_collectors=workload.n_workers)
-                for i in range(workload.n_tasks)
-            ],
+            [task.durations for task in tasks],
             n_devices=workload.n_slots,
             n_rounds=workload.n_rounds,
             warm_up=_WARM_UP,
@@ -322,28 +295,19 @@ def _result(
         wait_p50_s=float(np.quantile(every, 0.5)),
         wait_p95_s=float(np.quantile(every, 0.95)),
         wait_max_s=tuple(max(each, default=0.0) for each in waits.values()),
-        longest_hold_s=max(b - a for _, a, b in holds),
+        longest_hold_s=longest_hold_s,
         n_faults=n_faults,
         n_expired=len(pool.of(LeaseExpired)),
         n_restarts=sum(len(task.attempts) - 1 for task in tasks),
-        redone_frac=_redone(tasks),
+        redone_frac=1.0 - sum(map(len, ends)) / max(1, sum(len(_rounds(task)) for task in tasks)),
         n_failed=sum(task.end is not None and task.end.state == "failed" for task in tasks),
     )
 
 
 # -------------------------------------------------------------------- reading journals
-def _answers(streams: Iterable[Stream], kind: type[_Decision]) -> Iterator[tuple[float, _Decision]]:
-    """Yield event time and record of each answer of a kind."""
-    for stream in streams:
-        for event, answer in stream.answers():
-            for record in answer:
-                if isinstance(record, kind):
-                    yield event.t, record
-
-
 def _rounds(task: Task) -> list[tuple[float, int]]:
     """Return time and number of each round that a task committed, those that were lost later, too."""
-    return [(t, record.round) for t, record in _answers(task.streams, MetricsRecorded)]
+    return [(t, record.round) for stream in task.streams for t, record in stream.timed(MetricsRecorded)]
 
 
 def _ends(task: Task) -> list[float]:
@@ -355,24 +319,12 @@ def _ends(task: Task) -> list[float]:
     return ends
 
 
-def _redone(tasks: Sequence[Task]) -> float:
-    made = [len(_rounds(task)) for task in tasks]
-    return 1.0 - sum(len(_ends(task)) for task in tasks) / max(1, sum(made))
-
-
 def _computing(task: Task) -> Iterator[tuple[float, float]]:
     """Yield end and length of each piece of work of a task on a slot."""
     for stream in task.streams:
         for event in stream.records:
             if isinstance(event, GradientComputed | ParametersReady | GradientsRestored):
                 yield event.t, event.elapsed_s
-
-
-def _holds(pool: Stream) -> Iterator[tuple[str, float, float]]:
-    """Yield task, begin and end of each lease."""
-    for t, record in _answers([pool], Decision):
-        if isinstance(record, LeaseReleased | LeaseExpired):
-            yield record.task, t - record.held_s, t
 
 
 def _inside(a: float, b: float, start: float, stop: float) -> float:

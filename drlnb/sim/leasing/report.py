@@ -1,83 +1,50 @@
 """Run ``drlnb simulate leasing``: hold planners on the same workloads, beside exclusive and co-located use."""
 
 import argparse
-import json
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 
 from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
 from drlnb.records.errors import ConfigError
-from drlnb.sim.compared import chosen_names, mean_of, report_of
 from drlnb.sim.faults import fault_rates
 from drlnb.sim.leasing.compare import LeasingResult, LeasingWorkload, simulate_leasing, tasks_for_load
+from drlnb.sim.report import Comparison, Row, chosen_names, compare, figure_row, print_report, table_lines
 
-__all__ = ["Comparison", "compare", "main"]
+__all__ = ["main", "workloads"]
 
 #: Load where neither it nor the number of tasks was named.
 _LOAD = 1.0
+#: Column of the table -> figure of a result.
+_COLUMNS = {
+    "util/bound": "of_bound",
+    "util": "utilisation_frac",
+    "held": "held_frac",
+    "inflation": "inflation",
+    "rounds/s": "rounds_hz",
+    "grants/round": "grants_per_round",
+    "wait p50 s": "wait_p50_s",
+    "wait p95 s": "wait_p95_s",
+}
+#: Column -> figure that faults change, without them and with them.
+_CHANGED = {"util": "utilisation_frac", "inflation": "inflation", "rounds/s": "rounds_hz"}
+#: Column -> figure that only faults make.
+_COUNTED = {
+    "faults": "n_faults",
+    "expired": "n_expired",
+    "restarts": "n_restarts",
+    "redone": "redone_frac",
+    "failed": "n_failed",
+}
+_Compared = Sequence[Comparison[LeasingResult]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """One planner over several seeds."""
-
-    hold: str
-    #: One workload and one result per seed.
-    workloads: tuple[LeasingWorkload, ...]
-    results: tuple[LeasingResult, ...]
-    #: The same workloads without their faults; the same results where they have none.
-    spared: tuple[LeasingResult, ...]
-
-    def mean(self, name: str) -> float:
-        """Return the mean of a figure over the seeds."""
-        return mean_of(self.results, name)
+def workloads(seeds: Sequence[int], load: float | None, workload: LeasingWorkload) -> list[LeasingWorkload]:
+    """Return a workload by seed, with as many tasks as make this load; None: as many as it says."""
+    seeded = [replace(workload, seed=seed) for seed in seeds]
+    return seeded if load is None else [tasks_for_load(load, each) for each in seeded]
 
 
-def compare(
-    holds: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    load: float | None = None,
-    settings: LeasingSettings | None = None,
-    streams: bool = True,
-    workload: LeasingWorkload | None = None,
-) -> tuple[Comparison, ...]:
-    """Run hold planners on the same workloads.
-
-    Parameters
-    ----------
-    holds
-        Names of :data:`~drlnb.planning.leasing.settings.HOLD_PLANNERS`.
-    seeds
-        Of the durations.
-    load
-        As many tasks as make this load, by the duty of a task alone; None: as many as the workload says.
-    settings
-        Of leasing; None for the defaults.
-    streams
-        Gradients are computed at arrival.
-    workload
-        All but the seed; with faults, every run is beside the same one without them.
-    """
-    base = workload or LeasingWorkload()
-    seeded = [replace(base, seed=seed) for seed in seeds]
-    if load is not None:
-        seeded = [tasks_for_load(load, each) for each in seeded]
-
-    def run(hold: str, workloads: Sequence[LeasingWorkload]) -> tuple[LeasingResult, ...]:
-        return tuple(simulate_leasing(each, hold, settings=settings, streams=streams) for each in workloads)
-
-    compared = []
-    for hold in holds:
-        results = run(hold, seeded)
-        spared = run(hold, [replace(each, faults=()) for each in seeded]) if base.faults else results
-        compared.append(Comparison(hold=hold, workloads=tuple(seeded), results=results, spared=spared))
-    return tuple(compared)
-
-
-# ------------------------------------------------------------------ the command
 def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate leasing`` and print what came out.
 
@@ -114,103 +81,67 @@ def main(arguments: argparse.Namespace) -> int:
     load = arguments.load if arguments.load is not None else None if arguments.tasks else _LOAD
     if load is not None and not 0.0 < load <= 10.0:
         raise ConfigError(f"--load must be in (0, 10], got {load}")
-    compared = compare(
-        holds, arguments.seeds, load=load, settings=settings, streams=not arguments.no_stream, workload=workload
-    )
-    sys.stdout.write(_table(compared))
-    if arguments.json:
-        workloads = [asdict(each) for each in compared[0].workloads]
-        rows = [row for each in compared for row in _rows(each)]
-        report = report_of("simulate-leasing", rows, workloads=workloads)
-        sys.stdout.write(json.dumps(report) + "\n")
+    works = workloads(arguments.seeds, load, workload)
+    run = partial(simulate_leasing, settings=settings, streams=not arguments.no_stream)
+    compared = compare(holds, works, run)
+    lines = _lines(works, compared)
+    spared: Sequence[Comparison[LeasingResult] | None] = [None] * len(compared)
+    if workload.faults:
+        spared = plain = compare(holds, [replace(each, faults=()) for each in works], run)
+        lines += _lines_of_faults(workload, compared, plain)
+    rows = [row for pair in zip(compared, spared, strict=True) for row in _rows(*pair)]
+    print_report(lines, "simulate-leasing", rows, as_json=arguments.json, workloads=[asdict(each) for each in works])
     return 0
 
 
-#: Column of the table -> figure of a result.
-_COLUMNS = {
-    "util/bound": "of_bound",
-    "util": "utilisation_frac",
-    "held": "held_frac",
-    "inflation": "inflation",
-    "rounds/s": "rounds_hz",
-    "grants/round": "grants_per_round",
-    "wait p50 s": "wait_p50_s",
-    "wait p95 s": "wait_p95_s",
-}
-
-
-def _table(compared: Sequence[Comparison]) -> str:
+def _lines(works: Sequence[LeasingWorkload], compared: _Compared) -> list[str]:
     first = compared[0]
-    workloads, expected = first.workloads, first.results[0].expected
-    tasks = sorted({workload.n_tasks for workload in workloads})
-    seeds = ", ".join(str(workload.seed) for workload in workloads)
+    expected = first.results[0].expected
+    tasks = sorted({workload.n_tasks for workload in works})
+    seeds = ", ".join(str(workload.seed) for workload in works)
     n_tasks = f"{tasks[0]}" if len(tasks) == 1 else f"{tasks[0]} to {tasks[-1]}"
-    lines = [
-        f"{n_tasks} tasks, {workloads[0].n_slots} slots, duty alone {first.mean('d_mean'):.3f}, seeds {seeds}"
-        " (simulated)",
-        f"bound {first.mean('bound_frac'):.3f}; expected by theory (seed {workloads[0].seed}): utilisation "
+    rows = [
+        {"hold": each.planner} | {name: f"{each.mean(figure):.3f}" for name, figure in _COLUMNS.items()}
+        for each in compared
+    ]
+    return [
+        f"{n_tasks} tasks, {works[0].n_slots} slots, duty alone {first.mean('d_mean'):.3f}, seeds {seeds} (simulated)",
+        f"bound {first.mean('bound_frac'):.3f}; expected by theory (seed {works[0].seed}): utilisation "
         f"{expected.utilisation_frac:.3f}, inflation {expected.inflation:.3f}",
         f"rounds/s without leases: exclusive {first.mean('exclusive_hz'):.3f}, "
         f"co-located {first.mean('colocated_hz'):.3f}",
-        "hold   " + "".join(f"{name:>13}" for name in _COLUMNS),
+        *table_lines(rows, 7, 13),
     ]
-    lines += [
-        f"{each.hold:7}" + "".join(f"{each.mean(figure):13.3f}" for figure in _COLUMNS.values()) for each in compared
-    ]
-    if workloads[0].faults:
-        lines += _with_faults(compared)
-    return "\n".join(lines) + "\n"
 
 
-#: Column -> figure that faults change, without them and with them.
-_CHANGED = {"util": "utilisation_frac", "inflation": "inflation", "rounds/s": "rounds_hz"}
-#: Column -> figure that only faults make.
-_COUNTED = {
-    "faults": "n_faults",
-    "expired": "n_expired",
-    "restarts": "n_restarts",
-    "redone": "redone_frac",
-    "failed": "n_failed",
-}
-
-
-def _with_faults(compared: Sequence[Comparison]) -> list[str]:
+def _lines_of_faults(workload: LeasingWorkload, compared: _Compared, spared: _Compared) -> list[str]:
     """Return what the faults did, beside the same workloads without them."""
-    rates = ", ".join(f"{kind} {rate:g}" for kind, rate in compared[0].workloads[0].faults)
-    lines = [
-        f"with faults, per hour: {rates} (means per run; expired: leases; redone: share of rounds)",
-        "hold   " + "".join(f"{name:>16}" for name in _CHANGED) + "".join(f"{name:>10}" for name in _COUNTED),
+    rates = ", ".join(f"{kind} {rate:g}" for kind, rate in workload.faults)
+    rows = [
+        {"hold": each.planner}
+        | {name: f"{plain.mean(figure):.3f} -> {each.mean(figure):.3f}" for name, figure in _CHANGED.items()}
+        | {name: f"{each.mean(figure):.2f}" for name, figure in _COUNTED.items()}
+        for each, plain in zip(compared, spared, strict=True)
     ]
-    for each in compared:
-        pairs = [f"{mean_of(each.spared, figure):.3f} -> {each.mean(figure):.3f}" for figure in _CHANGED.values()]
-        counts = [f"{each.mean(figure):.2f}" for figure in _COUNTED.values()]
-        lines.append(f"{each.hold:7}" + "".join(f"{pair:>16}" for pair in pairs) + "".join(f"{n:>10}" for n in counts))
-    return lines
+    title = f"with faults, per hour: {rates} (means per run; expired: leases; redone: share of rounds)"
+    return [title, *table_lines(rows, 7, 16, 16, 16, 10)]
 
 
-def _rows(each: Comparison) -> list[dict[str, Any]]:
-    """Return a planner's figures, each beside what it is to be compared with."""
+def _rows(each: Comparison[LeasingResult], spared: Comparison[LeasingResult] | None) -> Iterator[Row]:
+    """Yield a planner's figures, each beside what it is to be compared with."""
     shown = [
         ("utilisation", "utilisation_frac", "bound", each.mean("bound_frac")),
         ("held", "held_frac", "utilisation", each.mean("utilisation_frac")),
-        ("inflation", "inflation", "expected", mean_of([result.expected for result in each.results], "inflation")),
+        ("inflation", "inflation", "expected", each.mean("expected_inflation")),
         ("rounds-v-exclusive", "rounds_hz", "exclusive", each.mean("exclusive_hz")),
         ("rounds-v-colocated", "rounds_hz", "co-located", each.mean("colocated_hz")),
     ]
-    if each.workloads[0].faults:
+    if spared is not None:
         shown += [
-            (f"{name}-v-spared", figure, "without faults", mean_of(each.spared, figure))
+            (f"{name}-v-spared", figure, "without faults", spared.mean(figure))
             for name, figure in (("utilisation", "utilisation_frac"), ("inflation", "inflation"))
         ]
         shown += [(name, figure, "none", 0.0) for name, figure in _COUNTED.items()]
-    return [
-        {
-            "id": f"{each.hold}-{name}",
-            "what": f"hold {each.hold}: {figure}",
-            "baseline": f"{against} {base:.6f}",
-            "value": each.mean(figure),
-            "ratio": each.mean(figure) / base if base else None,
-            "spread": [getattr(result, figure) for result in each.results],
-        }
-        for name, figure, against, base in shown
-    ]
+    for name, figure, against, base in shown:
+        title = f"hold {each.planner}: {figure}"
+        yield figure_row(f"{each.planner}-{name}", title, each.mean(figure), against, base, each.samples(figure))

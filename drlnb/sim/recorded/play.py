@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from drlnb.records import round as words
-from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, SlotAdded, SlotClosed, SlotFailed
+from drlnb.records.columns.leasing import SlotAdded, SlotClosed, SlotFailed
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.common import SettingChanged
-from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
+from drlnb.sim.leases import Lease, leases
 from drlnb.sim.recorded.settings import Rules
 from drlnb.sim.recorded.task import FEWEST, RecordedTask, switched_fences
 from drlnb.sim.training.pool import Pool
@@ -61,7 +61,7 @@ def pools_of(journal: Journal) -> list[Stream]:
 
 def slots_of(pool: Stream) -> int:
     """Return how many slots of a pool could be lent when its journal ended."""
-    slots = (pool.header.snapshot or {}).get("table", {}).get("slots", {}).values()
+    slots = (pool.header.snapshot or {}).get("slots", {}).values()
     node_of = {str(slot["name"]): str(slot["node"]) for slot in slots if slot["state"] != "failed"}
     closed = {str(slot["name"]) for slot in slots if slot.get("closed")}
     for record in pool.records:
@@ -78,9 +78,7 @@ def slots_of(pool: Stream) -> int:
     return len(node_of.keys() - closed)
 
 
-def load_of(
-    pools: Iterable[Stream], tasks: Collection[str], n_slots: int, *, part: tuple[float, float] = (0.0, 1.0)
-) -> Load:
+def load_of(pools: Iterable[Stream], tasks: Collection[str], n_slots: int) -> Load:
     """Return what some tasks of a pool came to while all of them trained.
 
     Parameters
@@ -91,68 +89,40 @@ def load_of(
         Names of the tasks, at least one.
     n_slots
         Slots of the pool, at least 1.
-    part
-        Begin and end of the part of that time that counts, as shares of it; in [0, 1], rising.
 
     Raises
     ------
     ValueError
-        If there was no time in which all of them trained, or `part` is none.
+        If there was no time in which all of them trained.
     """
-    if not 0.0 <= part[0] < part[1] <= 1.0:
-        raise ValueError(f"part must rise within [0, 1], got {part}")
     for pool in reversed(list(pools)):
-        leases = _leases(pool, tasks)
-        if leases.keys() >= set(tasks):
-            return _load(leases, n_slots, part)
+        mine: dict[str, list[Lease]] = {}
+        for lease in leases(pool):
+            if (name := lease.grant.task.rpartition("/")[2]) in tasks:
+                mine.setdefault(name, []).append(lease)
+        if mine.keys() >= set(tasks):
+            return _load(mine, n_slots)
     raise ValueError(f"no pool of this run has lent a slot to each of {', '.join(sorted(tasks))}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    """One lease on the pool's clock."""
-
-    round: int
-    granted_t: float
-    waited_s: float
-    ended_t: float
-
-
-def _leases(pool: Stream, tasks: Collection[str]) -> dict[str, list[_Lease]]:
-    """Return the ended leases of some tasks, in the order of their ends."""
-    granted: dict[Fence, tuple[float, LeaseGranted]] = {}
-    leases: dict[str, list[_Lease]] = {}
-    for event, answer in pool.answers():
-        for record in answer:
-            if isinstance(record, LeaseGranted) and record.task.rpartition("/")[2] in tasks:
-                granted[record.fence] = (event.t, record)
-            elif isinstance(record, LeaseReleased | LeaseExpired) and record.fence in granted:
-                t, grant = granted.pop(record.fence)
-                mine = leases.setdefault(grant.task.rpartition("/")[2], [])
-                mine.append(_Lease(grant.round, t, grant.waited_s, event.t))
-    return leases
-
-
-def _load(leases: Mapping[str, Sequence[_Lease]], n_slots: int, part: tuple[float, float]) -> Load:
-    first_t = max(mine[0].ended_t for mine in leases.values())  # the first lease makes the initial parameters
-    last_t = min(mine[-1].ended_t for mine in leases.values())
-    begin_t, end_t = (first_t + share * (last_t - first_t) for share in part)
-    seen = {name: [lease for lease in mine if begin_t < lease.ended_t <= end_t] for name, mine in leases.items()}
-    short = sorted(name for name, mine in seen.items() if len({lease.round for lease in mine}) < FEWEST)
-    if short:
+def _load(leases_of: Mapping[str, Sequence[Lease]], n_slots: int) -> Load:
+    begin_t = max(mine[0].ended_t for mine in leases_of.values())  # the first lease makes the initial parameters
+    end_t = min(mine[-1].ended_t for mine in leases_of.values())
+    seen = {name: [lease for lease in mine if begin_t < lease.ended_t <= end_t] for name, mine in leases_of.items()}
+    n_rounds = {name: len({lease.grant.round for lease in mine}) for name, mine in seen.items()}
+    if short := sorted(name for name, n in n_rounds.items() if n < FEWEST):
         raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
-    n_rounds = {name: len({lease.round for lease in mine}) for name, mine in seen.items()}
     held_s = sum(
         max(0.0, min(end_t, lease.ended_t) - max(begin_t, lease.granted_t))
-        for mine in leases.values()
+        for mine in leases_of.values()
         for lease in mine
     )
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},
-        wait_s={name: sum(lease.waited_s for lease in mine) / n_rounds[name] for name, mine in seen.items()},
-        rounds={name: (mine[0].round, mine[-1].round) for name, mine in seen.items()},
+        wait_s={name: sum(lease.grant.waited_s for lease in mine) / n_rounds[name] for name, mine in seen.items()},
+        rounds={name: (mine[0].grant.round, mine[-1].grant.round) for name, mine in seen.items()},
         held_frac=min(1.0, held_s / (n_slots * window_s)),
     )
 
@@ -188,18 +158,18 @@ def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Strea
     ValueError
         If a task is not in the journal.
     """
-    newest: dict[str, tuple[int, Stream]] = {}
-    for stream in journal.streams.values():
-        if stream.header.machine != "round":
-            continue
-        name = str(stream.header.config["task"])
-        attempt = max((opened.attempt for opened in stream.of(words.TaskOpened)), default=0)
-        if name not in newest or attempt > newest[name][0]:
-            newest[name] = (attempt, stream)
+    newest: dict[str, Stream] = {}
+    rounds = [stream for stream in journal.streams.values() if stream.header.machine == "round"]
+    for stream in sorted(rounds, key=_attempt, reverse=True):
+        newest.setdefault(str(stream.header.config["task"]), stream)
     missing = sorted(set(tasks) - newest.keys())
     if missing:
         raise ValueError(f"the journal has no task {', '.join(missing)}")
-    return {name: newest[name][1] for name in tasks}
+    return {name: newest[name] for name in tasks}
+
+
+def _attempt(stream: Stream) -> int:
+    return max((opened.attempt for opened in stream.of(words.TaskOpened)), default=0)
 
 
 def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: float) -> Load:

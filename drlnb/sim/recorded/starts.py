@@ -9,7 +9,7 @@ The gaps stay as they were, whatever the starts do to the rounds after them: tha
 parked collector's start is its wait for a CPU slot; who could have kept one is known only where somebody did.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -40,7 +40,7 @@ __all__ = ["PlannedRound", "RecordedStarts"]
 #: Keys that ask for starts of another kind.
 _MODES = ("warmup.collector_mode", "warmup.start_mode")
 #: Methods by which the round machine changes a warm-up machine.
-_CHANGES = frozenset({"handle", "drop", "last", "go_on", "end"})
+_CHANGES = frozenset({"handle", "drop", "last", "end"})
 _DIGITS = 6
 #: Two times that differ by less are one: each is rounded to microseconds.
 _SAME_S = 2e-6
@@ -70,7 +70,7 @@ class _Recorder:
 
     def __init__(self, machine: WarmupMachine) -> None:
         #: Name of the method, and its argument.
-        self.calls: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, object]] = []
         self._machine = machine
 
     def __getattr__(self, name: str) -> Any:
@@ -100,17 +100,17 @@ class RecordedStarts:
     """
 
     def __init__(self, stream: Stream) -> None:
-        self._config: Mapping[str, Any] = stream.header.config
+        self._config = stream.header.config
         self.task = str(self._config["task"])
-        self._snapshot: Mapping[str, Any] | None = stream.header.snapshot
-        self._calls: list[tuple[str, Any]] = []
+        self._snapshot = stream.header.snapshot
+        self._calls: list[tuple[str, object]] = []
         if stream.header.machine == "round":
             self._repeat(stream)
         else:
             self._calls = [("handle", event) for event, _ in stream.answers()]
         self.measured: dict[int, WarmupMeasured] = {each.round - 1: each for each in stream.of(WarmupMeasured)}
         self._durations = StartDurations(
-            [argument for name, argument in self._calls if name == "handle"],
+            self._events,
             {(each.round + 1, each.collector): each.node for each in stream.of(ParkCollector)},
         )
 
@@ -127,6 +127,10 @@ class RecordedStarts:
         self._calls = recorder.calls
 
     @property
+    def _events(self) -> list[Event]:
+        return [event for name, event in self._calls if name == "handle" and isinstance(event, Event)]
+
+    @property
     def changes(self) -> tuple[SettingChanged, ...]:
         """What the user changed about warm-up in the run, in its order."""
         return tuple(
@@ -135,7 +139,7 @@ class RecordedStarts:
             if isinstance(argument, SettingChanged) and argument.key.startswith("warmup.")
         )
 
-    def decided(self, key: str = "", value: Any = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
+    def decided(self, key: str = "", value: object = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
         """Decide again, with one setting as it is given; what the user changed about it in the run is passed over.
 
         Parameters
@@ -161,11 +165,11 @@ class RecordedStarts:
         others = {change.key for change in passed}
         wanted = [*early, (key, value)] if key else early
         strict = any(
-            name in _MODES and (name in others or getattr(machine.settings, name.partition(".")[2], None) != mode)
+            name in _MODES and (name in others or getattr(machine.state.settings, name.partition(".")[2], None) != mode)
             for name, mode in wanted
         )
         again = _Again(machine, self._durations, strict=strict)
-        first = next((event.t for name, event in self._calls if name == "handle"), 0.0)
+        first = next((event.t for event in self._events), 0.0)
         for k, (name, changed) in enumerate(wanted if self._calls else ()):
             change = SettingChanged(t=first, key=name, value=changed, task=self.task)
             again.change(change, refused_again=k < len(early))
@@ -183,7 +187,6 @@ class _Start:
     begins_t: float
     #: Nothing before it has begun.
     event: CollectorReady | None = None
-    mode: str = ""
 
 
 class _Again:
@@ -213,13 +216,14 @@ class _Again:
             if isinstance(record, RequestRefused) and not refused_again:
                 raise ValueError(record.reason)
 
-    def repeat(self, name: str, argument: Any) -> None:
+    def repeat(self, name: str, argument: object) -> None:
         """Repeat a call of the run, after what the machine's own starts have come to until then."""
         if name != "handle":
-            self._apply(getattr(self.machine, name)(argument) or (), self.machine.state.last_t)
+            self._apply(getattr(self.machine, name)(argument) or (), self.machine.state.t)
             self._forget()
             return
-        event: Event = argument
+        event = argument
+        assert isinstance(event, Event)
         if isinstance(event, CollectorReady) and event.round:
             return  # a start of the run; ours are pretended
         self._until(event.t)
@@ -236,7 +240,7 @@ class _Again:
 
     def end(self) -> tuple[PlannedRound, ...]:
         """Return what was planned in each round."""
-        self._close(self.machine.state.last_t)
+        self._close(self.machine.state.t)
         return tuple(self._planned(round_) for round_ in sorted(self._plans))
 
     # ------------------------------------------------------------------ the machine and its starts
@@ -296,7 +300,7 @@ class _Again:
 
     def _begin(self, i: int) -> None:
         start = self._starts[i]
-        mode = PARK if start.command.parked else self.machine.settings.start_mode
+        mode = PARK if start.command.parked else self.machine.state.settings.start_mode
         node = start.command.node
         at_once = sum(member.node == node for member in self.machine.state.members)
         took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)
@@ -316,7 +320,7 @@ class _Again:
         event = self._starts.pop(i).event
         assert event is not None
         self._ready_t[event.round, i] = event.t
-        at = max(self.machine.state.last_t, min(t, event.t))
+        at = max(self.machine.state.t, min(t, event.t))
         self._feed(replace(event, t=at))
 
     # ------------------------------------------------------------------ a round

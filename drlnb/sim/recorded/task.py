@@ -1,12 +1,13 @@
 """Read from a task's journal how long its rounds took, to be played once more on the virtual clock."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from drlnb.records import round as words
+from drlnb.records.base import Record
 from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted
 from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 from drlnb.records.ids import Fence
@@ -72,11 +73,10 @@ class RecordedTask:
     """
 
     def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Fence] = ()) -> None:
-        self.config: Mapping[str, Any] = stream.header.config
+        self.config = stream.header.config
         self.name = str(self.config["task"])
         reading = _Reading(int(self.config["n_collectors"]), switched)
-        for event, answer in stream.answers():
-            reading.read(event.t, event, *answer)
+        reading.read(stream)
         first, last = rounds or (0, max(reading.rounds, default=0))
         switch_s = reading.switch_s
         self._rounds = [
@@ -88,8 +88,9 @@ class RecordedTask:
                 f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {FEWEST} are "
                 "needed: let it train on"
             )
-        self._start_s = median(reading.starts) if reading.starts else Costs().start_s
-        self.costs: Costs = replace(Costs(start_s=self._start_s, switch_s=switch_s), **_saving(stream))
+        starts = [ready.start_s for ready in stream.of(CollectorReady)]
+        start_s = median(starts) if starts else Costs().start_s
+        self.costs = Costs.from_mapping({"start_s": start_s, "switch_s": switch_s, **_saving(stream)})
 
     def round(self, k: int) -> RoundCosts:
         """Return the durations of round `k`; 0 makes the initial parameters."""
@@ -97,7 +98,7 @@ class RecordedTask:
 
     def start_s(self) -> float:
         """Return the median start of a collector, in seconds."""
-        return self._start_s
+        return self.costs.start_s
 
 
 class _Reading:
@@ -116,8 +117,7 @@ class _Reading:
         self.first = RoundCosts(collect_s=nothing, stage_s=nothing, finish_s=0.0, publish_s=0.0, rpc_s=0.0)
         #: Round -> its durations but for those on the slot, and these.
         self.rounds: dict[int, tuple[RoundCosts, tuple[_Staged, ...]]] = {}
-        self.starts: list[float] = []
-        #: Collector or request -> when it was woken, sent to the slot, asked for.
+        #: Collector or request -> when it was woken, sent to the slot, asked for; when the update of a round began.
         self._woken: dict[int, float] = {}
         self._sent: dict[int, float] = {}
         self._asked: dict[str, float] = {}
@@ -129,7 +129,7 @@ class _Reading:
         self._others: list[float] = []
         self._rpc: list[float] = []
         self._free_t = -math.inf
-        self._finish_t: float | None = None
+        self._finished: list[float] = []
         self._finish_s = 0.0
         self._handlers: dict[type, Callable[[float, Any], None]] = {
             WakeCollector: lambda t, wake: self._woken.update({wake.collector: t}),
@@ -138,16 +138,15 @@ class _Reading:
             words.ExperienceArrived: self._arrived,
             words.GradientComputed: self._computed,
             GradientsRestored: self._restored,
-            words.FinishRound: self._finishes,
+            words.FinishRound: lambda t, _: self._finished.append(t),
             words.ParametersReady: self._made,
             words.LeaseReceived: self._leased,
             words.MetricsRecorded: self._ended,
-            CollectorReady: lambda t, ready: self.starts.append(ready.start_s),
         }
 
-    def read(self, t: float, *records: Any) -> None:
-        """Read an event at `t`, and its answer."""
-        for record in records:
+    def read(self, stream: Stream) -> None:
+        """Read all of a stream."""
+        for t, record in stream.timed(Record):
             handler = self._handlers.get(type(record))
             if handler is not None:
                 handler(t, record)
@@ -174,18 +173,11 @@ class _Reading:
         more_s = median(self._firsts) - usual_s if self._firsts else 0.0
         return more_s if more_s > _SAME_S else 0.0
 
-    def _finishes(self, t: float, command: words.FinishRound) -> None:
-        del command
-        self._finish_t = t
-
     def _made(self, t: float, event: words.ParametersReady) -> None:
         if event.round:
-            self._finish_s = event.elapsed_s if self._finish_t is None else t - self._finish_t
+            self._finish_s = t - self._finished[-1] if self._finished else event.elapsed_s
         else:
-            nothing = (0.0,) * self.n
-            self.first = RoundCosts(
-                collect_s=nothing, stage_s=nothing, finish_s=event.elapsed_s, publish_s=0.0, rpc_s=0.0
-            )
+            self.first = replace(self.first, finish_s=event.elapsed_s)
 
     def _leased(self, t: float, event: words.LeaseReceived) -> None:
         asked_t = self._asked.pop(event.request_id, None)
@@ -207,7 +199,8 @@ class _Reading:
         self._collect.clear()
         self._stage.clear()
         self._sent.clear()
-        self._free_t, self._finish_t = -math.inf, None
+        self._finished.clear()
+        self._free_t = -math.inf
 
 
 def _without(costs: RoundCosts, staged: Sequence[_Staged], switch_s: float) -> RoundCosts:
@@ -219,13 +212,9 @@ def _without(costs: RoundCosts, staged: Sequence[_Staged], switch_s: float) -> R
     )
 
 
-def _saving(stream: Stream) -> dict[str, Any]:
+def _saving(stream: Stream) -> dict[str, float]:
     """Return what copying and writing of a checkpoint took, in seconds, where there was one."""
-    copied: list[float] = []
-    begun: dict[int, float] = {}
-    for event, answer in stream.answers():
-        if isinstance(event, words.CheckpointGathered) and event.version in begun:
-            copied.append(event.t - begun[event.version])
-        begun.update({r.version: event.t for r in answer if isinstance(r, words.WriteCheckpoint)})
+    begun = {command.version: t for t, command in stream.timed(words.WriteCheckpoint)}
+    copied = [t - begun[e.version] for t, e in stream.timed(words.CheckpointGathered) if e.version in begun]
     written = [record.elapsed_s for record in stream.of(words.CheckpointWritten)]
-    return ({"gather_s": median(copied)} if copied else {}) | ({"write_s": median(written)} if written else {})
+    return {name: median(of) for name, of in (("gather_s", copied), ("write_s", written)) if of}

@@ -22,9 +22,8 @@ from drlnb.records.columns.leasing import (
 from drlnb.records.columns.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
 from drlnb.records.ids import Fence
 from drlnb.sim.costs import Durations
-from drlnb.sim.driver import Clock, Hosted
-from drlnb.sim.training.executor import ExecutorSide
-from drlnb.sim.training.nodes import NodesSide
+from drlnb.sim.driver import Clock, Effect, Hosted
+from drlnb.sim.training.nodes import Checkpoint, NodesSide
 from drlnb.sim.training.pool import Pool
 
 __all__ = ["Attempt"]
@@ -61,17 +60,14 @@ class Attempt:
         config: Mapping[str, Any],
         node: str,
         attempt: int,
-        opening: Mapping[str, Any],
-        saved: Callable[[dict[str, Any]], None],
+        opening: Checkpoint,
+        saved: Callable[[Checkpoint], None],
         validate: bool = False,
     ) -> None:
         machine = RoundMachine(config)
         self.attempt = attempt
-        #: A master has been started.
-        self.opened = False
         self.dead = False
-        self.name = str(config["task"])
-        self.n_collectors = int(config["n_collectors"])
+        self.name, self.n_collectors = str(config["task"]), int(config["n_collectors"])
         self._placement = str(config.get("planners", {}).get("placement", ""))
         #: The lease that the master holds for its own, and its request that has not been answered.
         self.fence: Fence | None = None
@@ -85,12 +81,7 @@ class Attempt:
         #: The newest request, and how often it was made anew under another id.
         self._wanted: words.RequestSlot
         self._n_again = 0
-        effects: dict[type[Command], Callable[[Any], None]] = {
-            words.RequestSlot: self._request,
-            words.AskPlacement: self._ask_placement,
-            words.ReturnLease: self._return,
-            words.EndTask: self._end_task,
-        }
+        effects: dict[type[Command], Effect] = {}
         self.host = Hosted(
             clock,
             machine,
@@ -101,10 +92,15 @@ class Attempt:
             watch=self._watch,
             validate=validate,
         )
-        of = (pool, workload, self.host, self.name, attempt)
-        self.nodes = NodesSide(*of, clock, lambda: self._rpc_s, saved)
-        # Their answers go to the host, so it was there first.
-        effects.update({**self.nodes.effects, **ExecutorSide(*of, StoreGate(version=opening["version"])).effects})
+        store = StoreGate(version=opening["version"])
+        self.nodes = NodesSide(pool, workload, self.host, self.name, attempt, clock, lambda: self._rpc_s, saved, store)
+        effects |= self.nodes.effects  # their answers go to the host, so it was there first
+        effects |= {
+            words.RequestSlot: self._request,
+            words.AskPlacement: self._ask_placement,
+            words.ReturnLease: self._return,
+            words.EndTask: self._end_task,
+        }
 
     @property
     def _rpc_s(self) -> float:
@@ -112,7 +108,6 @@ class Attempt:
 
     def open(self) -> None:
         """Start the master."""
-        self.opened = True
         self.host.feed(words.TaskOpened, attempt=self.attempt, **self._opening)
         self._ask_placement(words.AskPlacement(n_collectors=self.n_collectors, planner=self._placement))
 
@@ -136,7 +131,7 @@ class Attempt:
 
     def freeze(self) -> None:
         """Stop the master's process, as SIGSTOP does."""
-        self.host.freeze()
+        self.host.frozen = True
         self._pool.silence(self.name)
 
     def thaw(self) -> None:
@@ -154,7 +149,7 @@ class Attempt:
             self._pool.let_go(fence)
             lost = f"no renewal for {self._pool.settings.holder_ttl_s:g} s: this process stood still"
         elif fence is not None and not self._pool.is_known(fence):
-            self._pool.refuses(fence)  # it renews what it took for its own
+            self._pool.renew(fence)  # it renews what it took for its own
         self.host.thaw(*(((words.LeaseLost, {"fence": fence, "reason": lost}),) if lost else ()))
 
     # ------------------------------------------------------------------ what others say
@@ -166,7 +161,7 @@ class Attempt:
     def _receive(self, command: SendGrant, sent_t: float) -> None:
         request_id, again = _split(command.request_id)
         late = self._clock.now - sent_t > self._pool.settings.renew_s
-        if late and self._pool.refuses(command.fence):  # granted long ago: it asks before it uses that
+        if late and not self._pool.renew(command.fence):  # granted long ago: it asks before it uses that
             self._ask_again(request_id, again + 1)
             return
         self.host.feed(
@@ -178,7 +173,7 @@ class Attempt:
             demand=command.demand,
         )
 
-    def report(self, kind: type[Event], **values: Any) -> None:
+    def report(self, kind: type[Event], **values: object) -> None:
         """Send the master an event: it arrives a small message later."""
         self.host.feed_after(self._rpc_s, kind, **values)
 

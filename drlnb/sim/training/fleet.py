@@ -30,7 +30,6 @@ def run_tasks(
     n_nodes: int = 1,
     faults: Iterable[Fault] = (),
     until_s: float = math.inf,
-    struck: list[Fault] | None = None,
     validate: bool = False,
     offsets_s: Mapping[int, float] | None = None,
     settings: LeasingSettings | None = None,
@@ -39,7 +38,7 @@ def run_tasks(
 ) -> tuple[Pool, tuple[Task, ...]]:
     """Run the tasks with these indices to their ends, or until `until_s`; an index names a task's durations.
 
-    `faults` come in the order of their times, and may have no end; those that happened are added to `struck`.
+    `faults` come in the order of their times, and may have no end; the pool keeps those that happened.
 
     `costs` and `offsets_s` (seconds after which a task starts) may differ by index; so may `priorities`.  With
     `streams`, gradients are computed at arrival, so that a slot can be given away in between.  The rest is as for
@@ -62,7 +61,7 @@ def run_tasks(
         )
         for i in indices
     )
-    _Faults(clock, pool, tasks, iter(faults), [] if struck is None else struck).wait()
+    _Faults(clock, pool, tasks, iter(faults)).wait()
     for i, task in zip(indices, tasks, strict=True):
         if priorities and i in priorities:
             pool.host.feed(SettingChanged, key="task.priority", value=priorities[i], task=task.name)
@@ -71,7 +70,7 @@ def run_tasks(
     return pool, tasks
 
 
-def _config(name: str, n_collectors: int, n_rounds: int, hold: str) -> dict[str, Any]:
+def _config(name: str, n_collectors: int, n_rounds: int, hold: str) -> dict[str, object]:
     """Return the constructor arguments of one task's round machine: one environment per collector."""
     return {
         "task": name,
@@ -86,18 +85,17 @@ def _config(name: str, n_collectors: int, n_rounds: int, hold: str) -> dict[str,
 class _Faults:
     """Lets faults happen, one after the other, while anything is left to be disturbed."""
 
-    def __init__(
-        self, clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Iterator[Fault], struck: list[Fault]
-    ) -> None:
-        self._clock, self._pool, self._tasks = clock, pool, tasks
-        self._faults, self._struck = faults, struck
-        self._kinds: dict[str, Callable[[Fault], bool]] = {
-            "collector": self._collector,
-            "executor": self._executor,
-            "node": self._node,
-            "slot": self._slot,
-            "holder": self._holder,
-            "frozen": self._holder,
+    def __init__(self, clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Iterator[Fault]) -> None:
+        self._clock, self._pool, self._tasks, self._faults = clock, pool, tasks, faults
+        #: Kind -> who can be struck, and what strikes one of them; False if it was spared after all.
+        self._kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], bool]]] = {
+            "collector": (self._collectors, lambda at, _: at[0].kill_collector(at[1])),
+            "executor": (lambda: sorted(pool.executors), lambda slot, _: pool.kill_executor(slot)),
+            "slot": (lambda: sorted(pool.executors), pool.lose_slot),
+            # The first node, the masters' home, is spared.
+            "node": (lambda: sorted(pool.live_nodes)[1:], pool.kill_node),
+            "holder": (self._holders, Task.kill),
+            "frozen": (self._holders, Task.freeze),
         }
 
     def wait(self) -> None:
@@ -109,38 +107,16 @@ class _Faults:
     def _happen(self, fault: Fault) -> None:
         if all(task.end for task in self._tasks):
             return
-        if self._kinds[fault.kind](fault):
-            self._struck.append(fault)
+        candidates_of, strike = self._kinds[fault.kind]
+        candidates = candidates_of()
+        if candidates and strike(candidates[fault.index % len(candidates)], fault.down_s):
+            self._pool.struck.append(fault)
         self.wait()
 
-    def _collector(self, fault: Fault) -> bool:
-        members = [(task, i) for task in self._tasks for i in range(task.now.n_collectors)]
-        task, i = members[fault.index % len(members)]
-        return task.kill_collector(i, "killed")
+    def _collectors(self) -> list[tuple[Task, int]]:
+        return [(task, i) for task in self._tasks for i in range(task.now.n_collectors)]
 
-    def _executor(self, fault: Fault) -> bool:
-        return self._pool.kill_executor(self._a_slot(fault), "killed")
-
-    def _slot(self, fault: Fault) -> bool:
-        return self._pool.lose_slot(self._a_slot(fault), fault.down_s, "lost")
-
-    def _a_slot(self, fault: Fault) -> str:
-        return sorted(self._pool.executors)[fault.index % len(self._pool.executors)]
-
-    def _node(self, fault: Fault) -> bool:
-        candidates = sorted(self._pool.live_nodes)[1:]  # the first node, the masters' home, is spared
-        if candidates:
-            node = candidates[fault.index % len(candidates)]
-            self._pool.kill_node(node, "killed")
-            self._clock.after(fault.down_s, self._pool.add_node, node)
-        return bool(candidates)
-
-    def _holder(self, fault: Fault) -> bool:
-        """Strike the master of a task that holds a lease, or if none does, any that is up."""
+    def _holders(self) -> list[Task]:
+        """Return the tasks whose master holds a lease, or if none does, all whose master is up."""
         up = [task for task in self._tasks if task.is_up]
-        candidates = [task for task in up if task.now.fence] or up
-        if candidates:
-            task = candidates[fault.index % len(candidates)]
-            strike = task.kill if fault.kind == "holder" else task.freeze
-            strike(fault.down_s)
-        return bool(candidates)
+        return [task for task in up if task.now.fence] or up

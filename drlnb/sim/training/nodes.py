@@ -1,12 +1,16 @@
-"""Play the nodes of one attempt at a task: its collectors, its parameters on hosts, its checkpoints."""
+"""Play the nodes of one attempt at a task: its collectors, executors, parameters on hosts, checkpoints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from drlnb.planning.distribution import below
+from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
+from drlnb.records.base import Event
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
+from drlnb.records.columns.leasing import GradientsRestored, RestoreGradients
 from drlnb.records.columns.warmup import (
     CollectorLost,
     CollectorReady,
@@ -19,12 +23,18 @@ from drlnb.sim.costs import Durations
 from drlnb.sim.driver import Clock, Effects, Hosted
 from drlnb.sim.training.pool import Pool
 
-__all__ = ["MODEL_BYTES", "NodesSide"]
+__all__ = ["Checkpoint", "NodesSide"]
 
 #: Bytes of one pretended version: a policy with two hidden layers of 64.
 MODEL_BYTES = 40_000
 #: Bytes of one pretended sample: observation, action, value, log-probability, reward.
 _SAMPLE_BYTES = 40
+#: Fields of the command that a checkpoint keeps as they are.
+_KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best")
+
+#: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
+Checkpoint = Mapping[str, Any]
+_Work = words.InitialiseParameters | words.ComputeGradient | RestoreGradients | words.FinishRound
 
 
 @dataclass(slots=True)
@@ -40,7 +50,9 @@ class NodesSide:
     #: Time that a small message takes now.
     rpc_s: Callable[[], float]
     #: Called with the fields of each checkpoint that was written.
-    saved: Callable[[dict[str, Any]], None]
+    saved: Callable[[Checkpoint], None]
+    #: What may be committed.
+    store: StoreGate
     #: Collector -> (node, number of its process); the number is that of the latest start.
     _processes: dict[int, tuple[str, int]] = field(default_factory=dict)
     #: Collector -> its environments.
@@ -64,16 +76,22 @@ class NodesSide:
             RevokeStart: self._stop,
             WakeCollector: self._wake,
             SendChunk: self._send,
+            words.InitialiseParameters: partial(self._make, 0),
+            words.ComputeGradient: self._compute,
+            RestoreGradients: self._restore,
+            words.FinishRound: lambda command: self._make(command.round, command),
+            words.CommitParameters: self._commit,
+            words.DropExperience: lambda _: None,  # nothing was allocated
         }
 
     # ------------------------------------------------------------------ collectors
-    def kill_collector(self, collector: int, reason: str) -> bool:
+    def kill_collector(self, collector: int) -> bool:
         """Kill a collector's process, if it has been started."""
         node, _ = self._processes.get(collector, ("", 0))
         lives = node in self.pool.live_nodes
         if lives:
             self._displace(collector, node)
-            self.host.feed(CollectorLost, collector=collector, node=node, reason=reason, detail="")
+            self.host.feed(CollectorLost, collector=collector, node=node, reason="killed", detail="")
         return lives
 
     def lose(self, node: str) -> None:
@@ -146,6 +164,44 @@ class NodesSide:
     def _lives(self, collector: int, node: str, number: int) -> bool:
         return self._processes[collector] == (node, number) and node in self.pool.live_nodes
 
+    # ------------------------------------------------------------------ executors
+    def _submit(self, command: _Work, duration_s: float, kind: type[Event], **answer: object) -> None:
+        """Occupy the command's slot so long, then feed the answer."""
+        # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
+        self.store.learn(command.fence, self.attempt)
+        done = partial(self.host.feed, kind, fence=command.fence, **answer)
+        executor, switch_s = self.pool.executors[command.slot], self.workload.costs.switch_s
+        executor.submit(command.fence, duration_s, done, tenant=self.task, switch_s=switch_s)
+
+    def _compute(self, command: words.ComputeGradient) -> None:
+        costs, i = self.workload.round(command.round), command.collector
+        elapsed_s = costs.compute_s[i] if costs.compute_s else costs.stage_s[i]
+        key = f"g/{command.key}" if command.keep else ""
+        answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key}
+        self._submit(command, costs.stage_s[i], words.GradientComputed, **answer)
+
+    def _restore(self, command: RestoreGradients) -> None:
+        self._submit(command, 0.0, GradientsRestored, round=command.round, elapsed_s=0.0)
+
+    def _make(self, k: int, command: words.InitialiseParameters | words.FinishRound) -> None:
+        """Make the parameters that follow round `k`."""
+        finish_s = self.workload.round(k).finish_s
+        self._submit(
+            command,
+            finish_s,
+            words.ParametersReady,
+            round=k,
+            elapsed_s=finish_s,
+            n_bytes=MODEL_BYTES,
+            key=f"{self.task}/a{self.attempt}/v{k + 1}",
+            metrics={},
+        )
+
+    def _commit(self, command: words.CommitParameters) -> None:
+        # A refusal needs no answer: the lease is lost, and its loss is on its way to the machine.
+        if self.store.admit(command.fence, self.attempt, command.version) is None:
+            self.host.feed_after(0.0, words.ParametersCommitted, version=command.version, fence=command.fence)
+
     # ------------------------------------------------------------------ parameters, checkpoints, evaluation
     def _send(self, command: SendChunk) -> None:
         """Send a range along its route; every host of the route ends in an event of its own."""
@@ -186,19 +242,12 @@ class NodesSide:
 
     def _write_checkpoint(self, command: words.WriteCheckpoint) -> None:
         costs = self.workload.costs
-        checkpoint = {
-            "version": command.version,
-            "n_rounds": command.n_rounds,
-            "n_timesteps": command.n_timesteps,
-            "elapsed_s": round(command.elapsed_s, 6),
-            "episodes": command.episodes,
-            "n_bytes": MODEL_BYTES,
-            "eval_best": command.eval_best,
-        }
+        checkpoint = {name: getattr(command, name) for name in _KEPT}
+        checkpoint |= {"elapsed_s": round(command.elapsed_s, 6), "n_bytes": MODEL_BYTES}
         self.host.feed_after(costs.gather_s, words.CheckpointGathered, version=command.version)
         self.clock.after(costs.gather_s + costs.write_s, self.host.when_up, self._written, checkpoint)
 
-    def _written(self, checkpoint: dict[str, Any]) -> None:
+    def _written(self, checkpoint: Checkpoint) -> None:
         self.saved(checkpoint)
         self.host.feed(
             words.CheckpointWritten,

@@ -3,11 +3,13 @@
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.records.base import Event
 from drlnb.records.columns.leasing import (
     AskYield,
     ExecutorIdled,
@@ -18,10 +20,13 @@ from drlnb.records.columns.leasing import (
     SendGrant,
     SlotAdded,
     SlotFailed,
+    YieldAsked,
 )
 from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
 from drlnb.records.ids import Fence
+from drlnb.records.round import ExecutorDied, LeaseLost
 from drlnb.sim.driver import Clock, Hosted
+from drlnb.sim.faults import Fault
 
 __all__ = ["Executor", "Master", "Pool"]
 
@@ -42,14 +47,11 @@ class Master(Protocol):
     def placed(self, command: SendPlacement) -> None:
         """Answer its question."""
 
-    def yield_asked(self, fence: Fence) -> None:
-        """Inform it that somebody waits for a slot like its own."""
+    def feed(self, kind: type[Event], **values: object) -> object:
+        """Inform it at once of an event on its node."""
 
-    def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Inform it that a lease has ended."""
-
-    def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Inform it that the executor of its slot is gone."""
+    def report(self, kind: type[Event], **values: object) -> None:
+        """Send it an event."""
 
     def node_lost(self, node: str, reason: str) -> None:
         """Inform it that a node is gone."""
@@ -65,8 +67,6 @@ class Executor:
         self.up = True
         #: The slot itself is gone, until its node adds it again.
         self.lost = False
-        #: Work that was refused because its lease was not the present one any more.
-        self.n_refused = 0
         #: When what runs will have left the device: a kernel cannot be taken away.
         self.busy_t = 0.0
         self._gate = FenceGate()
@@ -94,8 +94,7 @@ class Executor:
         if not self.up:
             return
         if fence == self._revoked or self._gate.admit(fence) is not None:
-            self.n_refused += 1
-            return
+            return  # its lease is not the present one any more
         if tenant != self.tenant:
             self.tenant = tenant
             duration_s += switch_s
@@ -160,10 +159,12 @@ class Pool:
         self.masters: dict[str, Master] = {}
         self.executors = {slot: Executor(clock, slot, node) for slot, node in slots.items()}
         self.live_nodes: set[str] = set()
+        #: Faults that have happened.
+        self.struck: list[Fault] = []
         self._clock = clock
         #: Fence -> its task and slot, while the holder renews it.
         self._held: dict[Fence, tuple[str, str]] = {}
-        #: Fence -> last good renewal of a holder, in seconds.
+        #: Fence -> last good renewal of a holder, in seconds; that of a lease that was revoked, too.
         self._good_t: dict[Fence, float] = {}
         #: Tasks whose masters stand still.
         self._silent: set[str] = set()
@@ -193,41 +194,47 @@ class Pool:
             if executor.node == node:
                 self._add(executor)
 
-    def kill_node(self, node: str, reason: str) -> None:
-        """Remove a node with its executors; masters must live elsewhere."""
+    def kill_node(self, node: str, down_s: float | None = None) -> bool:
+        """Remove a node with its executors, masters must live elsewhere; so many seconds later it is back."""
         self.live_nodes.discard(node)
         for executor in self.executors.values():
             if executor.node == node:
                 executor.die()
-        self.host.feed(NodeLost, node=node, reason=reason)
+        self.host.feed(NodeLost, node=node, reason="killed")
         for master in self.masters.values():
-            master.node_lost(node, reason)
+            master.node_lost(node, "killed")
+        if down_s is not None:
+            self._clock.after(down_s, self.add_node, node)
+        return True
 
-    def kill_executor(self, slot: str, reason: str) -> bool:
+    def kill_executor(self, slot: str) -> bool:
         """Kill the executor of a slot, if there is one; its node starts another one."""
         executor = self.executors[slot]
-        if executor.node not in self.live_nodes or executor.lost:
-            return False
-        self._die(executor, reason)
-        self._clock.after(_EXECUTOR_START_S, self._executor_started, executor, executor.epoch)
-        return True
+        killed = self._die(executor, "killed")
+        if killed:
+            self._clock.after(_EXECUTOR_START_S, self._executor_started, executor, executor.epoch)
+        return killed
 
-    def lose_slot(self, slot: str, down_s: float, reason: str) -> bool:
+    def lose_slot(self, slot: str, down_s: float) -> bool:
         """Lose a slot with its executor, if it is there; so many seconds later its node adds it again."""
         executor = self.executors[slot]
+        lost = self._die(executor, "lost")
+        if lost:
+            executor.lost = True
+            self.host.feed(SlotFailed, slot=slot, reason="lost")
+            self._clock.after(down_s, self._slot_back, executor, executor.epoch)
+        return lost
+
+    def _die(self, executor: Executor, reason: str) -> bool:
+        """End an executor and inform who holds its slot; False if it is not there."""
         if executor.node not in self.live_nodes or executor.lost:
             return False
-        self._die(executor, reason)
-        executor.lost = True
-        self.host.feed(SlotFailed, slot=slot, reason=reason)
-        self._clock.after(down_s, self._slot_back, executor, executor.epoch)
-        return True
-
-    def _die(self, executor: Executor, reason: str) -> None:
         executor.die()
-        for fence, (task, held) in tuple(self._held.items()):
-            if held == executor.slot:
-                self._clock.after(_NOTICE_S, self.masters[task].executor_died, fence, executor.slot, reason)
+        for fence, (task, slot) in self._held.items():
+            if slot == executor.slot:
+                died = partial(self.masters[task].feed, ExecutorDied)
+                self._clock.after(_NOTICE_S, partial(died, fence=fence, slot=slot, reason=reason))
+        return True
 
     def _slot_back(self, executor: Executor, epoch: int) -> None:
         if executor.epoch == epoch and executor.node in self.live_nodes:
@@ -246,8 +253,7 @@ class Pool:
     def hold(self, fence: Fence, task: str, slot: str) -> None:
         """Register a holder, which renews its lease from now on."""
         if fence not in self._held:  # else its grant is told once more
-            self._held[fence] = (task, slot)
-            self._good_t[fence] = self._clock.now
+            self._held[fence], self._good_t[fence] = (task, slot), self._clock.now
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     def let_go(self, fence: Fence) -> None:
@@ -258,7 +264,7 @@ class Pool:
     def forget_holder(self, task: str) -> None:
         """Record that a task's master is gone: nobody renews its leases."""
         self._silent.discard(task)
-        for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
+        for fence in self._of(task):
             self.let_go(fence)
 
     def silence(self, task: str) -> None:
@@ -268,9 +274,12 @@ class Pool:
     def speaks(self, task: str) -> None:
         """Record that a master goes on; it renews at once what it still takes for its own."""
         self._silent.discard(task)
-        for fence in [fence for fence, (name, _) in self._held.items() if name == task]:
+        for fence in self._of(task):
             if not self.is_overdue(fence):
-                self._ask_renewal(fence)
+                self.renew(fence)
+
+    def _of(self, task: str) -> list[Fence]:
+        return [fence for fence, (name, _) in self._held.items() if name == task]
 
     def is_known(self, fence: Fence) -> bool:
         """Whether a lease is held, as far as its holder has been told."""
@@ -280,27 +289,24 @@ class Pool:
         """Whether a holder's own clock tells it that its lease may be another's."""
         return self._clock.now - self._good_t.get(fence, -math.inf) > self.settings.holder_ttl_s
 
-    def refuses(self, fence: Fence) -> bool:
-        """Whether the pool refuses a renewal of a lease; its holder hears of that."""
-        return not self._ask_renewal(fence)
-
-    def _ask_renewal(self, fence: Fence) -> bool:
-        answer = self.host.feed(LeaseRenewed, fence=fence, n_progress=0)
-        refused = [record.reason for record in answer if isinstance(record, RequestRefused)]
-        if refused:  # the answer to a renewal tells the holder
-            task, _ = self._held.pop(fence, (None, None))
-            self._good_t.pop(fence, None)
-            if task is not None:
-                self.masters[task].lease_lost(fence, refused[0])
-            return False
+    def renew(self, fence: Fence) -> bool:
+        """Ask the pool to renew a lease; False if it refuses, which tells its holder that the lease is lost."""
+        for record in self.host.feed(LeaseRenewed, fence=fence, n_progress=0):
+            if isinstance(record, RequestRefused):
+                self._lose(fence, record.reason)
+                self._good_t.pop(fence, None)
+                return False
         self._good_t[fence] = self._clock.now
         return True
 
     def _renew(self, fence: Fence) -> None:
-        if fence not in self._held:
-            return
-        if self._held[fence][0] in self._silent or self._ask_renewal(fence):
+        if fence in self._held and (self._held[fence][0] in self._silent or self.renew(fence)):
             self._clock.after(self.settings.renew_s, self._renew, fence)
+
+    def _lose(self, fence: Fence, reason: str) -> None:
+        if fence in self._held:
+            task, _ = self._held.pop(fence)
+            self.masters[task].report(LeaseLost, fence=fence, reason=reason)
 
     # ------------------------------------------------------------------ commands
     def _grant(self, command: SendGrant) -> None:
@@ -310,13 +316,11 @@ class Pool:
         self.masters[command.task].placed(command)
 
     def _ask_yield(self, command: AskYield) -> None:
-        self.masters[command.task].yield_asked(command.fence)
+        self.masters[command.task].report(YieldAsked, fence=command.fence)
 
     def _revoke(self, command: RevokeLease) -> None:
         """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
-        task, _ = self._held.pop(command.fence, (None, None))
-        if task is not None:
-            self.masters[task].lease_lost(command.fence, command.reason)
+        self._lose(command.fence, command.reason)
         executor = self.executors[command.slot]
         rest_s = executor.revoke(command.fence)
         if executor.node in self.live_nodes:

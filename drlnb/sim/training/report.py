@@ -4,74 +4,65 @@ The tasks are those of a real run with durations drawn from :mod:`drlnb.sim.cost
 """
 
 import argparse
-import json
-import platform
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
 
-import numpy as np
-
-import drlnb
+from drlnb.planning.declared import Declared, choice, count, declare
+from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
-from drlnb.planning.leasing.theory import ExpectedLoad, bound, expected_load
-from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
-from drlnb.records.errors import ConfigError
-from drlnb.records.journal import Stream, line_of
+from drlnb.records.columns.leasing import LeaseGranted
+from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
+from drlnb.sim.leases import SlotUse, leases
+from drlnb.sim.report import Row, figure_row, new_directory, print_report, table_lines, write_journal
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 
-__all__ = ["Result", "main", "run_tasks", "simulate_train", "write_journal"]
+__all__ = ["Result", "main", "simulate_train"]
 
-#: Largest numbers that are accepted: above, a slip of the finger is likelier than a wish.
-_LIMITS = {"tasks": 1000, "gpus": 1000, "rounds": 100_000, "collectors": 256}
+#: Figures of a result in JSON, in this order.
+_FIGURES = (
+    "utilisation_frac",
+    "held_frac",
+    "bound_frac",
+    "expected_utilisation_frac",
+    "inflation",
+    "expected_inflation",
+    "duty_frac",
+    "n_grants",
+    "makespan_s",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a simulated training gave."""
+class _Shape(Declared):
+    """What can be simulated: above the largest numbers a slip of the finger is likelier than a wish."""
+
+    tasks: int = declare(4, count(1, 1000))
+    gpus: int = declare(1, count(1, 1000))
+    rounds: int = declare(100, count(1, 100_000))
+    collectors: int = declare(2, count(1, 256))
+    seed: int = declare(0, count(0))
+    hold: str = declare("yield", choice(*HOLD_PLANNERS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(SlotUse):
+    """What a simulated training gave, from the first grant to the last release."""
 
     #: Journals by stream name.
     streams: Mapping[str, Stream]
     #: How each task ended, by name.
     ends: Mapping[str, str]
-    #: Seconds computing / (slots x seconds from first grant to last release), dimensionless.
-    utilisation_frac: float
-    #: The same with the seconds held instead: what is held and not computed is waste.
-    held_frac: float
-    #: The most that utilisation can be, from each task's duty measured alone on the same seed.
-    bound_frac: float
-    #: What queueing theory expects for the mean duty.
-    expected: ExpectedLoad
-    #: Mean round time relative to that of the same task alone, dimensionless.
-    inflation: float
     #: Duty of each task alone, in the order of tasks.
     duty_frac: tuple[float, ...]
     n_grants: int
     #: Seconds from the start to the last release.
     makespan_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Load:
-    """What the pool's journal says of its slots."""
-
-    computed_s: float
-    held_s: float
-    n_grants: int
-    first_t: float
-    last_t: float
-
-    @property
-    def span_s(self) -> float:
-        """Seconds from the first grant to the last release."""
-        return self.last_t - self.first_t
 
 
 def simulate_train(
@@ -114,83 +105,45 @@ def simulate_train(
     ConfigError
         If a number is out of its range or there is no such hold planner; the message lists all of it.
     """
-    problems = _problems(
-        {"tasks": n_tasks, "gpus": n_slots, "rounds": n_rounds, "collectors": n_collectors}, hold=hold, seed=seed
-    )
-    if problems:
-        raise ConfigError(problems)
-    shape: dict[str, Any] = {
-        "n_rounds": n_rounds,
-        "n_collectors": n_collectors,
-        "seed": seed,
-        "costs": costs or Costs(),
-    }
-    pool, tasks = run_tasks(
-        range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate, **shape
-    )
-    return _result(pool, tasks, n_slots=n_slots, shape=shape)
-
-
-def _result(pool: Pool, tasks: Sequence[Any], *, n_slots: int, shape: Mapping[str, Any]) -> Result:
-    """Compare a run with each of its tasks alone."""
-    duties, inflations = [], []
-    for i, task in enumerate(tasks):
-        alone_pool, (alone,) = run_tasks([i], n_slots=1, hold="round", **shape)
-        load = _load(alone_pool.host.stream)
-        duties.append(load.computed_s / load.span_s)
-        inflations.append(_round_s(task) / _round_s(alone))
-    load = _load(pool.host.stream)
+    _Shape(tasks=n_tasks, gpus=n_slots, rounds=n_rounds, collectors=n_collectors, seed=seed, hold=hold)
+    shape = partial(run_tasks, n_rounds=n_rounds, n_collectors=n_collectors, seed=seed, costs=costs or Costs())
+    pool, tasks = shape(range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate)
+    pairs = [_beside(task, *shape([i], n_slots=1, hold="round")) for i, task in enumerate(tasks)]
+    duties, inflations = zip(*pairs, strict=True)
+    stream = pool.host.stream
+    computed_s, held_s, begin_t, end_t = _load(stream)
+    expected, span_s = expected_load(n_tasks, n_slots, sum(duties) / n_tasks), end_t - begin_t
     return Result(
-        streams={
-            stream.header.stream: stream
-            for stream in (pool.host.stream, *[stream for task in tasks for stream in task.streams])
-        },
+        streams={each.header.stream: each for each in (stream, *[each for task in tasks for each in task.streams])},
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
-        utilisation_frac=load.computed_s / (n_slots * load.span_s),
-        held_frac=load.held_s / (n_slots * load.span_s),
+        utilisation_frac=computed_s / (n_slots * span_s),
+        held_frac=held_s / (n_slots * span_s),
         bound_frac=bound(duties, n_slots),
-        expected=expected_load(len(tasks), n_slots, sum(duties) / len(tasks)),
-        inflation=sum(inflations) / len(tasks),
+        expected=expected,
+        inflation=sum(inflations) / n_tasks,
         duty_frac=tuple(duties),
-        n_grants=load.n_grants,
-        makespan_s=load.last_t,
+        n_grants=len(stream.of(LeaseGranted)),
+        makespan_s=end_t,
     )
 
 
-def _load(stream: Stream) -> _Load:
-    computed_s = held_s = last_t = 0.0
-    granted: list[float] = []
-    for event, answer in stream.answers():
-        for record in answer:
-            if isinstance(record, LeaseGranted):
-                granted.append(event.t)
-            elif isinstance(record, LeaseReleased | LeaseExpired):
-                computed_s += record.computed_s if isinstance(record, LeaseReleased) else 0.0
-                held_s += record.held_s
-                last_t = event.t
-    return _Load(computed_s=computed_s, held_s=held_s, n_grants=len(granted), first_t=granted[0], last_t=last_t)
+def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:
+    """Return the duty of a task alone, and how much longer its rounds take with the others."""
+    computed_s, _, begin_t, end_t = _load(pool.host.stream)
+    return computed_s / (end_t - begin_t), _round_s(task) / _round_s(alone[0])
+
+
+def _load(pool: Stream) -> tuple[float, float, float, float]:
+    """Return the seconds that were computed and held, and the times of the first grant and of the last release."""
+    ended = list(leases(pool))
+    computed_s, held_s = sum(lease.computed_s for lease in ended), sum(lease.end.held_s for lease in ended)
+    return computed_s, held_s, min(lease.granted_t for lease in ended), ended[-1].ended_t
 
 
 def _round_s(task: Task) -> float:
     """Mean time of a round in seconds; nan for a task that finished none."""
     times = [record.metrics["round/time_s"] for stream in task.streams for record in stream.of(MetricsRecorded)]
     return sum(times) / len(times) if times else float("nan")
-
-
-def write_journal(streams: Mapping[str, Stream], directory: Path) -> None:
-    """Write streams as the journal of a run directory.
-
-    Raises
-    ------
-    ConfigError
-        If `directory` exists and is not an empty directory.
-    """
-    _refuse_full(directory)
-    folder = directory / "journal"
-    folder.mkdir(parents=True)
-    for name, stream in streams.items():
-        lines = [line_of(record) for record in (stream.header, *stream.records)]
-        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 # ------------------------------------------------------------------ the command
@@ -212,105 +165,38 @@ def main(arguments: argparse.Namespace) -> int:
     ConfigError
         If an option is out of its range, or `out` is not a new or empty directory.
     """
-    out = None if arguments.out is None else Path(arguments.out)
-    if out is not None:
-        _refuse_full(out)  # before the work, not after it
-    result = simulate_train(
-        arguments.tasks,
-        arguments.gpus,
-        arguments.rounds,
-        arguments.collectors,
-        arguments.hold,
-        arguments.seed,
+    out = new_directory(arguments.out)  # before the work, not after it
+    shape = (arguments.tasks, arguments.gpus, arguments.rounds, arguments.collectors, arguments.hold, arguments.seed)
+    result = simulate_train(*shape)
+    write_journal(result.streams, out)
+    title = (
+        f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "
+        f"{arguments.collectors} collectors each, hold {arguments.hold}, seed {arguments.seed} (simulated)"
     )
-    if out is not None:
-        write_journal(result.streams, out)
-    sys.stdout.write(_table(result, arguments))
-    if arguments.json:
-        sys.stdout.write(json.dumps(_report(result)) + "\n")
+    figures = {name: getattr(result, name) for name in _FIGURES}
+    lines = [title, *table_lines(_table(result), 14, 10)]
+    print_report(lines, "simulate-train", _rows(result), as_json=arguments.json, **figures, ends=dict(result.ends))
     return 0 if set(result.ends.values()) == {"done"} else 1
 
 
-def _problems(numbers: Mapping[str, int], *, hold: str, seed: int) -> list[str]:
-    problems = [
-        f"--{name} must be in 1..{_LIMITS[name]}, got {value}"
-        for name, value in numbers.items()
-        if not 1 <= value <= _LIMITS[name]
-    ]
-    if seed < 0:
-        problems.append(f"--seed must be >= 0, got {seed}")
-    if hold not in HOLD_PLANNERS:
-        problems.append(f"--hold must be one of {', '.join(HOLD_PLANNERS)}, got {hold!r}")
-    return problems
-
-
-def _refuse_full(directory: Path) -> None:
-    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise ConfigError(f"--out must be a new or empty directory, got {directory}")
-
-
-def _rows(result: Result) -> list[dict[str, Any]]:
-    """Return what is printed: value beside what it is to be compared with."""
-    shown = [
-        ("utilisation", "seconds computing / (slots x seconds)", result.utilisation_frac, "bound", result.bound_frac),
-        (
-            "utilisation-expected",
-            "the same beside the machine-repairman model",
-            result.utilisation_frac,
-            "expected",
-            result.expected.utilisation_frac,
-        ),
-        ("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", result.utilisation_frac),
-        ("inflation", "round time / round time alone", result.inflation, "expected", result.expected.inflation),
-    ]
+def _rows(result: Result) -> list[Row]:
+    """Return what is printed as JSON: value beside what it is to be compared with."""
+    used, expected, slower = result.utilisation_frac, result.expected_utilisation_frac, result.expected_inflation
     return [
-        {
-            "id": name,
-            "what": description,
-            "baseline": f"{against} {base:.6f}",
-            "value": value,
-            "ratio": value / base,
-            "spread": None,
-            "bar": None,
-            "holds": None,
-            "binding": False,
-            "origin": "simulated",
-        }
-        for name, description, value, against, base in shown
+        figure_row("utilisation", "seconds computing / (slots x seconds)", used, "bound", result.bound_frac),
+        figure_row("utilisation-expected", "the same beside the machine-repairman model", used, "expected", expected),
+        figure_row("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", used),
+        figure_row("inflation", "round time / round time alone", result.inflation, "expected", slower),
     ]
 
 
-def _report(result: Result) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    return {
-        "bench": "simulate-train",
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "versions": {"drlnb": drlnb.__version__, "python": platform.python_version(), "numpy": np.__version__},
-        "utilisation_frac": result.utilisation_frac,
-        "held_frac": result.held_frac,
-        "bound_frac": result.bound_frac,
-        "expected_utilisation_frac": result.expected.utilisation_frac,
-        "inflation": result.inflation,
-        "expected_inflation": result.expected.inflation,
-        "duty_frac": list(result.duty_frac),
-        "n_grants": result.n_grants,
-        "makespan_s": result.makespan_s,
-        "ends": dict(result.ends),
-        "rows": _rows(result),
-    }
-
-
-def _table(result: Result, arguments: argparse.Namespace) -> str:
+def _table(result: Result) -> list[dict[str, str]]:
     """Return the short table for the user."""
-    load = result.expected
-    lines = [
-        f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "
-        f"{arguments.collectors} collectors each, hold {arguments.hold}, seed {arguments.seed} (simulated)",
-        f"{'':14}{'measured':>10}{'expected':>10}{'bound':>10}",
-        f"{'utilisation':14}{result.utilisation_frac:10.3f}{load.utilisation_frac:10.3f}{result.bound_frac:10.3f}",
-        f"{'held':14}{result.held_frac:10.3f}",
-        f"{'inflation':14}{result.inflation:10.3f}{load.inflation:10.3f}",
-        f"{'grants':14}{result.n_grants:10d}",
-        f"{'makespan':14}{result.makespan_s:9.1f}s",
-    ]
-    return "\n".join(lines) + "\n"
+    rows = {
+        "utilisation": (result.utilisation_frac, result.expected_utilisation_frac, result.bound_frac),
+        "held": (result.held_frac,),
+        "inflation": (result.inflation, result.expected_inflation),
+    }
+    cells = [[name, *(f"{value:.3f}" for value in values)] for name, values in rows.items()]
+    cells += [["grants", f"{result.n_grants}"], ["makespan", f"{result.makespan_s:.1f}s"]]
+    return [dict(zip(("", "measured", "expected", "bound"), row, strict=False)) for row in cells]

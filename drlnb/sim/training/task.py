@@ -1,22 +1,23 @@
 """Play one task through all of its attempts: a master that dies is followed by another one."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from drlnb.records import round as words
-from drlnb.records.columns.leasing import SendGrant, YieldAsked
+from drlnb.records.base import Event
+from drlnb.records.columns.leasing import SendGrant
 from drlnb.records.columns.placement import SendPlacement
-from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 from drlnb.sim.costs import Durations
 from drlnb.sim.driver import Clock, Hosted
 from drlnb.sim.training.attempt import Attempt
+from drlnb.sim.training.nodes import Checkpoint
 from drlnb.sim.training.pool import Pool
 
 __all__ = ["Task"]
 
 #: Where a task begins that has no checkpoint.
-_NOTHING: Mapping[str, Any] = {
+_NOTHING: Checkpoint = {
     "version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": (), "n_bytes": 0,
 }  # fmt: skip
 
@@ -36,15 +37,18 @@ class Task:
         self,
         clock: Clock,
         pool: Pool,
-        workload: Durations,
+        durations: Durations,
         *,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         node: str,
         validate: bool = False,
     ) -> None:
-        self._clock, self._pool, self._workload = clock, pool, workload
-        self._config, self._node, self._validate = config, node, validate
-        self._checkpoint: Mapping[str, Any] = _NOTHING
+        self.durations = durations
+        self._clock = clock
+        self._attempt = partial(
+            Attempt, clock, pool, durations, config=config, node=node, saved=self._save, validate=validate
+        )
+        self._checkpoint = _NOTHING
         #: Every attempt, oldest first; the last one lives, unless its master was killed and no other has begun.
         self.attempts: list[Attempt] = []
         self._begin()
@@ -74,48 +78,38 @@ class Task:
     @property
     def is_up(self) -> bool:
         """Whether a master has been started, lives and is not frozen, and the task has not ended."""
-        return self.now.opened and self.end is None and not self.now.dead and not self.host.frozen
+        return bool(self.host.records) and self.end is None and not self.now.dead and not self.host.frozen
 
     def open(self) -> None:
         """Start the master."""
         self.now.open()
 
     def _begin(self) -> None:
-        self.attempts.append(
-            Attempt(
-                self._clock,
-                self._pool,
-                self._workload,
-                config=self._config,
-                node=self._node,
-                attempt=len(self.attempts) + 1,
-                opening=self._checkpoint,
-                saved=self._save,
-                validate=self._validate,
-            )
-        )
+        self.attempts.append(self._attempt(attempt=len(self.attempts) + 1, opening=self._checkpoint))
 
-    def _save(self, checkpoint: Mapping[str, Any]) -> None:
+    def _save(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
 
     # ------------------------------------------------------------------ deaths and pauses
-    def kill(self, restart_s: float) -> None:
+    def kill(self, restart_s: float) -> bool:
         """Kill the master; another attempt begins so many seconds later, from the newest checkpoint."""
         self.now.kill()
         self._clock.after(restart_s, self._restart)
+        return True
 
     def _restart(self) -> None:
         self._begin()
         self.open()
 
-    def freeze(self, down_s: float) -> None:
+    def freeze(self, down_s: float) -> bool:
         """Stop the master's process for so many seconds."""
         self.now.freeze()
         self._clock.after(down_s, self.now.thaw)
+        return True
 
-    def kill_collector(self, collector: int, reason: str) -> bool:
+    def kill_collector(self, collector: int) -> bool:
         """Kill a collector's process, if it has been started."""
-        return not self.now.dead and self.end is None and self.now.nodes.kill_collector(collector, reason)
+        return not self.now.dead and self.end is None and self.now.nodes.kill_collector(collector)
 
     # ------------------------------------------------------------------ what others say
     def granted(self, command: SendGrant) -> None:
@@ -128,17 +122,13 @@ class Task:
         if command.attempt == self.now.attempt:
             self.now.placed(command)
 
-    def yield_asked(self, fence: Fence) -> None:
-        """Inform the master that somebody waits for a slot like its own."""
-        self.now.report(YieldAsked, fence=fence)
+    def feed(self, kind: type[Event], **values: object) -> object:
+        """Inform the newest attempt's machine at once."""
+        return self.host.feed(kind, **values)
 
-    def lease_lost(self, fence: Fence, reason: str) -> None:
-        """Inform the master that a lease has ended."""
-        self.now.report(words.LeaseLost, fence=fence, reason=reason)
-
-    def executor_died(self, fence: Fence, slot: str, reason: str) -> None:
-        """Inform the master that the executor of its slot is gone."""
-        self.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reason)
+    def report(self, kind: type[Event], **values: object) -> None:
+        """Send the newest attempt's master an event."""
+        self.now.report(kind, **values)
 
     def node_lost(self, node: str, reason: str) -> None:
         """Lose the collectors of a node and inform the master."""

@@ -4,17 +4,19 @@ import re
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["MODULES", "module", "part"]
+__all__ = ["MODULES", "PAGE", "module", "part"]
 
 #: A stripped line without code: empty, a comment, or a line of one.
 _COMMENT = re.compile(r"(//.*|/\*\*.*\*/|/\*\*|\*( .*)?|\*/)?")
 #: Modules that draw, by name, and the files that each is made of, in order.
 MODULES = {
-    "timeline": ("common", "picture", "timeline"),
-    "chart": ("common", "picture", "chart"),
+    "timeline": ("common", "picture", "stage", "timeline"),
+    "chart": ("common", "picture", "stage", "chart"),
     "table": ("common", "picture", "commands", "table"),
     "shell": ("common", "commands", "shell"),
 }
+#: File of what draws in a page without a kernel.
+PAGE = "page"
 
 
 @cache
@@ -26,7 +28,7 @@ def part(name: str) -> str:
     ValueError
         If there is no such file.
     """
-    known = sorted({file for parts in MODULES.values() for file in parts})
+    known = sorted({PAGE, *(file for parts in MODULES.values() for file in parts)})
     if name not in known:
         raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
     text = (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drlnb.views.drawing.payload import Array, Table
+from drlnb.views.drawing.payload import Array, Floats, Table
 
 __all__ = ["Merged", "column_s", "merge_bars", "merge_table", "min_max"]
 
-Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
@@ -100,11 +99,11 @@ def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> M
     narrow = (stop - start) < column_s
     # One group per wide bar, one per run of narrow bars that begin in the same column.
     breaks = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
-    first = np.flatnonzero(np.concatenate([[True], breaks])) if len(start) else np.zeros(0, dtype=np.int64)
+    first = np.flatnonzero(np.concatenate([[True], breaks])[: len(start)])
     group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
-    return _packed(start, stop, series, group) if len(start) else Merged(
-        start=start, stop=stop, series=series, n=np.zeros(0, dtype=np.int64), index=np.zeros(0, dtype=np.int64)
-    )  # fmt: skip
+    if not len(start):
+        return Merged(start=start, stop=stop, series=series, n=first, index=first)
+    return _packed(start, stop, series, group)
 
 
 def _packed(start: Floats, stop: Floats, series: Index, group: Index) -> Merged:
@@ -155,17 +154,13 @@ def merge_table(columns: Table, column_s: float) -> dict[str, Array]:
     column_s
         Seconds per pixel column, above 0.
     """
-    series = columns.get("series", np.zeros(len(columns["start"]), dtype=np.int64)).astype(np.int64)
-    parts: list[tuple[Merged, int]] = []
-    for lane in np.unique(columns["lane"]).tolist():
-        mine = np.flatnonzero(columns["lane"] == lane)
-        mine = mine[np.argsort(columns["start"][mine], kind="stable")]
-        parts.append((merge_bars(columns["start"][mine], columns["stop"][mine], series[mine], column_s), lane))
-    merged: dict[str, Array] = {
-        name: np.concatenate([getattr(part, name) for part, _ in parts]) if parts else np.zeros(0)
-        for name in ("start", "stop", "series")
-    }
-    merged["lane"] = np.concatenate([np.full(len(part.start), lane) for part, lane in parts]) if parts else np.zeros(0)
-    if "series" not in columns:
-        del merged["series"]
-    return merged
+    whole = {"series": np.zeros(len(columns["start"]), dtype=np.int64), **columns}
+    names = ("start", "stop", "series")
+    parts: list[Array] = [np.zeros((4, 0))]
+    for lane in np.unique(whole["lane"]).tolist():
+        mine = np.flatnonzero(whole["lane"] == lane)
+        mine = mine[np.argsort(whole["start"][mine], kind="stable")]
+        merged = merge_bars(whole["start"][mine], whole["stop"][mine], whole["series"][mine], column_s)
+        parts.append(np.stack([*(getattr(merged, name) for name in names), np.full(len(merged.n), lane)]))
+    table = dict(zip((*names, "lane"), np.concatenate(parts, axis=1), strict=True))
+    return {name: values for name, values in table.items() if name in columns}

@@ -73,16 +73,13 @@ def _changes(fold: Fold) -> list[_Change]:
 
 def _rounds(fold: Fold, task: str) -> tuple[Array, Array, Array]:
     """Return end, number and environment steps of a task's finished rounds, in order of time."""
-    known = fold.tasks.get(task)
     parts = [
-        (attempt.rounds["t"] + fold.offset_s(attempt.stream), attempt.rounds["round"], attempt.rounds["n_timesteps"])
-        for attempt in (known.in_order if known is not None else ())
+        np.stack([of.rounds["t"] + fold.offset_s(of.stream), of.rounds["round"], of.rounds["n_timesteps"]])
+        for of in (fold.tasks[task].in_order if task in fold.tasks else ())
     ]
-    if not parts:
-        return np.zeros(0), np.zeros(0), np.zeros(0)
-    ends, numbers, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(ends, kind="stable")
-    return ends[order], numbers[order], steps[order]
+    columns = np.concatenate([np.zeros((3, 0)), *parts], axis=1)
+    ends, numbers, steps = columns[:, np.argsort(columns[0], kind="stable")]
+    return ends, numbers, steps
 
 
 def _plain(fold: Fold, placed: Sequence[tuple[float, _Change]]) -> list[Content]:

@@ -9,15 +9,18 @@ delta names those of a table only if they are others than before, and says nothi
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drlnb.views.folds.grow import Floats, Plain
 
 __all__ = [
     "Array",
     "Content",
     "Drawn",
+    "Floats",
     "Message",
     "Plain",
     "Rows",
@@ -33,15 +36,15 @@ __all__ = [
 
 #: A column of any number type.
 Array = NDArray[Any]
-#: Plain data, as JSON holds it: text, numbers, None, lists and mappings of them.
-Plain = Mapping[str, Any]
 #: Rows of a table twin: text, numbers, None.
-Rows = Sequence[Sequence[Any]]
+Rows = Sequence[Sequence[float | str | None]]
 #: Columns of one table, all of one length.
 Table = Mapping[str, Array]
 #: Table name -> its columns.
 Tables = Mapping[str, Table]
 
+#: What can be sent: all but the columns, and the columns.
+Drawn = tuple[Plain, Tables]
 #: Content of a message, as JSON holds it.
 Content = dict[str, Any]
 #: Content of a message, and its buffers.
@@ -107,11 +110,7 @@ def t0_of(tables: Tables) -> float:
     for columns in tables.values():
         for name in _TIMES & columns.keys():
             values = columns[name]
-            if len(values):
-                first = float(values.min())
-                if not math.isfinite(first):
-                    first = float(np.min(values, initial=math.inf, where=np.isfinite(values)))
-                least = min(least, first)
+            least = min(least, float(np.min(values, initial=math.inf, where=np.isfinite(values))))
     return least if math.isfinite(least) else 0.0
 
 
@@ -170,10 +169,7 @@ def _kept(old: Table, new: Table) -> tuple[int, int]:
         return n_old, 0
     drop = 0
     if not all(_equal(old[name][:1], new[name][:1])[0] for name in names):  # else the first rows are one row
-        first = np.ones(n_old, dtype=np.bool_)
-        for name in names:
-            first &= _equal(old[name], new[name][:1])
-        places = np.flatnonzero(first)
+        places = np.flatnonzero(np.all([_equal(old[name], new[name][:1]) for name in names], axis=0))
         if not len(places):
             return n_old, 0
         drop = int(places[0])
@@ -186,14 +182,8 @@ def _kept(old: Table, new: Table) -> tuple[int, int]:
 
 def _news(old: Plain, new: Plain) -> Content:
     """Return the changed keys of a header as plain data."""
-    changed = {}
-    for key, value in new.items():
-        if key in old and _same(old[key], value):
-            continue
-        said = plain(value)
-        if key not in old or plain(old[key]) != said:
-            changed[key] = said
-    return changed
+    changed = {key: plain(value) for key, value in new.items() if key not in old or not _same(old[key], value)}
+    return {key: said for key, said in changed.items() if key not in old or plain(old[key]) != said}
 
 
 def _same(a: object, b: object) -> bool:
@@ -204,7 +194,7 @@ def _same(a: object, b: object) -> bool:
         return False
 
 
-def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> Message | None:
+def diff(old: Drawn, new: Drawn) -> Message | None:
     """Return what turns one picture into another, None if nothing changed.
 
     The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per changed
@@ -231,50 +221,36 @@ def diff(old: tuple[Plain, Tables], new: tuple[Plain, Tables]) -> Message | None
     return {"header": header, "t0": t0, "layout": layout}, [data]
 
 
-class Drawn(Protocol):
-    """What can be sent: a view, or facts without columns."""
-
-    @property
-    def header(self) -> Plain:
-        """All but the columns."""
-
-    @property
-    def columns(self) -> Tables:
-        """What is drawn."""
-
-
 class Wire:
     """What one picture's JavaScript has been told: numbers its messages and finds what is new."""
 
     def __init__(self) -> None:
         self.seq = 0
-        self._told: tuple[Plain, Tables] | None = None
+        self._told: Drawn | None = None
 
-    def traits(self, view: Drawn) -> Content:
+    def traits(self, drawn: Drawn) -> Content:
         """Return the values of the synced traits ``_header`` and ``_snapshot``, as of the latest message."""
-        header, buffers = encode(view.header, view.columns)
+        header, buffers = encode(*drawn)
         return {"_header": header_json({**header, "seq": self.seq}), "_snapshot": buffers[0]}
 
-    def snapshot(self, view: Drawn) -> Message:
+    def snapshot(self, drawn: Drawn) -> Message:
         """Return a message with the whole picture."""
-        picture = (view.header, view.columns)
-        header, buffers = encode(*picture)
+        header, buffers = encode(*drawn)
         self.seq += 1
-        self._told = picture
+        self._told = drawn
         n = sum(entry["n"] for entry in header["layout"])
         return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
 
-    def delta(self, view: Drawn) -> Message | None:
+    def delta(self, drawn: Drawn) -> Message | None:
         """Return a message with what is new since the last one (a snapshot if there was none), None if nothing is."""
         if self._told is None:
-            return self.snapshot(view)
-        new = (view.header, view.columns)
-        change = diff(self._told, new)
+            return self.snapshot(drawn)
+        change = diff(self._told, drawn)
         if change is None:
             return None
         content, buffers = change
         self.seq += 1
-        self._told = new
+        self._told = drawn
         n = sum(entry["n"] for entry in content["layout"])
         return {"kind": "delta", "seq": self.seq, "n": n, **content}, buffers
 

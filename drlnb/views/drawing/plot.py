@@ -1,22 +1,20 @@
 """Draw settled pictures with plotly: values as lists, no theme, no fixed width."""
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Plain, Rows, Tables, plain
+from drlnb.views.drawing.payload import Array, Plain, Rows, Table, Tables, plain
 
 __all__ = ["figure"]
 
 #: Objects of plotly, which has no types: a figure, and the module of graph objects.
 Plotly = Any
 
-#: Plotly's names of our hatches.
-_SHAPES = {"": "", "/": "/", "\\": "\\", "x": "x", "-": "-"}
 #: More bars than this are merged where they are narrower than one of 800 pixels.
 _MANY = 1000
 #: Most bars of one trace; plotly takes some 100 ms for 3,000.
@@ -79,36 +77,33 @@ def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
     looks = {"waits": (0.5, 0.45), "bars": (0.3, 0.6) if header["thin"] else (0.8, 1.0), "work": (0.8, 1.0)}
     for name, (width, opacity) in looks.items():
         columns = tables.get(name, {})
-        if not len(columns.get("start", ())):
-            continue
-        if len(columns["start"]) > _MANY:
+        if len(columns.get("start", ())) > _MANY:
             columns = decimate.merge_table(columns, decimate.column_s(header["span"][1] - header["span"][0], 800))
-        for i, series in enumerate(header["series"]):
-            mine = np.flatnonzero(columns["series"] == i)[-_BARS:]
-            if not len(mine):
-                continue
+        for i, series, mine in _of_series(header, columns):
             start, stop = columns["start"][mine], columns["stop"][mine]
             fig.add_trace(go.Bar(
                 base=plain(start), x=plain(stop - start), y=[labels[int(k)] for k in columns["lane"][mine]],
                 orientation="h", width=width, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
                 legendgroup=str(i), showlegend=name == "bars", meta=name,
-                marker={"color": series["colour"], "pattern": {"shape": _SHAPES[series["hatch"]]}},
+                marker={"color": series["colour"], "pattern": {"shape": series["hatch"]}},  # plotly calls them the same
             ))  # fmt: skip
-    _points(fig, go, header, tables.get("dots", {}), labels)
+    dots = tables.get("dots", {})
+    for _, series, mine in _of_series(header, dots):  # points in time, such as planned starts
+        fig.add_trace(go.Scatter(
+            x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
+            name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
+            marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
+        ))  # fmt: skip
     fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
 
 
-def _points(fig: Plotly, go: Plotly, header: Plain, dots: Plain, labels: Sequence[str]) -> None:
-    """Draw points in time, such as planned starts."""
+def _of_series(header: Plain, columns: Table) -> Iterator[tuple[int, Plain, Array]]:
+    """Yield number, style and rows of every series that has rows."""
     for i, series in enumerate(header["series"]):
-        mine = np.flatnonzero(dots["series"] == i)[-_BARS:] if len(dots.get("start", ())) else ()
+        mine = np.flatnonzero(columns.get("series", np.zeros(0)) == i)[-_BARS:]
         if len(mine):
-            fig.add_trace(go.Scatter(
-                x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
-                name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
-                marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
-            ))  # fmt: skip
+            yield i, series, mine
 
 
 def _chart(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:

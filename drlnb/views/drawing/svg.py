@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Plain, Rows, Tables
+from drlnb.views.drawing.payload import Array, Plain, Rows, Tables
 
 __all__ = ["draw", "ticks"]
 
@@ -97,28 +97,23 @@ def _tick_text(value: float, step: float, kind: str) -> str:
 
 # -- timeline ---------------------------------------------------------------------------------------------------------
 def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
-    lanes = header["lanes"]
+    lanes, right = header["lanes"], width - _RIGHT
     weights = [0.55 if lane["kind"] == "wait" else 1.0 for lane in lanes]
     unit = min(30.0, 250.0 / max(1.0, sum(weights)))
     left = min(width * 0.3, max(46.0, 12 + 7.2 * max((len(lane["label"]) for lane in lanes), default=0)))
-    at: list[tuple[float, float]] = []
-    y = float(_TOP)
-    for weight in weights:
-        at.append((y, max(2.0, weight * unit - min(4.0, weight * unit * 0.2))))
-        y += weight * unit
+    bottom = max(_TOP + sum(weights) * unit, _TOP + 40.0)
     low, high = (float(edge) for edge in header["span"])
     high = high if high > low else low + 1.0
-    bottom = max(y, _TOP + 40.0)
 
     def x(t: float) -> float:
-        return min(width - _RIGHT, max(left, left + (t - low) / (high - low) * (width - _RIGHT - left)))
+        return min(right, max(left, left + (t - low) / (high - low) * (right - left)))
 
-    body = []
-    for lane, (top, h) in zip(lanes, at, strict=True):
-        body += [
-            _rect(left, top, width - _RIGHT - left, h, _SOFT),
-            _text(left - 6, top + h / 2, lane["label"], _INK, "end"),
-        ]
+    body, at, y = [], [], float(_TOP)
+    for lane, height in zip(lanes, (weight * unit for weight in weights), strict=True):
+        at.append((y, max(2.0, height - min(4.0, height * 0.2))))
+        body.append(_rect(left, y, right - left, at[-1][1], _SOFT))
+        body.append(_text(left - 6, y + at[-1][1] / 2, lane["label"], _INK, "end"))
+        y += height
     body += _axis(header, (low, high), x, bottom)
     body += _blocks(header, tables, at, x)
     body += _marks(header, x, (low, high), bottom, width)
@@ -148,24 +143,23 @@ def _marks(
     return body
 
 
-def _axis(header: Plain, span: tuple[float, float], x: Callable[[float], float], bottom: float) -> list[str]:
+def _axis(
+    header: Plain, span: tuple[float, float], x: Callable[[float], float], bottom: float, *, rules: bool = True
+) -> list[str]:
     axis = header["x"]
     step, at = ticks(*span, (x(span[1]) - x(span[0])) / 90, clock=axis["kind"] == "clock")
     body = []
     for value in at:
-        body += [
-            _line([(x(value), _TOP), (x(value), bottom)], _LINE),
-            _text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"),
-        ]
+        body += [_line([(x(value), _TOP), (x(value), bottom)], _LINE)] if rules else []
+        body.append(_text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"))
     label = words.titled(axis["label"], axis["unit"])
-    return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]  # fmt: skip
+    return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]
 
 
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
-    thin = header["thin"]
+    bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
     shares = {
-        "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
-        "bars": (0.34, 0.6) if thin else (1.0, 1.0), "open": (0.34, 0.6) if thin else (1.0, 1.0),
+        "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45), "bars": bars, "open": bars,
         "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
     }  # fmt: skip
     low, high = header["span"]
@@ -199,13 +193,11 @@ def _legend(header: Plain, width: int, y: float) -> list[str]:
         size = 20 + 6.2 * len(series["name"]) + 14
         if x + size > width:
             break
-        body += [
-            _rect(x, y, 14, 14, series["colour"]),
-            _text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True),
-            _text(x + 18, y + 7, series["name"]),
-        ]
+        body.append(_rect(x, y, 14, 14, series["colour"]))
+        body.append(_text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True))
+        body.append(_text(x + 18, y + 7, series["name"]))
         x += size
-    return body  # fmt: skip
+    return body
 
 
 # -- chart ------------------------------------------------------------------------------------------------------------
@@ -227,11 +219,9 @@ def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     step, at = ticks(least, most, 5)
     body = [_text(left, 8, words.titled(header["y"]["label"], header["y"]["unit"]), _DIM)]
     for value in at:
-        body += [
-            _line([(left, y(value)), (width - _RIGHT, y(value))], _LINE),
-            _text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"),
-        ]
-    body += [part for part in _axis(header, (low, high), x, bottom) if not part.startswith("<path")]
+        body.append(_line([(left, y(value)), (width - _RIGHT, y(value))], _LINE))
+        body.append(_text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"))
+    body += _axis(header, (low, high), x, bottom, rules=False)
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
         colour = header["series"][line["series"]]["colour"]
@@ -247,17 +237,18 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _curve(
-    line: Plain, points: Plain, colour: str,
-    x: Callable[[float], float], y: Callable[[float], float],
-) -> list[str]:  # fmt: skip
+    line: Plain, points: Plain, colour: str, x: Callable[[float], float], y: Callable[[float], float]
+) -> list[str]:
+    def places(name: str, rows: Array) -> list[tuple[float, float]]:
+        return [(x(float(a)), y(float(b))) for a, b in zip(points["x"][rows], points[name][rows], strict=True)]
+
     body = []
     banded = np.isfinite(points["lo"]) & np.isfinite(points["hi"])
     if banded.sum() > 1:
-        upper = [(x(float(a)), y(float(b))) for a, b in zip(points["x"][banded], points["hi"][banded], strict=True)]
-        lower = [(x(float(a)), y(float(b))) for a, b in zip(points["x"][banded], points["lo"][banded], strict=True)]
-        corners = " ".join(f"{_n(a)},{_n(b)}" for a, b in [*upper, *reversed(lower)])
+        around = [*places("hi", banded), *reversed(places("lo", banded))]
+        corners = " ".join(f"{_n(a)},{_n(b)}" for a, b in around)
         body.append(f'<polygon points="{corners}" fill="{html.escape(colour)}" opacity="0.22"/>')
-    path = [(x(float(a)), y(float(b))) for a, b in zip(points["x"], points["y"], strict=True) if math.isfinite(b)]
+    path = places("y", np.isfinite(points["y"]))
     if line["dots"]:
         dots = "".join(f"M{_n(a - 3)} {_n(b - 3)}h6v6h-6z" for a, b in path)  # one path: as in _blocks
         return [*body, f'<path d="{dots}" fill="{html.escape(colour)}"/>']
@@ -272,7 +263,7 @@ def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     if not rows:
         return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
     # Width by what the column holds; titles never lie on each other.
-    longest = [max(len(t), *(len(_said(row[k])) for row in rows[:_ROWS])) for k, t in enumerate(titles)]
+    longest = [max(len(t), *(len(words.cell(row[k], 4)) for row in rows[:_ROWS])) for k, t in enumerate(titles)]
     weights = [min(24, n) + 2 for n in longest]
     unit = (width - 16) / sum(weights)
     at = [8 + unit * sum(weights[:k]) for k in range(len(titles))]
@@ -281,12 +272,8 @@ def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     for i, row in enumerate(rows[:_ROWS]):
         y = 50 + i * 20
         body.append(_line([(8, y - 11), (width - 8, y - 11)], _LINE))
-        body += [_text(x, y, _short(_said(value), room)) for x, value, room in zip(at, row, rooms, strict=True)]
+        body += [_text(x, y, _short(words.cell(value, 4), room)) for x, value, room in zip(at, row, rooms, strict=True)]
     return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
-
-
-def _said(value: float | str | None) -> str:
-    return value if isinstance(value, str) else words.number(value, 4)
 
 
 def _short(text: str, room: float) -> str:

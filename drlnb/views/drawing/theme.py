@@ -1,7 +1,7 @@
 """Give things their colour, letter and hatch, by order of first appearance, equal in every picture."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "plain", "styles"]
 
@@ -12,18 +12,13 @@ PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#C
 HATCHES = ("", "/", "\\", "x", "-")
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How one series is marked; never by colour alone."""
 
     name: str
     letter: str
     colour: str
     hatch: str = ""
-
-    def to_plain(self) -> dict[str, str]:
-        """Return the fields as plain data."""
-        return {"name": self.name, "letter": self.letter, "colour": self.colour, "hatch": self.hatch}
 
 
 #: Parts of a round.  Apart from the tasks' colours by the letter, not by the hue alone.
@@ -72,4 +67,4 @@ def styles(names: Iterable[str]) -> tuple[Style, ...]:
 
 def plain(styled: Iterable[Style]) -> list[dict[str, str]]:
     """Return styles as plain data: the ``series`` of a picture."""
-    return [style.to_plain() for style in styled]
+    return [style._asdict() for style in styled]

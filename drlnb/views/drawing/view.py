@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from drlnb.views.drawing import payload, words
-from drlnb.views.drawing.payload import Content, Message, Plain, Rows, Tables
+from drlnb.views.drawing import payload, plot, svg, words
+from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Rows, Tables
 
 __all__ = ["Column", "Number", "Numbers", "View", "meanings", "numbered", "table"]
 
@@ -32,7 +31,7 @@ class Column:
     """One column of a picture's table twin: what it means, and which drawn column it is."""
 
     label: str
-    unit: str
+    unit: str = ""
     definition: str
     #: Table and column of :attr:`View.columns` that hold it, as ``bars.waited``.
     source: str
@@ -40,10 +39,6 @@ class Column:
     kind: str = "number"
     #: What a drawn value is multiplied with.
     factor: float = 1.0
-
-    def to_plain(self) -> Content:
-        """Return the fields as plain data, for the payload's header."""
-        return asdict(self)
 
     @property
     def name(self) -> str:
@@ -102,8 +97,12 @@ def meanings(text: str) -> Mapping[str, tuple[str, str, str]]:
 
 
 def numbered(known: Mapping[str, tuple[str, str, str]], **values: float | None) -> dict[str, Number]:
-    """Return numbers beside a picture, in the order of their values."""
-    return {key: (known[key][0], value, *known[key][1:]) for key, value in values.items()}
+    """Return those numbers beside a picture that have a value (or None), in the order of their meanings."""
+    return {key: (label, values[key], unit, text) for key, (label, unit, text) in known.items() if key in values}
+
+
+#: Kind of a column of indices -> what they point to in a picture's facts, and what of it.
+_NAMED = {"series": ("series", "name"), "lane": ("lanes", "label")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +149,21 @@ class View:
             "notes": list(self.notes),
             "names": list(self.names),
             "table": _plain_table(self.table),
-            "numbers": _plain_numbers(
-                tuple((key, label, unit, text) for key, (label, _, unit, text) in self.numbers.items())
-            ),
+            "numbers": [
+                {"key": key, "label": label, "unit": unit, "definition": text}
+                for key, (label, _, unit, text) in self.numbers.items()
+            ],
             "values": [value for _, value, _, _ in self.numbers.values()],  # apart, since nothing else of them moves
         }
 
+    @property
+    def drawn(self) -> Drawn:
+        """Header and columns: what is sent to a page."""
+        return self.header, self.columns
+
     def payload(self) -> Message:
         """Return the header (plain data, with ``t0`` and ``layout``) and the buffers that JavaScript draws from."""
-        return payload.encode(self.header, self.columns)
+        return payload.encode(*self.drawn)
 
     def digest(self) -> str:
         """Return the sha256 of header and buffers: equal pictures have equal digests."""
@@ -172,7 +177,7 @@ class View:
         """Return one of the numbers beside the picture."""
         return self.numbers[key][1]
 
-    def rows(self, last: int | None = None) -> list[list[Any]]:
+    def rows(self, last: int | None = None) -> list[list[float | str | None]]:
         """Return the rows of the table twin as plain values: text, numbers, None where nothing is known.
 
         Parameters
@@ -183,24 +188,20 @@ class View:
         values = [self._values(column, last) for column in self.table]
         return [list(row) for row in zip(*values, strict=True)]
 
-    def _values(self, column: Column, last: int | None) -> list[object]:
-        table, _, name = column.source.partition(".")
-        array = self.columns[table][name]
+    def _values(self, column: Column, last: int | None) -> list[float | str | None]:
+        array = self.columns[column.source.partition(".")[0]][column.name]
         if last is not None:
             array = array[max(0, len(array) - last) :]
-        if column.kind in {"name", "series", "lane"}:
-            return [self._label(column.kind, int(i)) for i in array]
+        if column.kind in _NAMED:
+            facts, key = _NAMED[column.kind]
+            return [str(self.facts[facts][int(i)][key]) for i in array]
+        if column.kind == "name":
+            return [self.names[int(i)] for i in array]
         if column.kind == "fence":
             return [f"#{int(i)}" if i else "" for i in array]
         if array.dtype.kind in "ui" and column.factor == 1.0:
             return [int(i) for i in array]
         return [payload.plain(float(v) * column.factor) for v in array]
-
-    def _label(self, kind: str, index: int) -> str:
-        if kind == "name":
-            return self.names[index]
-        facts = self.facts["series" if kind == "series" else "lanes"][index]
-        return str(facts["name"] if kind == "series" else facts["label"])
 
     def csv(self) -> str:
         """Return the table twin as CSV, with a first line that names the picture and its origin."""
@@ -215,7 +216,7 @@ class View:
                 "name": self.name,
                 "origin": self.origin,
                 "sentence": self.sentence,
-                "columns": [column.to_plain() for column in self.table],
+                "columns": _plain_table(self.table),
                 "numbers": [
                     {**number, "value": payload.plain(value)}
                     for number, value in zip(self.header["numbers"], self.header["values"], strict=True)
@@ -225,16 +226,12 @@ class View:
             allow_nan=False,
         )
 
-    def figure(self) -> Any:
+    def figure(self) -> plot.Plotly:
         """Return the picture as a plotly figure."""
-        from drlnb.views.drawing import plot  # plotly takes long to import, and most pictures never need it
-
         return plot.figure(self.header, self.columns, self.rows(200))
 
     def svg(self, width: int = 760) -> str:
         """Return the picture as SVG text, `width` pixels wide."""
-        from drlnb.views.drawing import svg  # here, beside plotly's twin: both draw, and neither is needed for numbers
-
         return svg.draw(self.header, self.columns, self.rows(12), width)
 
     def text(self) -> str:
@@ -267,13 +264,7 @@ class View:
 @cache
 def _plain_table(table: tuple[Column, ...]) -> list[Content]:
     """Return a table's columns as plain data: they are the same for every picture of a kind."""
-    return [column.to_plain() for column in table]
-
-
-@cache
-def _plain_numbers(numbers: tuple[tuple[str, str, str, str], ...]) -> list[Content]:
-    """Return what the numbers beside a picture are called and mean, as plain data."""
-    return [dict(zip(("key", "label", "unit", "definition"), number, strict=True)) for number in numbers]
+    return [asdict(column) for column in table]
 
 
 def table_html(columns: Sequence[Column], rows: Rows) -> str:
@@ -283,12 +274,8 @@ def table_html(columns: Sequence[Column], rows: Rows) -> str:
     head = "".join(
         f'<th scope="col" title="{html.escape(c.definition, quote=True)}">{html.escape(c.title)}</th>' for c in columns
     )
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(_said(v))}</td>" for v in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(words.cell(v, 6))}</td>" for v in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _said(value: float | str | None) -> str:
-    return value if isinstance(value, str) else words.number(value, 6)
 
 
 def _cell(value: object) -> str:

@@ -4,6 +4,7 @@ import math
 
 __all__ = [
     "axis_seconds",
+    "cell",
     "count",
     "duration",
     "milliseconds",
@@ -16,10 +17,6 @@ __all__ = [
 
 #: What stands for a number that is not known.
 UNKNOWN = "-"
-
-
-def _known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def duration(seconds: float | None) -> str:
@@ -158,3 +155,14 @@ def titled(label: str, unit: str) -> str:
     ('held (ms)', 'task')
     """
     return f"{label} ({unit})" if unit else label
+
+
+def cell(value: float | str | None, digits: int) -> str:
+    """Return a value of a table in words: text as it is, a number with so many significant digits.
+
+    Examples
+    --------
+    >>> cell("done", 4), cell(0.12345, 4), cell(None, 4)
+    ('done', '0.1235', '-')
+    """
+    return value if isinstance(value, str) else number(value, digits)

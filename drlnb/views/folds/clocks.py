@@ -58,10 +58,8 @@ def roundest(low: float, high: float) -> float:
     return min(high, math.ceil(low / step) * step)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Bounds:
-    low: float = -math.inf
-    high: float = math.inf
+#: Key -> stream and its second.
+_Sides = dict[tuple[str, object], tuple[str, float]]
 
 
 @dataclass(slots=True)
@@ -70,13 +68,14 @@ class Clocks:
 
     #: Offsets that were settled beforehand and stay as they are.
     fixed: Mapping[str, Clock] = field(default_factory=dict)
-    _bounds: dict[tuple[str, str], _Bounds] = field(default_factory=dict)
+    #: (task, pool) -> least and greatest offset.
+    _bounds: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _pools: dict[str, int] = field(default_factory=dict)
     #: Stream -> (pool, Clock) from ClockRelated.
     _related: dict[str, tuple[str, Clock]] = field(default_factory=dict)
     #: Key -> (stream, t) of the side that was seen first.
-    _sent: dict[tuple[str, object], tuple[str, float]] = field(default_factory=dict)
-    _seen: dict[tuple[str, object], tuple[str, float]] = field(default_factory=dict)
+    _sent: _Sides = field(default_factory=dict)
+    _seen: _Sides = field(default_factory=dict)
 
     def pool(self, stream: str) -> None:
         """Add a pool's stream."""
@@ -94,25 +93,19 @@ class Clocks:
         """Bound clocks by what `stream` saw at its `t` that another had sent."""
         self._meet((kind, key), self._seen, self._sent, stream, t)
 
-    def _meet(
-        self,
-        key: tuple[str, object],
-        mine: dict[tuple[str, object], tuple[str, float]],
-        others: dict[tuple[str, object], tuple[str, float]],
-        stream: str,
-        t: float,
-    ) -> None:
+    def _meet(self, key: tuple[str, object], mine: _Sides, others: _Sides, stream: str, t: float) -> None:
         other = others.pop(key, None)
         if other is None:
             mine.setdefault(key, (stream, t))
             return
         sent, seen = ((stream, t), other) if mine is self._sent else (other, (stream, t))
-        if sent[0] in self._pools:  # pool first, task later: offset >= pool - task
-            bounds = self._bounds.setdefault((seen[0], sent[0]), _Bounds())
-            bounds.low = max(bounds.low, sent[1] - seen[1])
+        pool_sent = sent[0] in self._pools
+        pair = (seen[0], sent[0]) if pool_sent else (sent[0], seen[0])
+        low, high = self._bounds.get(pair, (-math.inf, math.inf))
+        if pool_sent:  # pool first, task later: offset >= pool - task
+            self._bounds[pair] = (max(low, sent[1] - seen[1]), high)
         else:  # task first, pool later: offset <= pool - task
-            bounds = self._bounds.setdefault((sent[0], seen[0]), _Bounds())
-            bounds.high = min(bounds.high, seen[1] - sent[1])
+            self._bounds[pair] = (low, min(high, seen[1] - sent[1]))
 
     def all(self, streams: list[str]) -> dict[str, Clock]:
         """Return the clock of each stream; seconds of the earliest pool are the common line."""
@@ -131,8 +124,8 @@ class Clocks:
             zero = pools.get(pool, next((z for name, z in pools.items() if pool_epoch(name) == pool_epoch(pool)), 0.0))
             return Clock(offset_s=zero + clock.offset_s, error_s=clock.error_s)
         bounds = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
-        low = max((b.low + zero for b, zero in bounds), default=-math.inf)
-        high = min((b.high + zero for b, zero in bounds), default=math.inf)
+        low = max((least + zero for (least, _), zero in bounds), default=-math.inf)
+        high = min((most + zero for (_, most), zero in bounds), default=math.inf)
         if math.isinf(low) and math.isinf(high):
             return Clock(offset_s=0.0, error_s=math.inf)
         if math.isinf(low) or math.isinf(high):

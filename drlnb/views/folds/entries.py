@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import get_args
 
 from drlnb.records.base import Record, from_plain, record_types
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import TaskOpened
 
-__all__ = ["Entry", "Handlers", "bound", "decoded", "entries_of", "journal_of", "newest", "split_stream"]
+__all__ = ["Entry", "Handlers", "Rules", "decoded", "entries_of", "handlers_of", "journal_of", "newest", "split_stream"]
 
 #: Name of a stream, and a record of it.
 Entry = tuple[str, Record]
@@ -16,9 +17,13 @@ Entry = tuple[str, Record]
 Handlers = Mapping[type[Record], Callable[..., object]]
 
 
+#: Pairs of such a class and what takes it in; of several, all do.
+Rules = Iterable[tuple[type[Record], Callable[..., object]]]
+
+
 def entries_of(journal: Journal) -> Iterator[Entry]:
-    """Yield the entries of a journal, stream by stream."""
-    for name, stream in journal.streams.items():
+    """Yield the entries of a journal, stream by stream, those of each task in the order of its attempts."""
+    for name, stream in sorted(journal.streams.items(), key=lambda item: (split_stream(item[0]) or ("", 0))[1]):
         yield name, stream.header
         for record in stream.records:
             yield name, record
@@ -93,6 +98,20 @@ def newest(entries: Iterable[Entry], attempts: dict[str, int]) -> Iterator[tuple
             yield named[0], record
 
 
-def bound(handlers: Handlers, *first: object) -> Handlers:
-    """Return handlers whose first arguments are given."""
-    return {kind: partial(handler, *first) for kind, handler in handlers.items()}
+def handlers_of(fold: object, *first: object) -> Rules:
+    """Return what takes records in: a fold's methods that end in a record and ``t``, by the record's annotation.
+
+    Parameters
+    ----------
+    fold
+        Object with such methods.
+    *first
+        What they take before the record.
+    """
+    rules = []
+    for name, method in vars(type(fold)).items():
+        hints = [*getattr(method, "__annotations__", {}).items()]
+        if len(hints) > 2 and hints[-2][0] == "t":
+            record = hints[-3][1]
+            rules += [(kind, partial(getattr(fold, name), *first)) for kind in get_args(record) or (record,)]
+    return rules

@@ -15,8 +15,8 @@ from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
-from drlnb.views.folds.entries import Entry, Handlers, bound, entries_of, split_stream
-from drlnb.views.folds.fences import Fences
+from drlnb.views.folds.entries import Entry, Rules, entries_of, handlers_of, split_stream
+from drlnb.views.folds.grow import Fences
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
 from drlnb.views.folds.task import TaskFold
@@ -38,16 +38,19 @@ class _Line:
     handlers: Mapping[type[Record], Sequence[Callable[..., object]]]
     #: Whether its seconds are on a clock that is asked about.
     counts: bool
-    timed: bool = False
-    first: float = 0.0
+    #: NaN before its first event.
+    first: float = math.nan
     latest: float = 0.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has had an event."""
+        return not math.isnan(self.first)
 
     def saw(self, t: float) -> None:
         """Move the latest second."""
-        if not self.timed:
-            self.timed, self.first, self.latest = True, float(t), float(t)
-        elif t > self.latest:
-            self.latest = float(t)
+        self.latest = max(self.latest, float(t)) if self.timed else float(t)
+        self.first = self.first if self.timed else float(t)
 
 
 class Fold:
@@ -110,29 +113,27 @@ class Fold:
     def _opened(self, stream: str) -> _Line:
         """Return a stream that is new, with the handlers of its kind."""
         named = split_stream(stream)
-        tables = [bound(_OF_STREAMS, self, stream)]
         counts = not stream.startswith("seats-")  # on the pool's clock; slots that come and go are in the pool's stream
+        rules = [*handlers_of(self, stream)]
         if stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
             self.clocks.pool(stream)
-            tables.append(self._warmup(stream.removeprefix("warmup-"), 1, stream))
+            rules += self._warmup(stream.removeprefix("warmup-"), 1, stream)
         elif named is not None:
             task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks, self._fences))
-            tables.append(task.stream(stream, named[1]))
+            rules += task.stream(stream, named[1])
             if self._details:
-                tables += [self._warmup(*named, stream), self.reasons.task(task.name)]
+                rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
         elif counts:
-            tables.append(self.pool.stream(stream))
-            if self._details:
-                tables.append(self.reasons.pool())
+            rules += self.pool.stream(stream)
+            rules += self.reasons.pool().items() if self._details else ()
         handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
-        for table in tables:
-            for kind, handler in table.items():
-                handlers[kind].append(handler)
+        for kind, handler in rules:
+            handlers[kind].append(handler)
         line = self._lines[stream] = _Line(name=stream, handlers=handlers, counts=counts)
         return line
 
-    def _warmup(self, task: str, attempt: int, stream: str) -> Handlers:
-        return self.warmups.setdefault(task, {}).setdefault(attempt, WarmupFold(stream)).handlers()
+    def _warmup(self, task: str, attempt: int, stream: str) -> Rules:
+        return handlers_of(self.warmups.setdefault(task, {}).setdefault(attempt, WarmupFold(stream)))
 
     # -- records of any stream ---------------------------------------------------------------------------------------
     def _origin(self, stream: str, header: StreamOpened, t: float) -> None:
@@ -220,15 +221,6 @@ class Fold:
         return ()
 
 
-_OF_STREAMS: Handlers = {
-    StreamOpened: Fold._origin,
-    ClockRelated: Fold._related,
-    SeatsPlanned: Fold._planned_seats,
-    Defect: Fold._defect,
-    JournalFailed: Fold._defect,
-}
-
-
 def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
     """Return the columns of a journal, or of its part up to `until_s`.
 
@@ -262,8 +254,7 @@ def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
 def _until(journal: Journal, clocks: Mapping[str, Clock], end_s: float) -> Iterator[Entry]:
     for name, stream in journal.streams.items():
         yield name, stream.header
-        clock = clocks.get(name)
-        for record in stream.records if clock is not None else ():
-            if clock is not None and isinstance(record, Event) and record.t + clock.offset_s > end_s:
+        for record in stream.records if name in clocks else ():
+            if isinstance(record, Event) and record.t + clocks[name].offset_s > end_s:
                 break  # what follows in this stream happened later still, decisions included
             yield name, record

@@ -1,13 +1,33 @@
-"""Keep columns that grow row by row and are read as arrays."""
+"""Keep columns that grow row by row and are read as arrays; match work with its lease in whichever order they come."""
 
+import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Grow"]
+from drlnb.records.ids import Fence
+
+__all__ = ["Fences", "Floats", "Grow", "Plain", "begin_span", "end_span"]
+
+#: Real numbers in a row.
+Floats = NDArray[np.float64]
+#: Plain data, as JSON holds it: text, numbers, None, lists and mappings of them.
+Plain = Mapping[str, Any]
+
+
+def begin_span(spans: list[tuple[float, float]], t: float) -> None:
+    """Begin a span of seconds, unless one goes on: its end is NaN."""
+    if not spans or not math.isnan(spans[-1][1]):
+        spans.append((t, math.nan))
+
+
+def end_span(spans: list[tuple[float, float]], t: float) -> None:
+    """End the span that goes on."""
+    if spans and math.isnan(spans[-1][1]):
+        spans[-1] = (spans[-1][0], t)
 
 
 class Grow:
@@ -37,7 +57,7 @@ class Grow:
     def __len__(self) -> int:
         return len(self._columns[self._own[0]])
 
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
+    def __getitem__(self, name: str) -> Floats:
         return np.array(self._columns[name], dtype=np.float64)
 
     def append(self, *values: float) -> int:
@@ -54,7 +74,7 @@ class Grow:
         """Return one value."""
         return self._columns[name][row]
 
-    def fill(self, values: Mapping[str, Any]) -> None:
+    def fill(self, values: Plain) -> None:
         """Add the latest row's other values to columns of their names, as far as they are numbers.
 
         A new name makes a new column; rows that lack a value have NaN.
@@ -70,34 +90,52 @@ class Grow:
         if not columns:
             self._fill_each(values)
 
-    def _fill_each(self, values: Mapping[str, object]) -> None:
+    def _fill_each(self, values: Plain) -> None:
         n = len(self)
         numbers = {name: v for name, v in values.items() if _is_number(v) and name not in self._own}
         for name, value in numbers.items():
             column = self._columns.setdefault(name, array("d"))
-            column.extend([float("nan")] * (n - 1 - len(column)))
+            column.extend([math.nan] * (n - 1 - len(column)))
             if len(column) < n:
                 column.append(value)
         whole = len(numbers) == len(values)
         self._latest = (tuple(values), [self._columns[name] for name in numbers]) if whole else ((), [])
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of its own columns."""
-        return self._own
-
-    @property
     def others(self) -> tuple[str, ...]:
         """Names that rows were filled with, in order of appearance."""
         return tuple(name for name in self._columns if name not in self._own)
 
-    def padded(self, name: str) -> NDArray[np.float64]:
+    def padded(self, name: str) -> Floats:
         """Return a column that may be missing or short, filled with NaN."""
-        column: Sequence[float] = self._columns.get(name, array("d"))
-        full = np.full(len(self), np.nan)
-        full[: len(column)] = column
-        return full
+        column = self[name] if name in self._columns else np.zeros(0)
+        return np.concatenate([column, np.full(len(self) - len(column), np.nan)])
 
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Fences:
+    """Leases by their fence, and work whose lease has not been recorded yet."""
+
+    def __init__(self) -> None:
+        #: Fence -> rows of the pool's leases, one per slot.
+        self.rows: dict[Fence, list[int]] = {}
+        self._wanted: dict[Fence, list[tuple[Grow, int]]] = {}
+
+    def granted(self, fence: Fence, row: int) -> None:
+        """Keep a lease's row, and write it into the work that came before it."""
+        rows = self.rows.setdefault(fence, [])
+        rows.append(row)
+        if len(rows) == 1:
+            for work, at in self._wanted.pop(fence, ()):
+                work.set(at, "lease", float(row))
+
+    def worked(self, fence: Fence, work: Grow, row: int) -> None:
+        """Write the lease's row into the column ``lease`` of a row of work, now or as soon as it is known."""
+        rows = self.rows.get(fence)
+        if rows:
+            work.set(row, "lease", float(rows[0]))
+        else:
+            self._wanted.setdefault(fence, []).append((work, row))

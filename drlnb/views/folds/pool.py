@@ -9,15 +9,12 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
-from drlnb.views.folds.entries import Handlers, bound
-from drlnb.views.folds.fences import Fences
-from drlnb.views.folds.grow import Grow
+from drlnb.views.folds.entries import Rules, handlers_of
+from drlnb.views.folds.grow import Fences, Grow, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
 __all__ = ["PoolFold", "SlotLife"]
 
-#: Still going on.
-OPEN = math.nan
 #: Spans of seconds, the last one perhaps open.
 _Spans = list[tuple[float, float]]
 
@@ -36,30 +33,20 @@ class SlotLife:
     def added(self, t: float) -> None:
         """Begin a span in which the slot is there."""
         self.freed(t)
-        _begin(self.up, t)
+        begin_span(self.up, t)
 
     def gone(self, t: float) -> None:
         """End the span in which the slot is there."""
         self.freed(t)
-        _end(self.up, t)
+        end_span(self.up, t)
 
     def drained(self, t: float) -> None:
         """Begin a span in which nobody may have it, until it is idle."""
-        _begin(self.draining, t)
+        begin_span(self.draining, t)
 
     def freed(self, t: float) -> None:
         """End that span: it may be lent again."""
-        _end(self.draining, t)
-
-
-def _begin(spans: _Spans, t: float) -> None:
-    if not spans or not math.isnan(spans[-1][1]):
-        spans.append((t, OPEN))
-
-
-def _end(spans: _Spans, t: float) -> None:
-    if spans and math.isnan(spans[-1][1]):
-        spans[-1] = (spans[-1][0], t)
+        end_span(self.draining, t)
 
 
 class PoolFold:
@@ -89,20 +76,20 @@ class PoolFold:
         #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
         self.reasons: dict[str, int] = {"": 0}
         #: One row per request that was answered or withdrawn.
-        self.waits = Grow("stream", "task", "start", "stop", "granted")
+        self.waits = Grow("stream", "task", "start", "stop")
         #: What theory expects of the load from a second on.
-        self.loads = Grow("stream", "t", "n_tasks", "n_slots", "d", "bound", "utilisation", "inflation")
+        self.loads = Grow("stream", "t", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
         self.waiting: dict[str, tuple[int, int, float]] = {}
         #: Changes with their stream and time.
         self.settings: list[tuple[str, float, SettingChanged]] = []
 
-    def stream(self, name: str) -> Handlers:
+    def stream(self, name: str) -> Rules:
         """Return the handlers of one stream."""
         if name not in self.streams:
             self.streams.append(name)
             self._clocks.pool(name)
-        return bound(_HANDLERS, self, self.streams.index(name))
+        return handlers_of(self, self.streams.index(name))
 
     @property
     def lease_rows(self) -> Mapping[Fence, list[int]]:
@@ -121,7 +108,7 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         snapshot = header.snapshot or {}
         since = float(snapshot.get("t", t))
-        for slot in (snapshot.get("table") or {}).get("slots", {}).values():
+        for slot in snapshot.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
@@ -158,22 +145,18 @@ class PoolFold:
             self.waiting[event.request_id] = (stream, task, t)
             self._clocks.seen("ask", _request_key(event.request_id), self.streams[stream], t)
 
-    def _cancelled(self, stream: int, event: leasing.RequestCancelled, t: float) -> None:
-        self._waited(event.request_id, t, granted=0.0, stream=stream)
-
-    def _waited(self, request: str, t: float, *, granted: float, stream: int) -> None:
-        known = self.waiting.pop(request, None)
-        if known is not None:
-            self.waits.append(stream, known[1], known[2], t, granted)
+    def _waited(self, stream: int, answer: leasing.LeaseGranted | leasing.RequestCancelled, t: float) -> None:
+        if answer.request_id in self.waiting:
+            _, task, since = self.waiting.pop(answer.request_id)
+            self.waits.append(stream, task, since, t)
 
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
         self._clocks.sent("grant", lease.fence, self.streams[stream], t)
-        self._waited(lease.request_id, t, granted=1.0, stream=stream)
         for name in lease.slots:
             self._slot(name, "", stream)
             at = self.leases.append(
-                stream, task, self.slots[name], t, OPEN, lease.waited_s, math.nan, math.nan,
+                stream, task, self.slots[name], t, math.nan, lease.waited_s, math.nan, math.nan,
                 lease.fence.token, 0.0, float(lease.resident),
             )  # fmt: skip
             self._fences.granted(lease.fence, at)
@@ -182,27 +165,27 @@ class PoolFold:
         self._clocks.seen("return", event.fence, self.streams[stream], t)
 
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
-        returned = lease if isinstance(lease, leasing.LeaseReleased) else None
-        reason = self.reasons.setdefault(returned.reason if returned else "expired", len(self.reasons))
+        computed, reason = math.nan, "expired"
+        if isinstance(lease, leasing.LeaseReleased):
+            computed, reason = lease.computed_s, lease.reason
+        number = self.reasons.setdefault(reason, len(self.reasons))
         for at in self.lease_rows.get(lease.fence, ()):
-            self.leases.set(at, "ended", t)
-            self.leases.set(at, "held", lease.held_s)
-            self.leases.set(at, "computed", returned.computed_s if returned else math.nan)
-            self.leases.set(at, "reason", reason)
+            for name, value in (("ended", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
+                self.leases.set(at, name, value)
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
         task = self._task(event.task)
-        for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
-            self._waited(request, t, granted=0.0, stream=stream)
+        for request, (_, other, since) in list(self.waiting.items()):
+            if other == task:
+                del self.waiting[request]
+                self.waits.append(stream, task, since, t)
 
     def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
         self._task(event.task)
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
-        self.loads.append(
-            stream, t, load.n_tasks, load.n_slots, load.d_mean, load.bound_frac, load.expected_utilisation_frac,
-            load.expected_inflation,
-        )  # fmt: skip
+        expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)
+        self.loads.append(stream, t, *expected)
 
     def _setting(self, stream: int, event: SettingChanged, t: float) -> None:
         self.settings.append((self.streams[stream], t, event))
@@ -211,23 +194,3 @@ class PoolFold:
 def _request_key(request: str) -> str:
     """Return what a request is called in its task's stream, too: there it comes without the run in front."""
     return "/".join(request.split("/")[-3:])
-
-
-_HANDLERS: Handlers = {
-    StreamOpened: PoolFold._opened,
-    leasing.SlotAdded: PoolFold._slot_added,
-    leasing.SlotFailed: PoolFold._slot_gone,
-    placement.NodeLost: PoolFold._slot_gone,
-    leasing.SlotDrained: PoolFold._slot_drained,
-    leasing.SlotFreed: PoolFold._slot_freed,
-    leasing.SlotRequested: PoolFold._requested,
-    leasing.RequestCancelled: PoolFold._cancelled,
-    leasing.LeaseGranted: PoolFold._granted,
-    leasing.LeaseReturned: PoolFold._returned,
-    leasing.LeaseReleased: PoolFold._ended,
-    leasing.LeaseExpired: PoolFold._ended,
-    leasing.LoadEstimated: PoolFold._load,
-    placement.TaskStopped: PoolFold._stopped,
-    placement.PlacementAsked: PoolFold._placed,
-    SettingChanged: PoolFold._setting,
-}

@@ -1,11 +1,12 @@
 """Count why slots were asked for, kept, given back, refused and drained, by word, task and reason."""
 
 import re
+from functools import partial
 
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing
 from drlnb.records.round import ExecutorDied
-from drlnb.views.folds.entries import Handlers, bound
+from drlnb.views.folds.entries import Handlers
 
 __all__ = ["Reasons", "without_run"]
 
@@ -40,7 +41,7 @@ class Reasons:
 
     def task(self, name: str) -> Handlers:
         """Return the handlers of a task's stream."""
-        return bound({leasing.HoldPlanned: self._planned, ExecutorDied: self._died}, name)
+        return {leasing.HoldPlanned: partial(self._planned, name), ExecutorDied: partial(self._died, name)}
 
     def _count(self, word: str, who: str, reason: str) -> None:
         key = (word, who, _NUMBER.sub("…", reason))

@@ -8,20 +8,18 @@ from drlnb.records.columns import warmup
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
-from drlnb.views.folds.entries import Handlers, bound
 from drlnb.views.folds.grow import Grow
 
-__all__ = ["WarmupFold"]
+__all__ = ["REST", "WarmupFold"]
 
 #: Columns of a rest: collector; the round whose experience was sent; when it began to act and when it had
 #: sent; when its start was planned for; when its process was ready and how long that took; when the next parameters
-#: were at its node; what became of it (:data:`ENDED`), seconds from sending to the planned start, lead; texts.
-_REST = (
+#: were at its node; what became of it (0: it stays, 1: its process
+#: was ended, 2: its CPU slot was given back), seconds from sending to the planned start, lead; texts.
+REST = (
     "collector", "round", "began", "sent", "planned", "ready", "start_s", "arrival", "ended", "after",
     "lead", "action", "planner", "reason", "revised",
 )  # fmt: skip
-#: What became of a collector that has sent: nothing (it stays), process ended, CPU slot given back.
-ENDED = ("stays", "stopped", "parked")
 
 
 @dataclass(slots=True)
@@ -30,19 +28,19 @@ class WarmupFold:
 
     #: Name of its stream.
     stream: str
-    rests: Grow = field(default_factory=lambda: Grow(*_REST))
+    rests: Grow = field(default_factory=lambda: Grow(*REST))
     #: One row per measured start: node and mode (texts), how many started at once, seconds.
     starts: Grow = field(default_factory=lambda: Grow("node", "mode", "n_starting", "start_s"))
     #: What the starts for the parameters of a round came to.
     measured: Grow = field(default_factory=lambda: Grow("round", "wait", "idle"))
-    #: What a plan's filter did: rounds looked at, least and most seconds kept, whether of round times.
-    filters: Grow = field(default_factory=lambda: Grow("round", "collector", "looked", "least", "most", "of_rounds"))
     #: When each version was at its last host.
     versions: Grow = field(default_factory=lambda: Grow("version", "t"))
     #: Rounds before one of these are no guide any more.
     cuts: list[warmup.WarmupRegimeEnded] = field(default_factory=list)
     #: The newest plan that has weighed start times.
     weighed: warmup.WarmupPlanned | None = None
+    #: The newest plan whose filter was asked.
+    filtered: warmup.WarmupPlanned | None = None
     #: The newest newsvendor's answer: quantile of the starts, and the lead at it in seconds.
     newsvendor: tuple[float, float] | None = None
     #: Text -> its number in the columns of texts.
@@ -51,10 +49,6 @@ class WarmupFold:
     settings: dict[str, object] = field(default_factory=dict)
     _latest: dict[int, int] = field(default_factory=dict)
     _nodes: dict[int, str] = field(default_factory=dict)
-
-    def handlers(self) -> Handlers:
-        """Return the handlers of its stream."""
-        return bound(_HANDLERS, self)
 
     def _text(self, text: str) -> float:
         return self.texts.setdefault(text, len(self.texts))
@@ -93,17 +87,15 @@ class WarmupFold:
             return
         if self.rests.get(at, "action"):
             self.rests.set(at, "revised", self.rests.get(at, "revised") + 1)
-        for name, text in (("action", plan.action), ("planner", plan.planner), ("reason", plan.reason)):
-            self.rests.set(at, name, self._text(text))
+        for name in ("action", "planner", "reason"):
+            self.rests.set(at, name, self._text(getattr(plan, name)))
         # The plan counts from its own event, which for a revised plan is later than the sending.
         after = math.nan if plan.start_after_s is None else t - self.rests.get(at, "sent") + plan.start_after_s
         self.rests.set(at, "after", after)
         self.rests.set(at, "lead", math.nan if plan.lead_s is None else plan.lead_s)
-        if plan.candidates:
-            self.weighed = plan
+        self.weighed = plan if plan.candidates else self.weighed
         self.newsvendor = plan.newsvendor or self.newsvendor
-        if plan.filtered is not None:
-            self.filters.append(plan.round, plan.collector, *plan.filtered, float(plan.planner == "seed"))
+        self.filtered = self.filtered if plan.filtered is None else plan
 
     def _ended(self, command: warmup.StopCollector | warmup.ParkCollector, t: float) -> None:
         self._nodes[command.collector] = command.node
@@ -117,10 +109,10 @@ class WarmupFold:
     def _revoked(self, command: warmup.RevokeStart, t: float) -> None:
         self._plan_start(command.collector, command.round, math.nan)
 
-    def _plan_start(self, collector: int, round_: int, t: float) -> None:
+    def _plan_start(self, collector: int, round_: int, start: float) -> None:
         at = self._of_round(collector, round_ - 1)
         if at is not None and self._is_open(at, "ready"):
-            self.rests.set(at, "planned", t)
+            self.rests.set(at, "planned", start)
 
     def _ready(self, event: warmup.CollectorReady, t: float) -> None:
         self.starts.append(self._text(event.node), self._text(event.start_mode), event.n_starting, event.start_s)
@@ -152,20 +144,3 @@ class WarmupFold:
 
     def _cut(self, decision: warmup.WarmupRegimeEnded, t: float) -> None:
         self.cuts.append(decision)
-
-
-_HANDLERS: Handlers = {
-    StreamOpened: WarmupFold._opened,
-    rounds.PlacementReceived: WarmupFold._placed,
-    rounds.ExperienceArrived: WarmupFold._sent,
-    warmup.WarmupPlanned: WarmupFold._planned,
-    warmup.StopCollector: WarmupFold._ended,
-    warmup.ParkCollector: WarmupFold._ended,
-    warmup.StartCollector: WarmupFold._starts,
-    warmup.RevokeStart: WarmupFold._revoked,
-    warmup.CollectorReady: WarmupFold._ready,
-    HostCompleted: WarmupFold._arrived,
-    warmup.WarmupMeasured: WarmupFold._measured,
-    warmup.WarmupRegimeEnded: WarmupFold._cut,
-    SettingChanged: WarmupFold._setting,
-}

@@ -4,22 +4,19 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.axes import RUN_TIME
-from drlnb.views.drawing.payload import Array, Content, Table
+from drlnb.views.drawing import decimate, theme, words
+from drlnb.views.drawing.payload import Array, Floats, Table
+from drlnb.views.drawing.pictures import lanes_of, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.leasing.lines import LeaseLine, Leases
+from drlnb.views.leasing.lines import LeaseLine, expected, picked, sharing
 from drlnb.views.leasing.shares import shares
-from drlnb.views.leasing.sharing import expected, sharing
 from drlnb.views.leasing.tables import lending, queue, reasons
 
 __all__ = ["Numbers", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
 
-Floats = NDArray[np.float64]
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
@@ -102,25 +99,20 @@ def gantt(
     fold = fold_of(journal, until_s)
     line = LeaseLine(fold)
     now = fold.now_s
-    low = max(0.0, now - window_s) if window_s is not None else 0.0
+    span = (max(0.0, now - window_s) if window_s is not None else 0.0, now)
     leases = line.leases(now)
     work = line.work(leases)
-    numbers = _numbers(line, leases, work, (low, now), theory or _theory(line, leases, now))
-    columns, notes = _drawn(line, leases, work, (low, now), max_bars)
-    return View(
-        name="leasing.gantt",
-        module="timeline",
-        origin=fold.origin,
-        sentence=_sentence(
-            numbers, len(fold.pool.lease_rows), ended=line.ended, whole=not len(columns["absent"]["start"])
-        ),
-        notes=(*notes, *_strangers(line, work), *fold.clock_note()),
-        columns=columns,
-        table=TABLE,
-        names=leases.reasons,
-        numbers=numbers,
-        facts=_facts(line, (low, now), window_s, thin=len(work["start"]) > 0),
-    )
+    numbers = _numbers(line, leases, work, span, theory or _theory(line, leases, now))
+    columns, notes = _drawn(line, leases, work, span, max_bars)
+    styles = theme.styles(line.tasks)
+    waits = [{"label": f"{style.letter} waits", "kind": "wait", "series": i} for i, style in enumerate(styles)]
+    whole = not len(columns["absent"]["start"])
+    return timeline(
+        "leasing.gantt", fold, _sentence(numbers, len(fold.pool.lease_rows), ended=line.ended, whole=whole), columns,
+        TABLE, lanes=[*lanes_of("slot", line.slots), *waits], series=styles, span=span, numbers=numbers,
+        notes=(*notes, *_strangers(line, work), *fold.clock_note()), names=tuple(fold.pool.reasons),
+        facts={"now": now, "window_s": window_s, "thin": len(work["start"]) > 0},
+    )  # fmt: skip
 
 
 def _strangers(line: LeaseLine, work: Table) -> tuple[str, ...]:
@@ -134,29 +126,28 @@ def _strangers(line: LeaseLine, work: Table) -> tuple[str, ...]:
     return (f"{who}; what was computed in a lease is drawn at its end, when the pool hears of it",)
 
 
-def _overlap(start: Floats, stop: Floats, low: float, high: float) -> Floats:
-    shared: Floats = np.maximum(0.0, np.minimum(stop, high) - np.maximum(start, low))
+def _overlap(bars: Table, low: float, high: float) -> Floats:
+    shared: Floats = np.maximum(0.0, np.minimum(bars["stop"], high) - np.maximum(bars["start"], low))
     return shared
 
 
-def _numbers(line: LeaseLine, leases: Leases, work: Table, span: tuple[float, float], theory: Numbers) -> Numbers:
+def _numbers(line: LeaseLine, leases: Table, work: Table, span: tuple[float, float], theory: Numbers) -> Numbers:
     low, high = span
     alive = line.alive_s(low, high)
-    held = _overlap(leases.start, leases.stop, low, high)
-    computing = float(np.sum(_overlap(work["start"], work["stop"], low, high)))
+    held = _overlap(leases, low, high)
     going = line.waiting(high)
-    waits = (leases.waited[leases.stop >= low], high - going["start"])
+    waits = np.concatenate([leases["waited"][leases["stop"] >= low], high - going["start"]])
     first = numbered(
         NUMBERS,
         slots=float(line.n_alive()),
-        busy=float(len(set(leases.lane[leases.is_open].tolist()))),
+        busy=float(len(set(leases["lane"][leases["is_open"]].tolist()))),
         waiting=float(len(set(going["series"].tolist()))),
         held=_share(float(np.sum(held)), alive),
-        computing=_share(computing, alive),
-        longest_wait_s=max((float(part.max()) for part in waits if len(part)), default=None),
+        computing=_share(float(np.sum(_overlap(work, low, high))), alive),
+        longest_wait_s=float(waits.max()) if len(waits) else None,
         utilisation=_utilisation(line, leases),
     )
-    return {**first, **theory, **numbered(NUMBERS, fairness=_fairness(held, leases.series, going["series"]))}
+    return {**first, **theory, **numbered(NUMBERS, fairness=_fairness(held, leases["series"], going["series"]))}
 
 
 def beside_theory(fold: Fold) -> Numbers:
@@ -165,39 +156,32 @@ def beside_theory(fold: Fold) -> Numbers:
     return _theory(line, line.leases(fold.now_s), fold.now_s)
 
 
-def _theory(line: LeaseLine, leases: Leases, now: float) -> Numbers:
+def _theory(line: LeaseLine, leases: Table, now: float) -> Numbers:
     """Return bound and expectation of the utilisation, and the price in round time beside its own expectation."""
-    whole = (float(np.min(leases.start, initial=now)), float(np.max(leases.stop, initial=0.0)))
-    theory = expected(line, *whole)
+    whole = (float(np.min(leases["start"], initial=now)), float(np.max(leases["stop"], initial=0.0)))
     prices = [part.inflation for part in sharing(line, leases, now) if part.inflation is not None]
     price = sum(prices) / len(prices) if prices else None
-    return numbered(
-        NUMBERS,
-        bound=theory.bound,
-        expected=theory.utilisation,
-        inflation=price,
-        expected_inflation=theory.inflation,
-    )
+    return numbered(NUMBERS, inflation=price, **expected(line, *whole))
 
 
 def _share(part: float, whole: float) -> float | None:
     return min(1.0, part / whole) if whole > 0 else None
 
 
-def _utilisation(line: LeaseLine, leases: Leases) -> float | None:
-    ended = ~leases.is_open
-    if not ended.any() or not line.slots:
+def _utilisation(line: LeaseLine, leases: Table) -> float | None:
+    ended = ~leases["is_open"]
+    if not ended.any():
         return None
-    there = line.alive_s(float(np.min(leases.start)), float(np.max(leases.stop[ended])))
-    return _share(float(np.nansum(leases.computed[ended])), there)
+    there = line.alive_s(float(np.min(leases["start"])), float(np.max(leases["stop"][ended])))
+    return _share(float(np.nansum(leases["computed"][ended])), there)
 
 
 def _fairness(held: Floats, series: Array, waiting: Array) -> float | None:
+    """Return the largest share / the smallest, over the tasks that held a slot or wait for one."""
     if not len(series):
         return None
-    shares = np.bincount(series, weights=held)
-    tasks = {*np.flatnonzero(shares).tolist(), *waiting.tolist()}
-    of_each = [float(shares[task]) if task < len(shares) else 0.0 for task in tasks]
+    shares = np.bincount(series, weights=held, minlength=int(np.max(waiting, initial=-1)) + 1)
+    of_each = [float(shares[task]) for task in {*np.flatnonzero(shares).tolist(), *waiting.tolist()}]
     return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
@@ -219,122 +203,90 @@ def _sentence(numbers: Numbers, n_leases: int, *, ended: bool, whole: bool) -> s
 
 
 def _drawn(
-    line: LeaseLine, leases: Leases, work: Table, span: tuple[float, float], max_bars: int
+    line: LeaseLine, leases: Table, work: Table, span: tuple[float, float], max_bars: int
 ) -> tuple[dict[str, Table], list[str]]:
     low, now = span
-    done, n_slots = line.waits(), len(line.slots)
-    ended = np.flatnonzero(~leases.is_open & (leases.stop >= low))
-    ended = ended[np.argsort(leases.stop[ended], kind="stable")]
+    ended = np.flatnonzero(~leases["is_open"] & (leases["stop"] >= low))
+    ended = ended[np.argsort(leases["stop"][ended], kind="stable")]
     notes: list[str] = []
     width = decimate.column_s(now - low, N_COLUMNS)
+    bars: Table = _bars(leases, ended)
     if len(ended) > max_bars:
-        bars = _merged(leases, ended, width)
+        bars = _merged(bars, width)
         notes.append(
             f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: "
             f"those narrower than {words.duration(width)} are merged"
         )
         if len(bars["start"]) > max_bars:
             notes[-1] += f", and only the newest {max_bars:,} are shown"
-            bars = {name: values[-max_bars:] for name, values in bars.items()}
-    else:
-        bars = _bars(leases, ended)
-    shown = work["stop"] >= low
-    pieces = _joined({name: values[shown] for name, values in work.items()}, width)
-    waits = {name: values[done["stop"] >= low][-max_bars:] for name, values in done.items()}
+    waits = line.waits()
+    absences = [absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]
     return {
-        "bars": bars,
-        "open": _bars(leases, np.flatnonzero(leases.is_open)),
-        "work": {name: values[-2 * max_bars :] for name, values in pieces.items()},
-        "waits": _with_lane(waits, n_slots),
-        "waiting": _with_lane(line.waiting(now), n_slots),
-        "drains": _drains(line, span),
-        "absent": _spans([absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]),
+        "bars": picked(bars, slice(-max_bars, None)),
+        "open": _bars(leases, np.flatnonzero(leases["is_open"])),
+        "work": picked(_joined(picked(work, work["stop"] >= low), width), slice(-2 * max_bars, None)),
+        "waits": _with_lane(line, picked(picked(waits, waits["stop"] >= low), slice(-max_bars, None))),
+        "waiting": _with_lane(line, line.waiting(now)),
+        "drains": _spans(_drains(line, span)),
+        "absent": _spans(absences),
     }, notes  # fmt: skip
 
 
-def _bars(leases: Leases, rows: NDArray[np.int64]) -> dict[str, Array]:
-    return {
-        "start": leases.start[rows], "stop": leases.stop[rows], "waited": leases.waited[rows],
-        "held": leases.held[rows], "computed": leases.computed[rows],
-        "token": leases.token[rows].astype(np.uint32), "count": np.ones(len(rows), dtype=np.uint32),
-        "lane": _index(leases.lane[rows]), "series": _index(leases.series[rows]),
-        "reason": _index(leases.reason[rows]),
-    }  # fmt: skip
+def _bars(leases: Table, rows: Array) -> dict[str, Array]:
+    drawn = ("start", "stop", "waited", "held", "computed", "token", "lane", "series", "reason")
+    return {**{name: leases[name][rows] for name in drawn}, "count": np.ones(len(rows), dtype=np.int64)}
 
 
-def _index(values: Array) -> NDArray[np.uint16]:
-    """Return small numbers of lanes, series and names in two bytes each; there are never 65,536 of them."""
-    return values.astype(np.uint16)
+#: What a bar of several leases has in columns that say something of one lease.
+_OF_SEVERAL = {"waited": np.nan, "computed": np.nan, "token": 0, "reason": 0}
 
 
-def _merged(leases: Leases, rows: NDArray[np.int64], width: float) -> Table:
+def _merged(bars: Table, width: float) -> Table:
     parts = []
-    for lane in np.unique(leases.lane[rows]):
-        mine = rows[leases.lane[rows] == lane]
-        merged_bars = decimate.merge_bars(leases.start[mine], leases.stop[mine], leases.series[mine], width)
-        single = merged_bars.index >= 0
-        row = mine[np.maximum(merged_bars.index, 0)]
-        bars = _bars(leases, row)
-        size = merged_bars.stop - merged_bars.start
-        bars |= {
-            "start": merged_bars.start, "stop": merged_bars.stop, "held": np.where(single, bars["held"], size),
-            "waited": np.where(single, bars["waited"], np.nan), "computed": np.where(single, bars["computed"], np.nan),
-            "token": np.where(single, bars["token"], 0).astype(np.uint32), "count": merged_bars.n.astype(np.uint32),
-            "series": _index(merged_bars.series), "reason": _index(np.where(single, bars["reason"], 0)),
-        }  # fmt: skip
-        parts.append(bars)
-    merged = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = np.argsort(merged["stop"], kind="stable")
-    return {name: values[order] for name, values in merged.items()}
+    for lane in np.unique(bars["lane"]):
+        mine = picked(bars, bars["lane"] == lane)
+        merged = decimate.merge_bars(mine["start"], mine["stop"], mine["series"], width)
+        single = merged.index >= 0
+        of_each = picked(mine, np.maximum(merged.index, 0))
+        of_each["held"] = np.where(single, of_each["held"], merged.stop - merged.start)
+        of_each |= {name: np.where(single, of_each[name], value) for name, value in _OF_SEVERAL.items()}
+        drawn = {"start": merged.start, "stop": merged.stop, "series": merged.series, "count": merged.n}
+        parts.append({**of_each, **drawn})
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return picked(whole, np.argsort(whole["stop"], kind="stable"))
 
 
 def _joined(work: Table, gap: float) -> Table:
     """Join pieces of work of one lane and task with less than a quarter pixel between them; ordered by their end."""
+    if not len(work["start"]):
+        return work
     start, stop, lane, series = (work[name] for name in ("start", "stop", "lane", "series"))
-    if len(start):
-        apart = (lane[1:] != lane[:-1]) | (series[1:] != series[:-1]) | (start[1:] - stop[:-1] > gap / 4)
-        first = np.flatnonzero(np.concatenate([[True], apart]))
-        stop = np.maximum.reduceat(stop, first)
-        start, lane, series = start[first], lane[first], series[first]
-    order = np.argsort(stop, kind="stable")
-    return _laned(start[order], stop[order], lane[order], series[order])
+    apart = (lane[1:] != lane[:-1]) | (series[1:] != series[:-1]) | (start[1:] - stop[:-1] > gap / 4)
+    first = np.flatnonzero(np.concatenate([[True], apart]))
+    joined = {**picked(work, first), "stop": np.maximum.reduceat(stop, first)}
+    return picked(joined, np.argsort(joined["stop"], kind="stable"))
 
 
-def _with_lane(waits: Table, n_slots: int) -> Table:
-    return _laned(waits["start"], waits["stop"], waits["series"] + n_slots, waits["series"])
+def _with_lane(line: LeaseLine, waits: Table) -> Table:
+    return {
+        "start": waits["start"],
+        "stop": waits["stop"],
+        "lane": waits["series"] + len(line.slots),
+        "series": waits["series"],
+    }
 
 
-def _laned(start: Floats, stop: Floats, lane: Array, series: Array) -> Table:
-    return {"start": start, "stop": stop, "lane": _index(lane), "series": _index(series)}
-
-
-def _drains(line: LeaseLine, span: tuple[float, float]) -> Table:
-    drained: list[tuple[float, float, int]] = []
+def _drains(line: LeaseLine, span: tuple[float, float]) -> list[tuple[float, float, int]]:
+    drained = []
     for life in line.fold.pool.lives.values():
         shift = line.fold.offset_s(life.stream)
         for since, until in life.draining:
             stop = span[1] if math.isnan(until) else until + shift
             if stop >= span[0]:
                 drained.append((since + shift, stop, line.slots.index(life.name)))
-    return _spans(drained)
+    return drained
 
 
 def _spans(spans: Sequence[tuple[float, float, int]]) -> Table:
     start, stop, lane = np.array(spans, dtype=np.float64).reshape(-1, 3).T
-    return {"start": start, "stop": stop, "lane": _index(lane)}
-
-
-def _facts(line: LeaseLine, span: tuple[float, float], window_s: float | None, *, thin: bool) -> Content:
-    styles = theme.styles(line.tasks)
-    lanes: list[Content] = [{"label": name, "kind": "slot"} for name in line.slots]
-    lanes += [{"label": f"{s.letter} waits", "kind": "wait", "series": i} for i, s in enumerate(styles)]
-    return {
-        "x": RUN_TIME,
-        "span": list(span),
-        "now": span[1],
-        "window_s": window_s,
-        "thin": thin,
-        "lanes": lanes,
-        "series": theme.plain(styles),
-        "marks": marks.in_time(line.fold, span[0]),
-    }
+    return {"start": start, "stop": stop, "lane": lane}

@@ -1,39 +1,20 @@
-"""Every lease of a run on one clock: the pool's columns as arrays, joined with what was computed under each."""
+"""Put every lease of a run on one clock, joined with what was computed under each; sum up each task's part."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from drlnb.views.drawing.payload import Array
+from drlnb.views.drawing.payload import Array, Floats, Table
 from drlnb.views.folds.fold import Fold
+from drlnb.views.folds.grow import Grow
 
-__all__ = ["LeaseLine", "Leases"]
-
-Floats = NDArray[np.float64]
-#: Row of the lease, start and stop of each piece of work.
-Pieces = tuple[NDArray[np.int64], Floats, Floats]
+__all__ = ["LeaseLine", "Sharing", "expected", "n_devices", "picked", "sharing"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leases:
-    """Every lease as arrays on the common line, an open one ending now; shape ``(n,)``."""
-
-    start: Floats
-    stop: Floats
-    waited: Floats
-    held: Floats
-    computed: Floats
-    token: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    series: NDArray[np.int64]
-    is_open: NDArray[np.bool_]
-    #: Its slot held the parameters that the round began with.
-    resident: NDArray[np.bool_]
-    #: Index into :attr:`reasons`.
-    reason: NDArray[np.int64]
-    reasons: tuple[str, ...]
+def picked(table: Table, rows: Array | slice) -> dict[str, Array]:
+    """Return some rows of a table."""
+    return {name: values[rows] for name, values in table.items()}
 
 
 class LeaseLine:
@@ -57,61 +38,64 @@ class LeaseLine:
     @property
     def ended(self) -> bool:
         """Whether there were tasks, and all of them are over."""
-        tasks = [task.latest for task in self.fold.tasks.values()]
-        return bool(tasks) and all(attempt is not None and attempt.ended for attempt in tasks)
+        tasks = self.fold.tasks.values()
+        return bool(tasks) and all(task.latest.ended for task in tasks)
 
-    def leases(self, now: float) -> Leases:
-        """Return all leases; one that goes on is drawn until `now`."""
+    def at(self, grow: Grow, name: str) -> Floats:
+        """Return a column of times of the pools' streams."""
+        times: Floats = grow[name] + self.offsets[grow["stream"].astype(np.int64)]
+        return times
+
+    def leases(self, now: float) -> dict[str, Array]:
+        """Return all leases; one that goes on is drawn until `now`.
+
+        ``is_open``: it goes on; ``resident``: its slot held the parameters that the round began with; ``reason``:
+        number of how it ended.
+        """
         grow = self.fold.pool.leases
-        stream = grow["stream"].astype(np.int64)
-        offset = self.offsets[stream] if len(stream) else np.zeros(0)
-        start, ended = grow["granted"] + offset, grow["ended"] + offset
-        is_open = np.isnan(ended)
-        stop = np.where(is_open, max(now, 0.0), ended)
-        held = np.where(np.isnan(grow["held"]), stop - start, grow["held"])
-        task = grow["task"].astype(np.int64)
-        return Leases(
-            start=start, stop=np.maximum(stop, start), waited=grow["waited"], held=held, computed=grow["computed"],
-            token=grow["token"].astype(np.int64), lane=grow["slot"].astype(np.int64),
-            series=self.series[task] if len(task) else task, is_open=is_open,
-            resident=grow["resident"] > 0,
-            reason=grow["reason"].astype(np.int64), reasons=tuple(self.fold.pool.reasons),
-        )  # fmt: skip
+        start, ended = self.at(grow, "granted"), self.at(grow, "ended")
+        stop = np.maximum(np.where(np.isnan(ended), max(now, 0.0), ended), start)
+        return {
+            "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
+            "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
+            "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
+            "series": self.series[grow["task"].astype(np.int64)], "reason": grow["reason"].astype(np.int64),
+            "is_open": np.isnan(ended), "resident": grow["resident"] > 0,
+        }  # fmt: skip
 
-    def work(self, leases: Leases) -> dict[str, Array]:
+    def work(self, leases: Table) -> dict[str, Array]:
         """Return what was computed when, cut to the lease that it was computed under; by lane, in order of time."""
-        pieces = self._told(leases)
-        row, first, last = (np.concatenate(column) for column in zip(pieces, self._untold(leases), strict=True))
-        order = np.lexsort((first, leases.lane[row]))
+        row, first, last = np.concatenate([self._told(leases), self._untold(leases)], axis=1)
+        row = row.astype(np.int64)
+        order = np.lexsort((first, leases["lane"][row]))
         row = row[order]
-        return {"start": first[order], "stop": last[order], "lane": leases.lane[row], "series": leases.series[row]}
+        return {
+            "start": first[order], "stop": last[order], "lane": leases["lane"][row], "series": leases["series"][row]
+        }  # fmt: skip
 
-    def _told(self, leases: Leases) -> Pieces:
-        """Return what the tasks' own streams say."""
+    def _told(self, leases: Table) -> Floats:
+        """Return lease, start and stop of each piece of work in the tasks' own streams."""
+        none = (np.zeros(0),) * 3
         parts = [
             (attempt.work["stop"] + self.fold.offset_s(attempt.stream), attempt.work["elapsed"], attempt.work["lease"])
             for _, task in sorted(self.fold.tasks.items())
             for attempt in task.in_order
         ]
-        if not parts or not len(leases.token):
-            return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
-        stop, elapsed, lease = (np.concatenate(column) for column in zip(*parts, strict=True))
-        with_lease = ~np.isnan(lease)
-        row, stop, elapsed = lease[with_lease].astype(np.int64), stop[with_lease], elapsed[with_lease]
-        first = np.maximum(stop - elapsed, leases.start[row])
-        last = np.minimum(stop, leases.stop[row])
-        seen = last > first
-        return row[seen], first[seen], last[seen]
+        stop, elapsed, lease = (np.concatenate(column) for column in zip(none, *parts, strict=True))
+        known = ~np.isnan(lease)
+        row = lease[known].astype(np.int64)
+        first = np.maximum((stop - elapsed)[known], leases["start"][row])
+        last = np.minimum(stop[known], leases["stop"][row])
+        return np.stack([row, first, last])[:, last > first]
 
-    def _untold(self, leases: Leases) -> Pieces:
+    def _untold(self, leases: Table) -> Floats:
         """Return, for holders without a stream here, the seconds that the pool was told, at the end of each lease."""
         if not self.strangers:
-            return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
-        series = np.array([self.tasks.index(name) for name in self.strangers], dtype=np.int64)
-        untold = np.isin(leases.series, series) & ~leases.is_open & (leases.computed > 0)
-        row = np.flatnonzero(untold).astype(np.int64)
-        first = np.maximum(leases.stop[row] - leases.computed[row], leases.start[row])
-        return row, first, leases.stop[row]
+            return np.zeros((3, 0))
+        series = [self.tasks.index(name) for name in self.strangers]
+        row = np.flatnonzero(np.isin(leases["series"], series) & ~leases["is_open"] & (leases["computed"] > 0))
+        stop = leases["stop"][row]
+        return np.stack([row, np.maximum(stop - leases["computed"][row], leases["start"][row]), stop])
 
     @property
     def strangers(self) -> tuple[str, ...]:
@@ -141,7 +125,7 @@ class LeaseLine:
         """Return when a slot was there; what a pool last knew ends with its stream if a later one knows the slot."""
         mine = [life for life in self.fold.pool.lives.values() if life.name == name]
         lives = sorted(mine, key=lambda life: self.fold.offset_s(life.stream))
-        times = []
+        times: list[tuple[float, float]] = []
         for life, after in zip(lives, [*lives[1:], None], strict=True):
             shift = self.fold.offset_s(life.stream)
             end = math.inf if after is None else self.fold.latest(life.stream) + shift
@@ -157,24 +141,113 @@ class LeaseLine:
     def waits(self) -> dict[str, Array]:
         """Return the waits that ended."""
         grow = self.fold.pool.waits
-        offset = self.offsets[grow["stream"].astype(np.int64)] if len(grow) else np.zeros(0)
-        series = self.series[grow["task"].astype(np.int64)] if len(grow) else np.zeros(0, dtype=np.int64)
-        return {"start": grow["start"] + offset, "stop": grow["stop"] + offset, "series": series}
+        series = self.series[grow["task"].astype(np.int64)]
+        return {"start": self.at(grow, "start"), "stop": self.at(grow, "stop"), "series": series}
 
     def waiting(self, now: float) -> dict[str, Array]:
         """Return the waits that go on."""
-        open_ = list(self.fold.pool.waiting.values())
-        start = np.array([t + self.offsets[stream] for stream, _, t in open_], dtype=np.float64)
-        asking = np.array([self.series[task] for _, task, _ in open_], dtype=np.int64)
+        going = list(self.fold.pool.waiting.values())
+        start = np.array([t + self.offsets[stream] for stream, _, t in going], dtype=np.float64)
+        asking = np.array([self.series[task] for _, task, _ in going], dtype=np.int64)
         return {"start": start, "stop": np.full(len(start), now), "series": asking}
 
     def pauses(self, task: str, span: tuple[float, float]) -> list[tuple[float, float]]:
         """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
-        known = self.fold.tasks.get(task)
         pauses = []
-        for attempt in known.attempts.values() if known is not None else ():
+        for attempt in self.fold.tasks[task].attempts.values() if task in self.fold.tasks else ():
             shift = self.fold.offset_s(attempt.stream)
             for since, until in attempt.pauses:
                 stop = span[1] if math.isnan(until) else min(span[1], until + shift)
                 pauses.append((max(span[0], since + shift), stop))
         return [pause for pause in pauses if pause[1] > pause[0]]
+
+
+#: What theory expects -> its column in the pool's estimates.
+_EXPECTED = {"bound": "bound", "expected": "utilisation", "expected_inflation": "inflation"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """One task's part; seconds."""
+
+    series: int
+    #: Slots at the same time.
+    n_slots: int
+    #: First lease and last return (or open wait), on the common line.
+    span: tuple[float, float]
+    #: From its first lease to its last return, pauses left out.
+    active: float
+    #: Of these, waited for slots.
+    waited: float
+    #: Slot-seconds lent, and computed.
+    held: float
+    computed: float
+
+    @property
+    def alone(self) -> float:
+        """What the same rounds take without waiting for slots."""
+        return self.active - self.waited
+
+    @property
+    def inflation(self) -> float | None:
+        """Time with the waits / time without."""
+        return self.active / self.alone if self.alone > 0 else None
+
+
+def expected(line: LeaseLine, low: float, high: float) -> dict[str, float | None]:
+    """Return the means over time of what theory expects, each estimate holding until the next one; None before it.
+
+    Parameters
+    ----------
+    line
+        A fold's pool.
+    low, high
+        Seconds since the run's first event.
+    """
+    grow = line.fold.pool.loads
+    if not len(grow):
+        return dict.fromkeys(_EXPECTED)
+    t = line.at(grow, "t")
+    order = np.argsort(t, kind="stable")
+    stop = np.minimum(np.append(t[order][1:], max(high, low)), high)
+    weight = np.maximum(0.0, stop - np.maximum(t[order], low))
+    if weight.sum() <= 0:
+        weight[-1] = 1.0
+    return {key: float(np.average(grow[name][order], weights=weight)) for key, name in _EXPECTED.items()}
+
+
+def sharing(line: LeaseLine, leases: Table, now: float) -> tuple[Sharing, ...]:
+    """Return every task's part from its first lease on, in the order of tasks; who has had none is left out.
+
+    The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
+    """
+    done, going = line.waits(), line.waiting(now)
+    waits = {name: np.concatenate([done[name], going[name]]) for name in done}
+    parts = []
+    for series in np.unique(leases["series"]).tolist():
+        mine = {name: values[leases["series"] == series] for name, values in leases.items()}
+        first = float(np.min(mine["start"]))
+        asked = (waits["series"] == series) & (waits["start"] >= first)
+        last = float(np.max(np.concatenate([waits["stop"][asked], mine["stop"]])))
+        paused = sum(stop - start for start, stop in line.pauses(line.tasks[series], (first, last)))
+        parts.append(
+            Sharing(
+                series=series,
+                n_slots=int(np.max(np.unique(mine["token"], return_counts=True)[1])),
+                active=last - first - paused,
+                span=(first, last),
+                waited=float(np.sum((waits["stop"] - waits["start"])[asked])),
+                held=float(np.sum(mine["stop"] - mine["start"])),
+                computed=float(np.nansum(mine["computed"])),
+            )
+        )
+    return tuple(parts)
+
+
+def n_devices(line: LeaseLine) -> int:
+    """Return how many devices the slots are on: seats of one device count once."""
+    devices = {}
+    for life in line.fold.pool.lives.values():
+        shared = life.device not in ("", "cpu")
+        devices[life.name] = (life.node, life.device) if shared else (life.name, "")
+    return len(set(devices.values()))

@@ -4,21 +4,17 @@ Two ways to do without: exclusive (a device per task, one after the other) and c
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.axes import RUN_TIME
-from drlnb.views.drawing.payload import Array, Table
+from drlnb.views.drawing import decimate, theme, words
+from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.pictures import lanes_of, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
-from drlnb.views.leasing.lines import LeaseLine, Leases
-from drlnb.views.leasing.sharing import Sharing, expected, n_devices, sharing
+from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, n_devices, picked, sharing
 
 __all__ = ["shares"]
-
-Floats = NDArray[np.float64]
 
 #: Most bars of the leases: those narrower than one of so many columns are merged.
 _COLUMNS = 150
@@ -70,7 +66,7 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
 
     Exclusive: a slot per task, one task after the other; a task takes its time without the waits for slots.
     Co-located: all tasks at once as ordinary processes, time-sliced; a model, see
-    :mod:`drlnb.views.leasing.colocated`.  Saved
+    :mod:`drlnb.views.leasing.ghosts`.  Saved
     slot-seconds stand beside the price in round time, utilisation beside its bound, both beside what theory expects.
 
     Parameters
@@ -84,73 +80,47 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     line = LeaseLine(fold)
     leases = line.leases(fold.now_s)
     parts = tuple(part for part in sharing(line, leases, fold.now_s) if part.held > 0 and part.alone > 0)
-    first = float(np.min(leases.start)) if len(leases.start) else 0.0
-    last = float(np.max(leases.stop, initial=first))
+    first = float(np.min(leases["start"])) if len(leases["start"]) else 0.0
+    last = float(np.max(leases["stop"], initial=first))
     without = ghosts(line, leases, parts, first)
     end = max(last, *without.last(first))
     numbers = _numbers(line, leases, parts, (first, last), without)
     styles = theme.styles(line.tasks)
     drawn = [
-        {**style.to_plain(), "name": f"{style.name} {word}", "hatch": style.hatch or hatch}
+        style._replace(name=f"{style.name} {word}", hatch=style.hatch or hatch)
         for word, hatch in (("alone", "/"), ("co-located", "-"))
         for style in styles
     ]
-    lanes = [{"label": name, "kind": "slot"} for name in line.slots]
-    lanes += [{"label": f"exclusive {row + 1}", "kind": "ghost"} for row in range(without.n_exclusive)]
-    lanes += [{"label": f"co-located {styles[series].letter}", "kind": "ghost"} for _, series, *_ in without.colocated]
-    return View(
-        name="leasing.shares",
-        module="timeline",
-        origin=fold.origin,
-        sentence=_sentence(numbers),
-        notes=_notes(line, parts),
-        columns={"bars": _bars(line, leases, without, end - first)},
-        table=TABLE,
-        names=_KNOWN,
-        numbers=numbers,
-        facts={
-            "x": RUN_TIME,
-            "span": [first, max(end, first)],
-            "thin": False,
-            "lanes": lanes,
-            "series": [*theme.plain(styles), *drawn],
-            "marks": marks.in_time(fold, first),
-        },
+    rows = [f"exclusive {row + 1}" for row in range(without.n_exclusive)]
+    rows += [f"co-located {styles[series].letter}" for _, series, *_ in without.colocated]
+    return timeline(
+        "leasing.shares", fold, _sentence(numbers), {"bars": _bars(line, leases, without, end - first)}, TABLE,
+        lanes=[*lanes_of("slot", line.slots), *lanes_of("ghost", rows)], series=[*styles, *drawn], span=(first, end),
+        notes=_notes(line, parts), names=_KNOWN, numbers=numbers,
     )  # fmt: skip
 
 
-def _bars(line: LeaseLine, leases: Leases, without: Ghosts, span: float) -> Table:
+def _bars(line: LeaseLine, leases: Table, without: Ghosts, span: float) -> Table:
     n_slots, n_tasks = len(line.slots), len(line.tasks)
-    order = np.argsort(leases.start, kind="stable")
-    mine: dict[str, Array] = {
-        "start": leases.start[order], "stop": leases.stop[order], "lane": leases.lane[order],
-        "series": leases.series[order],
-    }  # fmt: skip
-    if len(order) > _COLUMNS:
-        mine = dict(decimate.merge_table(mine, decimate.column_s(span, _COLUMNS)))
-    exclusive, together = (
-        np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
-    )
+    mine = picked({name: leases[name] for name in _DRAWN}, np.argsort(leases["start"], kind="stable"))
+    if len(mine["start"]) > _COLUMNS:
+        mine = decimate.merge_table(mine, decimate.column_s(span, _COLUMNS))
+    both = (np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated))
+    exclusive, together = both
     exclusive[:, :2] += (n_slots, n_tasks)
     together[:, :2] += (n_slots + without.n_exclusive, 2 * n_tasks)
-    more = np.concatenate([exclusive, together])
-    start = np.concatenate([mine["start"], more[:, 2]])
-    stop = np.concatenate([mine["stop"], more[:, 3]])
-    known = np.repeat(np.arange(3), [len(mine["start"]), len(exclusive), len(together)])
-    return {
-        "start": start,
-        "stop": stop,
-        "held": stop - start,
-        "lane": np.concatenate([mine["lane"], more[:, 0]]).astype(np.uint16),
-        "series": np.concatenate([mine["series"], more[:, 1]]).astype(np.uint16),
-        "known": known.astype(np.uint16),
-    }
+    known = (np.stack([mine[name] for name in _DRAWN], axis=1), exclusive, together)
+    bars = dict(zip(_DRAWN, np.concatenate(known).T, strict=True))
+    return {**bars, "held": bars["stop"] - bars["start"], "known": np.repeat(np.arange(3), [len(of) for of in known])}
+
+
+#: Columns of a bar, as ghosts have them.
+_DRAWN = ("lane", "series", "start", "stop")
 
 
 def _numbers(
-    line: LeaseLine, leases: Leases, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
+    line: LeaseLine, leases: Table, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
 ) -> Numbers:
-    theory = expected(line, *span)
     shared = span[1] - span[0] if parts else None
     exclusive, together = (end - span[0] if parts else None for end in without.last(span[0]))
     there = line.alive_s(*span)
@@ -167,10 +137,8 @@ def _numbers(
         saved=1.0 - held / spent if spent > 0 else None,
         saved_colocated=1.0 - held / without.occupied if without.occupied > 0 else None,
         inflation=sum(ratios) / len(ratios) if ratios else None,
-        expected_inflation=theory.inflation,
-        utilisation=float(np.nansum(leases.computed)) / there if there > 0 and parts else None,
-        bound=theory.bound,
-        expected=theory.utilisation,
+        utilisation=float(np.nansum(leases["computed"])) / there if there > 0 and parts else None,
+        **expected(line, *span),
     )
 
 

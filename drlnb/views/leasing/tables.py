@@ -3,23 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
-from drlnb.views.drawing.axes import RUN_TIME, axis, listing
-from drlnb.views.drawing.lines import Lines
-from drlnb.views.drawing.payload import Array, Plain
+from drlnb.views.drawing.payload import Floats, Plain, Table
+from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, shown
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.leasing.lines import LeaseLine, Leases
-from drlnb.views.leasing.sharing import sharing
+from drlnb.views.leasing.lines import LeaseLine, sharing
 
 __all__ = ["lending", "queue", "reasons"]
-
-Floats = NDArray[np.float64]
 
 #: Pixel columns of a line: two points in each.
 _COLUMNS = 150
@@ -52,21 +47,10 @@ LENDING = table(
     inflation | rounds take (x) | time with the waits for slots / time without them
     """,
 )
-_LENDING_COLUMNS: tuple[Mapping[str, str], ...] = (
-    {"key": "task", "label": "task", "kind": "series"},
-    {"key": "rounds", "label": "rounds", "kind": "number", "minor": "2"},
-    {"key": "leases", "label": "leases", "kind": "number", "minor": "3"},
-    {"key": "per_round", "label": "per round", "kind": "number"},
-    {"key": "p50", "label": "wait p50", "kind": "duration"},
-    {"key": "p95", "label": "p95", "kind": "duration"},
-    {"key": "held", "label": "held", "kind": "duration"},
-    {"key": "computed", "label": "computed", "kind": "duration", "minor": "1"},
-    {"key": "resident", "label": "resident", "kind": "percent", "minor": "2"},
-    {"key": "moved", "label": "moved MB", "kind": "number", "minor": "3"},
-    {"key": "duty", "label": "duty d", "kind": "number", "minor": "1"},
-    {"key": "inflation", "label": "rounds take x", "kind": "number"},
-)
-
+_LENDING_COLUMNS = shown(
+    LENDING, "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
+    p95="p95", moved="moved MB", duty="duty d", inflation="rounds take x",
+)  # fmt: skip
 REASONS = table(
     "rows",
     """
@@ -75,12 +59,6 @@ REASONS = table(
     reason:name | reason | in its own words; measured numbers are left out
     by:name | by | slot, or how often by the letters of the tasks
     """,
-)
-_REASONS_COLUMNS: tuple[Mapping[str, str], ...] = (
-    {"key": "what", "label": "what", "kind": "text"},
-    {"key": "times", "label": "times", "kind": "number"},
-    {"key": "reason", "label": "reason", "kind": "text"},
-    {"key": "by", "label": "by", "kind": "text"},
 )
 
 
@@ -102,7 +80,7 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     left = done["stop"]
     absent = line.absent(0.0, now)
     waiting = _steps(asked, left, now)
-    lent = _steps(leases.start, leases.stop[~leases.is_open], now)
+    lent = _steps(leases["start"], leases["stop"][~leases["is_open"]], now)
     lost, back, _ = np.array(absent, dtype=np.float64).reshape(-1, 3).T
     gone = _steps(lost, back, now)
     made = Lines()
@@ -175,21 +153,17 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
         })  # fmt: skip
-    keys = [column.name for column in LENDING]
-    columns = {key: np.array([row[key] for row in rows], dtype=np.float64) for key in keys}  # None becomes NaN
-    columns["task"] = columns["task"].astype(np.uint16)
-    series = theme.plain(theme.styles(line.tasks))
     return listing(
-        "leasing.lending", fold, _lending_said(line, rows), {"rows": columns}, LENDING,
-        shown=_LENDING_COLUMNS, series=series, row_key="task", notes=fold.clock_note(),
+        "leasing.lending", fold, _lending_said(line, rows), rows, LENDING,
+        shown=_LENDING_COLUMNS, series=theme.styles(line.tasks), row_key="task", notes=fold.clock_note(),
     )  # fmt: skip
 
 
-def _resident(leases: Leases, series: int) -> float:
+def _resident(leases: Table, series: int) -> float:
     """Return the share of a task's leases whose slots held the parameters already; a gang counts once."""
-    mine = leases.series == series
-    _, first = np.unique(leases.token[mine], return_index=True)
-    return float(np.mean(leases.resident[mine][first]))
+    mine = leases["series"] == series
+    _, first = np.unique(leases["token"][mine], return_index=True)
+    return float(np.mean(leases["resident"][mine][first]))
 
 
 def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
@@ -218,25 +192,17 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     fold = fold_of(journal, until_s)
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     tally = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda item: (-item[1][0], item[0]))
-    shown = tally[:_REASONS]
-    texts = tuple(dict.fromkeys(["", *(text for (kind, why, _), (_, by) in shown for text in (kind, why, by))]))
-    index = {text: k for k, text in enumerate(texts)}
+    most = tally[:_REASONS]
     n = sum(times for _, (times, _) in tally)
     more = f"; the {_REASONS} most frequent of {len(tally)} are shown" if len(tally) > _REASONS else ""
     trouble = sum(times for (kind, _, _), (times, _) in tally if kind in _TROUBLE)
-    rows: dict[str, Array] = {
-        "row": np.arange(len(shown), dtype=np.uint16),
-        "what": np.array([index[kind] for (kind, _, _), _ in shown], dtype=np.uint16),
-        "times": np.array([times for _, (times, _) in shown], dtype=np.float64),
-        "reason": np.array([index[why] for (_, why, _), _ in shown], dtype=np.uint16),
-        "by": np.array([index[by] for _, (_, by) in shown], dtype=np.uint16),
-    }
+    rows = [{"what": kind, "times": times, "reason": why, "by": by} for (kind, why, _), (times, by) in most]
     sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
     meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
     return listing(
-        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", {"rows": rows}, REASONS,
-        shown=_REASONS_COLUMNS, series=theme.plain(Style(f"{kind}: {why} {who}", "", "#999999")
-        for (kind, why, who), _ in shown), names=texts, numbers={"trouble": ("trouble", float(trouble), "", meaning)},
+        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", rows, REASONS,
+        shown=shown(REASONS, "what times reason by"), numbers={"trouble": ("trouble", float(trouble), "", meaning)},
+        series=[Style(f"{kind}: {why} {who}", "", "#999999") for (kind, why, who), _ in most],
     )  # fmt: skip
 
 
@@ -246,12 +212,11 @@ def _by_reason(
     """Return (what, reason, slot or nothing) -> times, and how often by the tasks' letters, or the slot."""
     by: dict[tuple[str, str, str], dict[str, int]] = {}
     for (kind, who, why), times in sorted(counts.items()):
-        key = (kind, why, "" if who in letters else who)
-        by.setdefault(key, {})[letters.get(who, who)] = times
+        by.setdefault((kind, why, "" if who in letters else who), {})[letters.get(who, who)] = times
     tally = {}
     for key, times_of in by.items():
-        tasks = sorted(times_of.items(), key=lambda task: (len(task[0]), task[0]))
-        said = key[2] or ", ".join(f"{letter} {words.count(times)}" for letter, times in tasks if letter)
+        tasks = sorted((task for task in times_of if task), key=lambda letter: (len(letter), letter))
+        said = key[2] or ", ".join(f"{letter} {words.count(times_of[letter])}" for letter in tasks)
         tally[key] = (sum(times_of.values()), said)
     return tally
 

@@ -1,22 +1,17 @@
 """Draw what a plan of starts was made of: the rounds that its filter kept and dropped, and how long starts take."""
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
+from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
-from drlnb.views.drawing.axes import axis
-from drlnb.views.drawing.lines import Lines
-from drlnb.views.drawing.payload import Array
+from drlnb.views.drawing.payload import Array, Floats
+from drlnb.views.drawing.pictures import Lines, axis
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw
 
 __all__ = ["rounds", "starts"]
-
-Floats = NDArray[np.float64]
 
 #: Newest rounds in the history of a task.
 _ROUNDS = 200
@@ -77,72 +72,55 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     fold = fold_of(journal, until_s)
     name = task_to_draw(fold, task)
     line = WarmupLine(fold, name or "")
-    plans = [
-        tuple(float(attempt.filters.get(i, c)) for c in _FILTER)
-        for attempt in line.attempts
-        for i in range(len(attempt.filters))
-    ]
-    of_rounds = bool(plans) and bool(plans[-1][5])
-    number, seconds = (line.rounds_s() if of_rounds else line.gaps()) if len(line) else (np.zeros(0), np.zeros(0))
-    number, seconds = number[-_ROUNDS:], seconds[-_ROUNDS:]
-    label_y = "whole round" if of_rounds else "from sending to the next parameters"
+    plan = line.filtered
+    of_rounds = plan is not None and plan.planner == "seed"
+    number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
     made = Lines()
-    kept, dropped, band = _filtered(number, seconds, plans)
-    others = ~kept & ~dropped
-    _dots(made, "not looked at" if plans else "rounds", _COLOURS["other" if plans else "kept"], number, seconds, others)
-    if plans:
-        _dots(made, "kept", _COLOURS["kept"], number, seconds, kept, band)
-        _dots(made, "dropped", _COLOURS["dropped"], number, seconds, dropped)
-    cuts = [cut for cut in line.cuts if len(number) and cut.round >= number[0]][-_CUTS:]
-    top = [0.0, float(seconds.max())] if len(seconds) else [0.0, 1.0]
-    for cut in cuts:
+    kept, dropped = _filtered(number, seconds, plan)
+    dots = [("rounds", "kept", ~(kept | dropped), _NO_BAND)]
+    if plan is not None and plan.filtered is not None:
+        dots = [("not looked at", "other", ~(kept | dropped), _NO_BAND), ("kept", "kept", kept, plan.filtered[1:])]
+        dots.append(("dropped", "dropped", dropped, _NO_BAND))
+    for label, colour, which, band in dots:
+        if which.any():
+            made.add(label, _COLOURS[colour], number[which], seconds[which], dots=True, band=band)
+    top = [0.0, float(seconds.max()) if len(seconds) else 1.0]
+    for cut in [cut for cut in line.cuts if len(number) and cut.round >= number[0]][-_CUTS:]:
         label = f"regime ends in round {cut.round}: {cut.reason}; {words.plural(cut.n_kept, 'round')} kept"
         made.add(label, _COLOURS["cut"], [cut.round] * 2, top, style=("|", "/"))
-    axes = (axis("round"), axis(label_y, "s"))
+    label_y = "whole round" if of_rounds else "from sending to the next parameters"
     return made.view(
-        "warmup.rounds", fold, _rounds_said(name, line, plans, (int(kept.sum()), int(dropped.sum()))), ROUNDS, axes,
-        notes=_rounds_notes(line, plans), facts={"marks": marks.in_rounds(fold, name) if name else []},
+        "warmup.rounds", fold, _rounds_said(name, line, (int(kept.sum()), int(dropped.sum()))), ROUNDS,
+        (axis("round"), axis(label_y, "s")), notes=_rounds_notes(line),
+        facts={"marks": marks.in_rounds(fold, name) if name else []},
     )  # fmt: skip
 
 
-_FILTER = ("round", "collector", "looked", "least", "most", "of_rounds")
+#: Band of a line that has none.
+_NO_BAND = (np.nan, np.nan)
 
 
-def _filtered(
-    number: Array, seconds: Floats, plans: Sequence[tuple[float, ...]]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], tuple[float, float] | None]:
-    """Return which rounds the newest plan's filter kept and dropped, and the range that it kept."""
-    none = np.zeros(len(number), dtype=np.bool_)
-    if not plans:
-        return none, none.copy(), None
-    newest, _, looked, least, most, _ = plans[-1]
-    before = np.flatnonzero(number < newest)[-int(looked) :] if looked else np.zeros(0, dtype=np.int64)
-    seen = none.copy()
-    seen[before] = True
+def _filtered(number: Array, seconds: Floats, plan: WarmupPlanned | None) -> tuple[Array, Array]:
+    """Return which rounds a plan's filter kept and dropped."""
+    seen = np.zeros(len(number), dtype=np.bool_)
+    if plan is None or plan.filtered is None:
+        return seen, seen
+    looked, least, most = plan.filtered
+    seen[np.flatnonzero(number < plan.round)[-looked:] if looked else []] = True
     inside = (seconds >= least - 2e-6) & (seconds <= most + 2e-6)
-    return seen & inside, seen & ~inside, (least, most)
+    return seen & inside, seen & ~inside
 
 
-def _dots(
-    made: Lines, label: str, colour: str, x: Array, y: Floats, which: NDArray[np.bool_],
-    band: tuple[float, float] | None = None,
-) -> None:  # fmt: skip
-    if which.any():
-        made.add(label, colour, x[which], y[which], dots=True, band=band or (np.nan, np.nan))
-
-
-def _rounds_said(name: str | None, line: WarmupLine, plans: Sequence[tuple[float, ...]], n: tuple[int, int]) -> str:
+def _rounds_said(name: str | None, line: WarmupLine, n: tuple[int, int]) -> str:
     if name is None or not len(line):
         return "no collector was ended or parked between rounds yet: there is no history to plan from"
-    why = line.newest_reason
-    if not plans:
-        return f"{name}: no filter was asked; the newest plan says: {why}"
-    return f"{name}: {n[0]} rounds kept, {n[1]} dropped; the newest plan says: {why}"
+    done = "no filter was asked" if line.filtered is None else f"{n[0]} rounds kept, {n[1]} dropped"
+    return f"{name}: {done}; the newest plan says: {line.newest_reason}"
 
 
-def _rounds_notes(line: WarmupLine, plans: Sequence[tuple[float, ...]]) -> tuple[str, ...]:
+def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
     notes = []
-    if plans:
+    if line.filtered is not None:
         notes.append("the band reaches from the least to the most seconds of the rounds that the newest plan kept")
     elif len(line):
         notes.append("planners seed and mean filter the history; saa and progress look at all rounds of a regime")
@@ -167,24 +145,21 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}
-    for name in fold.task_names():
-        for attempt in (attempt for _, attempt in sorted(fold.warmups.get(name, {}).items())):
-            known = tuple(attempt.texts)
-            columns = (attempt.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
-            for node, mode, n, start_s in zip(*columns, strict=True):
-                by_key.setdefault((known[int(node)], known[int(mode)], int(n)), []).append(start_s)
+    for attempt in (attempt for name in fold.task_names() for attempt in WarmupLine(fold, name).attempts):
+        known = tuple(attempt.texts)
+        columns = (attempt.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
+        for node, mode, n, start_s in zip(*columns, strict=True):
+            by_key.setdefault((known[int(node)], known[int(mode)], int(n)), []).append(start_s)
     made = Lines()
     everything = np.array([value for values in by_key.values() for value in values])
     edges = np.linspace(0.0, float(everything.max()), _BINS + 1) if len(everything) else np.zeros(0)
     top = 1.0
-    for k, key in enumerate(sorted(by_key)):
+    kinds = theme.styles(f"node {node}, {mode}, {n} at once" for node, mode, n in sorted(by_key))
+    for key, style in zip(sorted(by_key), kinds, strict=True):
         counts, _ = np.histogram(by_key[key], bins=edges)
         top = max(top, float(counts.max()))
-        colour = theme.PALETTE[k % len(theme.PALETTE)]
-        hatch = theme.HATCHES[k // len(theme.PALETTE) % len(theme.HATCHES)]
-        made.add(_key_said(*key), colour, edges, [*counts.tolist(), 0], step=True, style=("", hatch))
+        made.add(style.name, style.colour, edges, [*counts.tolist(), 0], step=True, style=("", style.hatch))
     leads = _leads(fold, made, top)
-    axes = (axis("from the command to ready", "s"), axis("starts"))
     notes = ["starts of new and of lost collectors are counted, too"] if len(everything) else []
     if leads:
         notes.append(
@@ -192,8 +167,9 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
             "task's newest plan looked at (newsvendor)"
         )
     return made.view(
-        "warmup.starts", fold, _starts_said(everything, len(by_key)), STARTS, axes,
-        notes=notes, numbers=_starts_numbers(everything, leads[0][1] if len(leads) == 1 else None),
+        "warmup.starts", fold, _starts_said(everything, len(by_key)), STARTS,
+        (axis("from the command to ready", "s"), axis("starts")), notes=notes,
+        numbers=_starts_numbers(everything, leads[0][1] if len(leads) == 1 else None),
     )  # fmt: skip
 
 
@@ -207,10 +183,6 @@ def _leads(fold: Fold, made: Lines, top: float) -> list[tuple[float, float]]:
             made.add(label, _COLOURS["cut"], [lead[1]] * 2, [0.0, top], style=("", "/"))
             leads.append(lead)
     return leads
-
-
-def _key_said(node: str, mode: str, n_starting: int) -> str:
-    return f"node {node}, {mode}, {n_starting} at once"
 
 
 def _starts_said(values: Floats, n_keys: int) -> str:

@@ -7,9 +7,8 @@ import numpy as np
 from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
-from drlnb.views.drawing.axes import axis
-from drlnb.views.drawing.lines import Lines
 from drlnb.views.drawing.payload import Content
+from drlnb.views.drawing.pictures import Lines, axis
 from drlnb.views.drawing.view import Number, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, task_to_draw

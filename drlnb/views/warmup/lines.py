@@ -1,48 +1,21 @@
 """Every rest of a task's collectors on one clock: the attempts' columns as arrays, and what each rest was made of."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.columns.warmup import WarmupPlanned, WarmupRegimeEnded
 from drlnb.views.drawing import words
-from drlnb.views.drawing.payload import Plain
+from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.folds.fold import Fold
-from drlnb.views.folds.warmup import WarmupFold
+from drlnb.views.folds.warmup import REST, WarmupFold
 
-__all__ = ["Texts", "WarmupLine", "task_to_draw", "tasks_with_starts"]
-
-Floats = NDArray[np.float64]
+__all__ = ["WarmupLine", "task_to_draw", "tasks_with_starts"]
 
 #: Columns of a rest that are points in time.
 _TIMES = ("began", "sent", "planned", "ready", "arrival")
-#: Columns that are texts.
-_TEXTS = ("action", "planner", "reason")
 #: Two times that differ by less are one.
 _SAME_S = 2e-6
-
-
-class Texts:
-    """Texts that columns of indices point to; the first one is empty."""
-
-    def __init__(self) -> None:
-        self._number: dict[str, int] = {"": 0}
-
-    def of(self, text: str) -> int:
-        """Return a text's number."""
-        return self._number.setdefault(text, len(self._number))
-
-    def numbers(self, texts: Iterable[str]) -> NDArray[np.uint16]:
-        """Return several texts' numbers."""
-        return np.array([self.of(text) for text in texts], dtype=np.uint16)
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """All texts by their number."""
-        return tuple(self._number)
 
 
 def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
@@ -70,15 +43,6 @@ def task_to_draw(fold: Fold, task: str | None) -> str | None:
     return task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What the starts for each round came to; shape ``(n,)``, seconds."""
-
-    round: NDArray[np.int64]
-    wait: Floats
-    idle: Floats
-
-
 class WarmupLine:
     """One task's warm-up, with every time in seconds since the run's first event.
 
@@ -96,33 +60,26 @@ class WarmupLine:
         self.attempts: tuple[WarmupFold, ...] = tuple(
             attempt for _, attempt in sorted(fold.warmups.get(task, {}).items())
         )
-        self.offsets = [fold.offset_s(attempt.stream) for attempt in self.attempts]
-        names = self.attempts[0].rests.names if self.attempts else ()
-        self._rests = {name: self._column(name) for name in names}
-        self._texts = {name: self._words(name) for name in _TEXTS} if names else {}
+        self._rests = {name: self._column(name) for name in REST}
 
     def _column(self, name: str) -> Floats:
-        parts = []
-        for attempt, offset in zip(self.attempts, self.offsets, strict=True):
-            parts.append(attempt.rests[name] + (offset if name in _TIMES else 0.0))
-        return np.concatenate(parts)
-
-    def _words(self, name: str) -> list[str]:
-        texts = []
-        for attempt in self.attempts:
-            known = tuple(attempt.texts)
-            texts += [known[int(i)] for i in attempt.rests[name]]
-        return texts
+        shifts = [self.fold.offset_s(attempt.stream) if name in _TIMES else 0.0 for attempt in self.attempts]
+        parts = [attempt.rests[name] + shift for attempt, shift in zip(self.attempts, shifts, strict=True)]
+        return np.concatenate([np.zeros(0), *parts])
 
     def __len__(self) -> int:
-        return len(self._rests.get("round", ()))
+        return len(self["round"])
 
     def __getitem__(self, name: str) -> Floats:
         return self._rests[name]
 
     def texts(self, name: str) -> list[str]:
         """Return ``action``, ``planner`` or ``reason`` of every rest."""
-        return self._texts.get(name, [])
+        texts = []
+        for attempt in self.attempts:
+            known = tuple(attempt.texts)
+            texts += [known[int(i)] for i in attempt.rests[name]]
+        return texts
 
     @property
     def newest_reason(self) -> str:
@@ -141,6 +98,11 @@ class WarmupLine:
         return next((attempt.weighed for attempt in reversed(self.attempts) if attempt.weighed is not None), None)
 
     @property
+    def filtered(self) -> WarmupPlanned | None:
+        """The newest plan whose filter of the history was asked."""
+        return next((attempt.filtered for attempt in reversed(self.attempts) if attempt.filtered is not None), None)
+
+    @property
     def newsvendor(self) -> tuple[float, float] | None:
         """The newest lead that would be best if the arrival were known: its quantile of the starts, and seconds."""
         return next((attempt.newsvendor for attempt in reversed(self.attempts) if attempt.newsvendor is not None), None)
@@ -150,15 +112,9 @@ class WarmupLine:
         """Ends of regimes, oldest first."""
         return tuple(cut for attempt in self.attempts for cut in attempt.cuts)
 
-    @property
-    def measured(self) -> Measured:
-        """What the starts came to."""
-        parts = [attempt.measured for attempt in self.attempts]
-        columns = {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-            for name in ("round", "wait", "idle")
-        }
-        return Measured(round=columns["round"].astype(np.int64), wait=columns["wait"], idle=columns["idle"])
+    def measured(self, name: str) -> Floats:
+        """Return ``round``, ``wait`` or ``idle`` of what the starts for each round came to, in seconds."""
+        return np.concatenate([np.zeros(0), *(attempt.measured[name] for attempt in self.attempts)])
 
     # -- what a rest was made of -------------------------------------------------------------------------------------
     @property
@@ -187,23 +143,19 @@ class WarmupLine:
                 causes.append(f"its planned time{moved}")
         return causes
 
-    def gaps(self) -> tuple[NDArray[np.int64], Floats]:
+    def gaps(self) -> tuple[Floats, Floats]:
         """Return the rounds and their mean seconds from sending to the next parameters, over the collectors."""
-        gap = self["arrival"] - self["sent"] if len(self) else np.zeros(0)
+        gap = self["arrival"] - self["sent"]
         known = np.isfinite(gap)
-        rounds, at = np.unique(self["round"][known].astype(np.int64) if len(self) else [], return_inverse=True)
-        total = np.bincount(at, weights=gap[known] if len(self) else None, minlength=len(rounds))
-        count = np.bincount(at, minlength=len(rounds))
-        return rounds.astype(np.int64), total / np.maximum(count, 1)
+        rounds, at = np.unique(self["round"][known], return_inverse=True)
+        return rounds, np.bincount(at, weights=gap[known]) / np.bincount(at)
 
-    def rounds_s(self) -> tuple[NDArray[np.int64], Floats]:
+    def rounds_s(self) -> tuple[Floats, Floats]:
         """Return the rounds and their whole seconds: from their own parameters' arrival to that of the next."""
-        number, seconds = [], []
+        number, seconds = [np.zeros(0)], [np.zeros(0)]
         for attempt in self.attempts:
             version, t = attempt.versions["version"], attempt.versions["t"]
             follows = np.flatnonzero(np.diff(version) == 1)
             number.append(version[follows])
             seconds.append(t[follows + 1] - t[follows])
-        if not number:
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
-        return np.concatenate(number).astype(np.int64), np.concatenate(seconds)
+        return np.concatenate(number), np.concatenate(seconds)

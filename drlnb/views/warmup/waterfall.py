@@ -1,23 +1,20 @@
 """Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drlnb.records.journal import Journal
-from drlnb.views.drawing import marks, theme, words
-from drlnb.views.drawing.axes import RUN_TIME, listing
-from drlnb.views.drawing.payload import Plain, Table
+from drlnb.views.drawing import theme, words
+from drlnb.views.drawing.payload import Array, Content, Floats, Table
+from drlnb.views.drawing.pictures import lanes_of, listing, shown, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.charts import rounds, starts
 from drlnb.views.warmup.curve import curve
-from drlnb.views.warmup.lines import Texts, WarmupLine, tasks_with_starts
+from drlnb.views.warmup.lines import WarmupLine, tasks_with_starts
 
 __all__ = ["choices", "curve", "rounds", "starts", "waterfall"]
-
-Floats = NDArray[np.float64]
 
 #: Newest rounds of each task that are drawn: more would be narrower than a user can read.
 N_ROUNDS = 12
@@ -65,18 +62,6 @@ NUMBERS = meanings(
     """
 )
 
-#: How the page shows the columns of ``rows``.
-_COLUMNS: tuple[Mapping[str, str], ...] = (
-    {"key": "row", "label": "task, round", "kind": "series"},
-    {"key": "planner", "label": "planner", "kind": "text", "minor": "1"},
-    {"key": "action", "label": "choice", "kind": "text"},
-    {"key": "after", "label": "after", "kind": "duration", "minor": "2"},
-    {"key": "lead", "label": "lead", "kind": "duration"},
-    {"key": "wait", "label": "waited", "kind": "duration"},
-    {"key": "idle", "label": "idle", "kind": "duration"},
-    {"key": "reason", "label": "reason", "kind": "text"},
-)
-
 
 def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_ROUNDS) -> View:
     """Return what every collector did in the newest rounds: a lane per collector, with planned starts and arrivals.
@@ -108,30 +93,15 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     lines = [line for line in (WarmupLine(fold, name) for name in names) if len(line)]
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
     lanes: dict[tuple[str, int], int] = {}
-    texts = Texts()
+    texts = {"": 0}
     parts = [_bars(line, n_rounds, lanes, texts, fold.now_s) for line in lines]
-    bars = _joined([bars for bars, _ in parts], _BAR)
-    dots = _joined([dots for _, dots in parts], _DOT)
+    bars, dots = (_joined(tables) for tables in zip(*parts, strict=True)) if parts else (_NOTHING, _NOTHING)
     low = float(np.min(bars["start"], initial=np.inf)) if len(bars["start"]) else 0.0
-    return View(
-        name="warmup.waterfall",
-        module="timeline",
-        origin=fold.origin,
-        sentence=_sentence(lines),
-        notes=_waterfall_notes(lines, n_rounds),
-        columns={"bars": bars, "dots": dots},
-        table=WATERFALL,
-        names=texts.all,
-        numbers=_numbers(lines),
-        facts={
-            "x": RUN_TIME,
-            "span": [low, max(low, float(np.max(bars["stop"], initial=low)))],
-            "window_s": None,
-            "thin": False,
-            "lanes": [{"label": f"{letters[task]} {task} {i}", "kind": "collector"} for task, i in lanes],
-            "series": theme.plain(theme.WARMUP),
-            "marks": marks.in_time(fold, low),
-        },
+    return timeline(
+        "warmup.waterfall", fold, _sentence(lines), {"bars": bars, "dots": dots}, WATERFALL,
+        lanes=lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]), series=theme.WARMUP,
+        span=(low, max(low, float(np.max(bars["stop"], initial=low)))), notes=_waterfall_notes(lines, n_rounds),
+        names=tuple(texts), numbers=_numbers(lines), facts={"window_s": None},
     )  # fmt: skip
 
 
@@ -140,55 +110,41 @@ def _at_least_1(n_rounds: int) -> None:
         raise ValueError(f"n_rounds must be >= 1, got {n_rounds}")
 
 
-#: Columns of the drawn tables and their kinds.
-_BAR = {
-    "start": np.float64, "stop": np.float64, "held": np.float64, "lane": np.uint16, "series": np.uint16,
-    "round": np.uint32, "after": np.float64, "lead": np.float64, "cause": np.uint16, "planner": np.uint16,
-    "reason": np.uint16,
-}  # fmt: skip
-_DOT = {"start": np.float64, "stop": np.float64, "lane": np.uint16, "series": np.uint16, "share": np.float64}
+#: The drawn tables of a run in which no collector has sent.
+_NOTHING = {name: np.zeros(0) for name in ("start", "stop", "share", *(column.name for column in WATERFALL))}
 
 
-def _joined(parts: Sequence[Table], kinds: Plain) -> Table:
+def _joined(parts: Sequence[Table]) -> Table:
     """Return tables as one, ordered by time."""
-    joined = {
-        name: np.concatenate([part[name] for part in parts]).astype(kind) if parts else np.zeros(0, dtype=kind)
-        for name, kind in kinds.items()
-    }
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort((joined["series"], joined["lane"], joined["start"]))
     return {name: values[order] for name, values in joined.items()}
 
 
 def _bars(
-    line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: Texts, now: float
+    line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: dict[str, int], now: float
 ) -> tuple[Table, Table]:
     collector = line["collector"].astype(np.int64)
     for number in sorted(set(collector.tolist())):
         lanes.setdefault((line.task, number), len(lanes))
     lane = np.array([lanes[line.task, number] for number in collector.tolist()], dtype=np.int64)
     newest = line["round"] > np.max(line["round"]) - n_rounds
-    said = {
-        "cause": texts.numbers(line.causes()),
-        "planner": texts.numbers(line.texts("planner")),
-        "reason": texts.numbers(line.texts("reason")),
-    }
-    parts = []
+    words_of = {"cause": line.causes(), "planner": line.texts("planner"), "reason": line.texts("reason")}
+    said = {name: np.array([texts.setdefault(text, len(texts)) for text in of]) for name, of in words_of.items()}
+    parts: list[Table] = []
     for series, (start, stop) in _phases(line, now).items():
         at = np.flatnonzero(newest & np.isfinite(start) & (stop - start > 0))
-        rests = series != _ACTS
-        parts.append({
-            "start": start[at], "stop": stop[at], "held": stop[at] - start[at], "lane": lane[at],
-            "series": np.full(len(at), series), "round": line["round"][at],
-            "after": line["after"][at] if rests else np.full(len(at), np.nan),
-            "lead": line["lead"][at] if rests else np.full(len(at), np.nan),
-            **{name: values[at] if rests else np.zeros(len(at)) for name, values in said.items()},
-        })  # fmt: skip
-    dots = []
+        part: dict[str, Array] = {"start": start[at], "stop": stop[at], "held": stop[at] - start[at], "lane": lane[at]}
+        part |= {"series": np.full(len(at), series), "round": line["round"][at].astype(np.int64)}
+        acts = series == _ACTS  # nothing of a plan is in it
+        seconds = {name: np.where(acts, np.nan, line[name][at]) for name in ("after", "lead")}
+        parts.append({**part, **seconds, **{name: np.where(acts, 0, of[at]) for name, of in said.items()}})
+    dots: list[Table] = []
     for series, t, share in ((_PLANNED, line.wanted, 0.5), (_ARRIVAL, line["arrival"], 1.0)):
         at = np.flatnonzero(newest & np.isfinite(t))
-        full = np.full(len(at), 1.0)
-        dots.append({"start": t[at], "stop": t[at], "lane": lane[at], "series": full * series, "share": full * share})
-    return _joined(parts, _BAR), _joined(dots, _DOT)
+        of_each = {"series": np.full(len(at), series), "share": np.full(len(at), share)}
+        dots.append({"start": t[at], "stop": t[at], "lane": lane[at], **of_each})
+    return _joined(parts), _joined(dots)
 
 
 def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
@@ -202,8 +158,7 @@ def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
     acted = _next_began(line)
     up = np.where(np.isnan(ready), np.where(np.isnan(acted), now, acted), ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)
-    stays = np.array([action == "keep" for action in line.texts("action")], dtype=np.bool_)
-    over = np.array([action == "end" for action in line.texts("action")], dtype=np.bool_)  # and nobody rests
+    stays, over = (np.array(line.texts("action")) == action for action in ("keep", "end"))  # over: and nobody rests
     waits = (ended == 0) & ~stays & ~over
     return {
         _ACTS: (line["began"], sent),
@@ -236,8 +191,8 @@ def _numbers(lines: Sequence[WarmupLine]) -> Numbers:
         NUMBERS,
         starts=float(len(ahead)),
         on_time=_mean((ahead >= 0).astype(np.float64)),
-        wait=_mean(np.concatenate([none, *(line.measured.wait for line in lines)])),
-        idle=_mean(np.concatenate([none, *(line.measured.idle for line in lines)])),
+        wait=_mean(np.concatenate([none, *(line.measured("wait") for line in lines)])),
+        idle=_mean(np.concatenate([none, *(line.measured("idle") for line in lines)])),
         late_s=_mean(-ahead[ahead < 0]),
         early_s=_mean(ahead[ahead > 0]),
     )
@@ -285,46 +240,33 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     """
     _at_least_1(n_rounds)
     fold = fold_of(journal, until_s)
-    texts = Texts()
     styles = theme.styles(fold.task_names())
     chosen = [
-        (round_, k, row)
+        (row["round"], k, row)
         for k, style in enumerate(styles)
-        for row, round_ in _choice_rows(WarmupLine(fold, style.name), n_rounds, texts)
+        for row in _choices(WarmupLine(fold, style.name), n_rounds)
     ]
     chosen.sort(key=lambda choice: choice[:2])
-    series = [{**styles[k].to_plain(), "name": f"{styles[k].name}, round {round_}"} for round_, k, _ in chosen]
-    values = np.array([row for *_, row in chosen], dtype=np.float64).reshape(-1, len(_CHOSEN)).T
-    columns = {
-        name: of.astype(np.uint16 if k < _N_TEXTS else np.float64)
-        for k, (name, of) in enumerate(zip(_CHOSEN, values, strict=True))
-    }
-    rows: Table = {"row": np.arange(len(chosen), dtype=np.uint16), **columns}
-    planned = int(np.sum([texts.all[int(i)] == "start" for i in columns["action"]]))
-    sentence = f"newest {words.plural(len(chosen), 'choice')}: {planned} planned" if chosen else "no choice yet"
+    rows = [row for *_, row in chosen]
+    planned = sum(row["action"] == "start" for row in rows)
+    sentence = f"newest {words.plural(len(rows), 'choice')}: {planned} planned" if rows else "no choice yet"
     return listing(
-        "warmup.choices", fold, sentence, {"rows": rows}, CHOICES, shown=_COLUMNS, series=series, names=texts.all
-    )
+        "warmup.choices", fold, sentence, rows, CHOICES,
+        shown=shown(CHOICES, "row planner/1 action after/2 lead wait idle reason"),
+        series=[styles[k]._replace(name=f"{styles[k].name}, round {n}") for n, k, _ in chosen],
+    )  # fmt: skip
 
 
-#: Columns of a choice; the first ones are texts.
-_CHOSEN, _N_TEXTS = ("planner", "action", "reason", "after", "lead", "wait", "idle"), 3
-
-
-def _choice_rows(line: WarmupLine, n_rounds: int, texts: Texts) -> list[tuple[tuple[float, ...], int]]:
-    """Return a row per round; one collector's words stand for all, its seconds are means over them."""
-    if not len(line):
-        return []
-    done = line.measured
-    rows = []
-    for round_ in sorted(set(line["round"].astype(np.int64).tolist()), reverse=True)[:n_rounds]:
-        mine = np.flatnonzero((line["round"] == round_) & (line["action"] > 0))
+def _choices(line: WarmupLine, n_rounds: int) -> Iterator[Content]:
+    """Yield a row per round; one collector's words stand for all, its seconds are means over them."""
+    for number in sorted(set(line["round"].astype(np.int64).tolist()), reverse=True)[:n_rounds]:
+        mine = np.flatnonzero((line["round"] == number) & (line["action"] > 0))
         if not len(mine):
             continue
-        first = int(mine[0])
-        after, lead = (values[np.isfinite(values)] for values in (line["after"][mine], line["lead"][mine]))
-        at = np.flatnonzero(done.round == round_ + 1)
-        known = [texts.of(line.texts(name)[first]) for name in _CHOSEN[:_N_TEXTS]]
-        came = (done.wait[at[-1]], done.idle[at[-1]]) if len(at) else (np.nan, np.nan)
-        rows.append(((*known, *(values.mean() if len(values) else np.nan for values in (after, lead)), *came), round_))
-    return rows
+        at = np.flatnonzero(line.measured("round") == number + 1)
+        yield {
+            "round": number,
+            **{name: line.texts(name)[int(mine[0])] for name in ("planner", "action", "reason")},
+            **{name: _mean(line[name][mine][np.isfinite(line[name][mine])]) for name in ("after", "lead")},
+            **{name: line.measured(name)[at[-1]] if len(at) else None for name in ("wait", "idle")},
+        }

@@ -7,25 +7,24 @@ import abc
 import html
 import json
 import time
-import weakref
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets
 
 from drlnb.fleet.run import Run
+from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
-from drlnb.widgets.panels.picture import Picture, Sheet
-from drlnb.widgets.panels.reader import Reader
+from drlnb.widgets.panels.picture import Picture
 from drlnb.widgets.panels.settings import Checks, checked
 from drlnb.widgets.transport.commands import Args, Commands, Reply
 from drlnb.widgets.transport.live import live
 from drlnb.widgets.transport.messages import MessageArea
-from drlnb.widgets.transport.modules import MODULES, Module, Shell, free_route
-from drlnb.widgets.transport.story import FOLDS
+from drlnb.widgets.transport.modules import MODULES, Shell, free_route
+from drlnb.widgets.transport.story import FOLDS, Reader
 
 __all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row", "styled"]
 
@@ -35,7 +34,7 @@ _AT_ONCE = 5_000
 _WORDS_S = 0.45
 
 #: Plain data, as JSON holds it.
-Plain = dict[str, Any]
+Plain = payload.Content
 
 
 class Content(abc.ABC):
@@ -103,7 +102,7 @@ class Panel:
     def __init__(self, content: Content, training: Run | None = None, **settings: object) -> None:
         self.content = content
         self.settings = checked(content.NAME, content.CHECKS, settings)
-        self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **message.to_plain()}))
+        self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **asdict(message)}))
         self.commands = Commands(self.messages)
         self.reader = Reader()
         #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
@@ -118,8 +117,8 @@ class Panel:
         self.writing = False
         #: Trait writes that wait for the pump: (widget, name, value).
         self._writes: list[tuple[ipywidgets.Widget, str, object]] = []
-        self.shell = self._picture(Shell(), self._sheet)
-        self.picture = self._picture(MODULES[content.MODULE](), self._view)
+        self.shell = Picture(Shell(), self._sheet, self._received)
+        self.picture = Picture(MODULES[content.MODULE](), lambda: self._view().drawn, self._received)
         if training is not None:
             self.follow(training)
         content.panel = self
@@ -267,18 +266,12 @@ class Panel:
             self._drawn = (self._version, self.content.draw())
         return self._drawn[1]
 
-    def _sheet(self) -> Sheet:
+    def _sheet(self) -> Drawn:
         fold = self.reader.fold
         on_cpu = any(life.device.startswith("cpu") for life in fold.pool.lives.values())
-        return Sheet({
-            "name": self.content.NAME,
-            "sentence": self._view().sentence,
-            "origin": fold.origin if fold.n_rows else "",
-            "chips": ["CPU slots"] if on_cpu else [],
-            "notes": [],
-            "buttons": [],
-            **self.content.facts(),
-        })
+        facts = {"chips": ["CPU slots"] if on_cpu else [], "notes": [], "buttons": [], **self.content.facts()}
+        sentence, origin = self._view().sentence, fold.origin if fold.n_rows else ""
+        return {"name": self.content.NAME, "sentence": sentence, "origin": origin, **facts}, {}
 
     # ------------------------------------------------------------------ the pump
     def write(self) -> None:
@@ -292,7 +285,7 @@ class Panel:
                 picture.write()
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()
-                self.shell.widget._messages = json.dumps([message.to_plain() for message in self.messages])
+                self.shell.widget._messages = json.dumps([asdict(message) for message in self.messages])
         self.writing = False
         for widget in _family(self.box):
             free_route(widget)
@@ -302,16 +295,6 @@ class Panel:
         self._writes.append((widget, name, value))
 
     # ------------------------------------------------------------------ the page's callbacks
-    def _picture(self, widget: Module, draw: Callable[[], Drawn]) -> Picture:
-        me = weakref.ref(self)
-
-        def receive(content: Plain, reply: Reply) -> None:
-            panel = me()
-            if panel is not None:
-                panel._received(content, reply)
-
-        return Picture(widget, draw, receive)
-
     def _received(self, content: Plain, reply: Reply) -> None:
         kind = content.get("kind")
         if kind == "hello":

@@ -3,6 +3,7 @@
 import contextlib
 import time
 import weakref
+from functools import partial
 from typing import ClassVar
 
 import ipywidgets
@@ -12,11 +13,10 @@ from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
-from drlnb.views.drawing.view import View
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.fleet import TaskRows
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.fleet import Tasks, known
+from drlnb.widgets.panels.frame import Panel, Plain, button, row, styled
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
@@ -157,7 +157,7 @@ class Runs:
         self.show(self._fleet.attach(str(args["run"])))
 
 
-class Launcher(Content):
+class Launcher(Tasks):
     """A form that starts tasks on a fleet, above the tasks of its newest run.
 
     Its settings (``env``, ``algo``, ``seeds``, ``total_timesteps``, ``slots``) are what the form's fields begin with,
@@ -170,7 +170,6 @@ class Launcher(Content):
     """
 
     NAME = "launcher"
-    MODULE = "table"
     CHECKS: ClassVar[settings.Checks] = {
         "env": settings.text,
         "algo": settings.choice(*ALGORITHMS),
@@ -185,16 +184,12 @@ class Launcher(Content):
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields, and the choice of the run."""
-        self.rows = TaskRows(self.panel)
+        super().controls()
         self.form = Form(self.panel, self.fleet)
         self.runs = Runs(self.panel, self.fleet)
         self.panel.commands.add("start", Command(label="start", run=self._start, check=self._can_start))
-        self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=self.rows.known))
+        self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=partial(known, self.panel)))
         return [row(*self.form.fields.values()), row(self.runs.field)]
-
-    def draw(self) -> View:
-        """Return the table of tasks."""
-        return self.rows.draw()
 
     def changed(self, new: Args) -> None:
         """Show what code has put into the fields."""
@@ -214,7 +209,7 @@ class Launcher(Content):
         """Return Start with its reason, the buttons for all tasks, and what the pool has to say."""
         start = button("start", "Start", reason=self.reason)
         notes = [f"Start is off: {self.reason}"] if self.reason else []
-        return {"buttons": [start, *self.rows.buttons()], "notes": [*notes, *self.fleet.notices]}
+        return {"buttons": [start, *super().facts()["buttons"]], "notes": [*notes, *self.fleet.notices]}
 
     def _can_start(self, args: Args) -> None:
         if self.reason:

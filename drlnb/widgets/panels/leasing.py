@@ -142,7 +142,7 @@ class Leasing(Content):
 def _held(fold: Fold, name: str, begun: str) -> str:
     """Return a task's hold planner: the last one that was set, else the one that it (or its run) began with."""
     task = fold.tasks.get(name)
-    if task is None or task.latest is None:
+    if task is None:
         return begun
     begun = str((task.latest.config.get("planners") or {}).get("hold", begun))
     changes = reversed(task.latest.settings)

@@ -1,13 +1,12 @@
 """Send one view to the page: by messages while it lives, by traits for pages that open later."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from drlnb.views.drawing.payload import Content, Drawn, Plain, Wire
 from drlnb.widgets.transport.commands import Reply
 from drlnb.widgets.transport.modules import Module, free_route
 
-__all__ = ["Picture", "Sheet"]
+__all__ = ["Picture"]
 
 #: Seconds between two snapshots in the traits while the run lives, and between two signs of life.
 _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
@@ -16,14 +15,6 @@ _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
 _SNAPSHOT_BYTES_S = 2_500
 #: Modules of words and numbers.
 _CALM = frozenset({"shell", "table"})
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """Facts without columns, as the shell shows them."""
-
-    header: Plain
-    columns: Plain = field(default_factory=dict)
 
 
 class Picture:

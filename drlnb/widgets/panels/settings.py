@@ -3,9 +3,9 @@
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from drlnb.records.errors import InputError
+from drlnb.views.drawing.payload import Content
 
 __all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "seconds", "text"]
 
@@ -34,7 +34,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return (f"; did you mean {near[0]}? There are " if near else "; there are ") + (", ".join(names) or "none")
 
 
-def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> dict[str, Any]:
+def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Content:
     """Return the settings with their values checked.
 
     Raises

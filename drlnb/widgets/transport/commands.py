@@ -6,11 +6,10 @@ middle of a user's ``await``.  A click that is heard twice (a reload, a second v
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from drlnb.views.drawing.payload import Content
+from drlnb.views.drawing.payload import Content, Plain
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
 __all__ = ["Command", "Commands"]
@@ -18,7 +17,8 @@ __all__ = ["Command", "Commands"]
 #: Ids that are remembered: far more than a user clicks before an answer comes.
 _MOST = 256
 
-Args = Mapping[str, Any]
+#: Arguments of a command.
+Args = Plain
 
 #: Sends the content of a message to the page that asked.
 Reply = Callable[[Content], None]
@@ -65,12 +65,10 @@ class Commands:
             reply(said)  # heard before: say again how it stands
             return
         command = self._known.get(name)
+        args = dict(content.get("args") or {})
         if command is None:
             self._settle(reply, "failed", ident, f"this panel has no command {name!r}")
             return
-        self._accept(ident, command, dict(content.get("args") or {}), reply)
-
-    def _accept(self, ident: str, command: Command, args: Args, reply: Reply) -> None:
         try:
             command.check(args)
         except Exception as error:  # noqa: BLE001 - the page must hear of it, or its button waits for ever

@@ -45,7 +45,6 @@ class Hub:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._stopping: threading.Event | None = None
 
     @property
     def running(self) -> bool:
@@ -57,25 +56,22 @@ class Hub:
         with self._lock:
             self._panels.add(panel)
             if not self.running:
-                stopping = self._stopping = threading.Event()
-                self._thread = threading.Thread(target=self._run, args=(stopping,), name="drlnb-hub", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="drlnb-hub", daemon=True)
                 self._thread.start()
 
     def remove(self, panel: Ticking) -> None:
-        """Visit it no more; ends the thread with the last one."""
+        """Visit it no more; the thread ends with the last one."""
         with self._lock:
             self._panels.discard(panel)
-            thread = None if self._panels else self._end()
+            thread = None if self._panels else self._thread
         if thread is not None and thread is not threading.current_thread():
+            self.wake()
             thread.join(_JOIN_S)
 
     def stop(self) -> None:
         """End the thread, whoever is left."""
-        with self._lock:
-            self._panels.clear()
-            thread = self._end()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_JOIN_S)
+        for panel in list(self._panels):
+            self.remove(panel)
 
     def wake(self) -> None:
         """Visit everybody now instead of at the next turn."""
@@ -91,17 +87,15 @@ class Hub:
             panel.tick(time.monotonic())
             (self._resting.add if time.thread_time() - began > _BUDGET_S else self._resting.discard)(panel)
 
-    def _end(self) -> threading.Thread | None:
-        thread, self._thread = self._thread, None
-        if self._stopping is not None:
-            self._stopping.set()
-        self._wake.set()
-        return thread
-
-    def _run(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
+    def _run(self) -> None:
+        while self._is_wanted():
             woken = self._wake.wait(self._period_s)
             self._wake.clear()
-            if stopping.is_set() or not len(self._panels):
-                break
             self.visit(everybody=woken)
+
+    def _is_wanted(self) -> bool:
+        """Whether there is somebody to visit; if not the thread is over, and who comes next starts another one."""
+        with self._lock:
+            if not self._panels:
+                self._thread = None
+            return self._thread is not None

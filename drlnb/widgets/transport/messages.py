@@ -5,7 +5,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from drlnb.records.errors import InputError, PeerError
 
@@ -27,10 +27,6 @@ class Message:
     details: str = ""
     #: How often it was said.
     n: int = 1
-
-    def to_plain(self) -> dict[str, object]:
-        """Return the fields as plain data."""
-        return asdict(self)
 
 
 class MessageArea:

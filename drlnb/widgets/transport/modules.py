@@ -1,8 +1,9 @@
 """Declare the traits that a picture has in the page; what it draws is decided elsewhere."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from drlnb.views.drawing import assets
@@ -24,7 +25,7 @@ class Module(anywidget.AnyWidget):
     _snapshot = traitlets.Bytes(b"", help="the columns as of `_header`'s seq").tag(sync=True)
     _selection = traitlets.Unicode(help="key of what is selected, empty for nothing").tag(sync=True)
 
-    def __init__(self, **traits: Any) -> None:
+    def __init__(self, **traits: object) -> None:
         super().__init__(_view_count=0, **traits)  # 0 makes the page count its views; None would not
 
     @traitlets.default("_esm")
@@ -42,7 +43,7 @@ class Module(anywidget.AnyWidget):
         return self.comm is None
 
 
-def free_route(widget: Any) -> None:
+def free_route(widget: ipywidgets.Widget) -> None:
     """Route what the page sends to a widget to the subshell that the page names.
 
     ipykernel 7.4 sends it instead to the subshell of the request under which the widget published last.  A thread

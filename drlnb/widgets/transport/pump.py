@@ -7,7 +7,7 @@ kernel, at the end of the cell on a busy one.
 
 import asyncio
 import weakref
-from typing import Any, Protocol
+from typing import Protocol
 
 __all__ = ["Pump", "Writing"]
 
@@ -73,9 +73,3 @@ class Pump:
         while len(self._panels):
             self.visit()
             await asyncio.sleep(self._period_s)
-
-
-def loop_of(kernel: Any) -> asyncio.AbstractEventLoop:
-    """Return the main loop of a kernel, taken from the kernel: the thread that asks may have another one, or none."""
-    loop: asyncio.AbstractEventLoop = kernel.io_loop.asyncio_loop
-    return loop

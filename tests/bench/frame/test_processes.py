@@ -10,9 +10,10 @@ import time
 import psutil
 import pytest
 
-from drlnb.bench.frame.processes import survivors, train_all
+from drlnb.bench.frame.processes import train_all
 from drlnb.bench.frame.stage import virtual_devices
 from drlnb.records.errors import TrainingFailed
+from tests.survivors import survivors
 
 
 @pytest.fixture
@@ -40,7 +41,6 @@ def test_children_begin_together_when_all_are_ready(child):
     """)
     first, second = train_all([{"late": 0.0}, {"late": 0.5}], module=module)
     assert first.seconds < second.seconds < first.ends[0]
-    assert first.process_s > 0.4
 
 
 @pytest.mark.cluster

@@ -6,14 +6,10 @@ import pytest
 
 from drlnb.bench.benches import BENCHES
 from drlnb.bench.frame.padded import GRADIENT_S, STEP_S
-from drlnb.bench.leasing import predicted as module
 from drlnb.bench.leasing.live import MODELLED_S, Held, Turn, held, throughput_rows
-from drlnb.bench.leasing.predicted import Predicted, Share, predict, predicted_rows, shares
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.round import LeaseReceived, MetricsRecorded, RequestSlot, StopAsked
-from tests.sim.recorded.test_recorded import journal_of
 
 
 def _journal(*leases):
@@ -77,51 +73,6 @@ def test_a_modelled_round_is_a_fifth_on_the_slot():
     assert STEP_S == 0.03
 
 
-# ------------------------------------------------------------------ a half predicts the other
-def test_a_simulated_runs_second_half_is_predicted(monkeypatch):
-    """Where durations follow one law all the time, its first half gives held share and round times within 6 %."""
-    monkeypatch.setattr(module, "_ROUNDS", 150)  # enough for durations of one law, and quick
-    found = predict(journal_of("round", n_rounds=60), ["sim0", "sim1", "sim2"])
-    for told, was in (found.held, found.inflation):
-        assert told == pytest.approx(was, rel=0.06)
-    assert found.inflation[1] > 1.2, "three tasks on one slot wait for each other"
-
-
-def test_too_short_a_half_is_refused():
-    """Eight rounds have no half of five."""
-    with pytest.raises(ValueError, match="fewer than 5 rounds"):
-        predict(journal_of("round", n_rounds=8), ["sim0", "sim1", "sim2"])
-
-
-def test_what_was_predicted_is_said_with_its_error():
-    """.55 for .5 is 10 % too much, 1.2 for 1.25 is 4 % too little; the error is in words, and there is no bar."""
-    spent = [Share(control=control, asking=0.001) for control in (0.01, 0.03, 0.05)]
-    held_, inflation, overhead, asking = predicted_rows([Predicted(held=(0.55, 0.5), inflation=(1.2, 1.25))], spent)
-    assert held_.title.endswith("; error +10.0%")
-    assert held_.ratio == pytest.approx(1.1)
-    assert inflation.title.endswith("; error -4.0%")
-    assert (inflation.value, inflation.baseline, inflation.bar) == (1.2, 1.25, None)
-    assert (overhead.value, asking.value) == (0.03, 0.001)
-
-
-def test_what_drlnb_takes_is_a_share_of_the_round():
-    """Without two rounds: control .1 of .5 s; asked at 2 s, here at 2.3 after .25 s of waiting: .05 of .5 s."""
-    rounds = [
-        MetricsRecorded(round=k, n_timesteps=k, metrics={"round/control_s": c, "round/time_s": 0.5})
-        for k, c in enumerate((0.4, 0.4, 0.1))
-    ]
-    fence = Fence(epoch=1, token=1)
-    records = [
-        StopAsked(t=1.0, reason="x"), *rounds[:2],
-        StopAsked(t=2.0, reason="x"), RequestSlot(request_id="q", round=3),
-        LeaseReceived(t=2.3, request_id="q", fence=fence, slots=("s",), waited_s=0.25), rounds[2],
-    ]  # fmt: skip
-    header = StreamOpened(stream="a", machine="round", config={}, origin="measured", version="0")
-    journal = Journal(streams={"a": Stream(header=header, records=tuple(records), torn=False, source="here")})
-    (share,) = shares(journal)
-    assert (share.control, share.asking) == (pytest.approx(0.2), pytest.approx(0.1))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_short_run_for_real(tmp_path):
@@ -133,7 +84,3 @@ def test_a_short_run_for_real(tmp_path):
     assert rows["b5-same"]["value"] == 4
     assert rows["b5-exclusive"]["ratio"] > 1.5, "together they are faster than one after the other, on any machine"
     assert 0 < rows["b6-near"]["value"] < rows["b6-far"]["value"]
-    for name in ("predicted-utilisation", "predicted-inflation"):
-        assert 0.5 < rows[name]["ratio"] < 2.0
-        assert rows[name]["bar"] is None
-    assert 0.0 < rows["lease-asking"]["value"] < rows["lease-overhead"]["value"] < 1.0

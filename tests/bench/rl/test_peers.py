@@ -7,7 +7,6 @@ import pytest
 from drlnb.bench.benches import BENCHES, Peers
 from drlnb.bench.frame.processes import Trained
 from drlnb.bench.rl import peers
-from drlnb.bench.rl.works import WORKS
 from drlnb.records.errors import MissingExtra, TrainingFailed
 
 
@@ -29,8 +28,8 @@ def test_sides_train_in_turn_under_the_same_seeds(sides):
     """Each pair is one training of ours and one of the peer's with equal settings and seed."""
     list(peers.single(Peers(pairs=2, steps=64, seed=7), "cartpole"))
     assert [side for side, _ in sides] == ["own", "peer", "own", "peer"]
-    assert [work.seed for _, work in sides] == [7, 7, 8, 8]
-    assert all(work.total_timesteps == 64 and work.settings["gamma"] == 0.98 for _, work in sides)
+    assert [work["seed"] for _, work in sides] == [7, 7, 8, 8]
+    assert all(work["total_timesteps"] == 64 and work["gamma"] == 0.98 for _, work in sides)
 
 
 def test_speed_is_told_per_step_as_a_ratio_to_the_peer(sides):
@@ -62,13 +61,17 @@ def test_permutations_need_few_values_on_both_sides(mine, theirs):
         peers.permutation_p(mine, theirs)
 
 
-@pytest.mark.parametrize("name", list(WORKS))
-def test_works_are_tasks_of_ours_with_nothing_left_to_defaults(name):
+@pytest.mark.parametrize("name", list(peers.WORKS))
+def test_works_are_tasks_of_ours_with_nothing_left_to_defaults(monkeypatch, name):
     """Every setting that the row names is the task's, under the same value."""
-    work = WORKS[name]
-    spec = work.own_spec()
-    assert (spec.n_envs, spec.total_timesteps, spec.algo) == (work.n_envs, work.total_timesteps, work.algo)
-    assert {key: spec.hyperparameters[key] for key in work.settings} == dict(work.settings)
+    asked = []
+    monkeypatch.setattr(peers, "train_all", lambda children, **_: asked.extend(children))
+    work = peers.WORKS[name]
+    peers.run_own([work | {"seed": 3}])
+    spec = asked[0]["spec"]
+    named = {key: spec.get(key, spec["hyperparameters"].get(key)) for key in work}
+    assert named == work
+    assert (spec["seed"], asked[0]["n_eval_episodes"]) == (3, 40)
 
 
 def test_without_the_peer_the_row_says_what_to_install(monkeypatch):

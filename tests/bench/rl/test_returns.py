@@ -13,12 +13,12 @@ def test_each_seed_is_a_training_under_the_shipped_settings(monkeypatch, capsys)
         assert longest_s > 3600  # a million steps of HalfCheetah on a busy machine
         assert at_once == 2
         asked.extend(works)
-        return [Trained(1.0, mean_reward=400.0 + work.seed) for work in works]
+        return [Trained(1.0, mean_reward=400.0 + work["seed"]) for work in works]
 
     monkeypatch.setattr(returns, "run_own", run)
     assert BENCHES["returns"].main(["--rows", "ppo-cartpole", "--seed", "5", "--jobs", "2", "--strict"]) == 1
-    assert [work.seed for work in asked] == [5, 6, 7]
-    assert asked[0].total_timesteps == 100_000
+    assert [work["seed"] for work in asked] == [5, 6, 7]
+    assert asked[0]["total_timesteps"] == 100_000
     printed = capsys.readouterr().out
     assert "n_steps 32" in printed
     assert "min..max 405" in printed

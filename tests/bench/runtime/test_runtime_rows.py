@@ -9,15 +9,8 @@ import time
 import psutil
 import pytest
 
-from drlnb.bench.frame.processes import survivors
-from drlnb.bench.runtime.training import round_hops
 from drlnb.bench.runtime.turns import WARM, Hold, gaps
-from drlnb.records import round as words
-from drlnb.records.columns.distribution import HostCompleted
-from drlnb.records.ids import Fence
-from drlnb.records.journal import Stream, StreamOpened
-
-FENCE = Fence(epoch=1, token=1)
+from tests.survivors import survivors
 
 
 def test_gaps_are_between_holders_not_within_one():
@@ -28,33 +21,6 @@ def test_gaps_are_between_holders_not_within_one():
         0.5,
         0.2,
     ])
-
-
-def test_control_is_split_at_the_journals_events():
-    """A round by hand: acting 2 of 3 s, 1 s for the lease of which 0.4 queued, 4 s computing of 5, 0.5 s publishing."""
-    events = [
-        HostCompleted(t=1.0, host="0", version=1, n_bytes=100, publish_s=0.0),
-        words.ExperienceArrived(
-            t=4.0,
-            collector=0,
-            round=1,
-            attempt=1,
-            version=1,
-            n_samples=1,
-            n_bytes=1,
-            key="k",
-            collect_s=2.0,
-            episodes=(),
-        ),
-        words.LeaseReceived(t=5.0, request_id="r", fence=FENCE, slots=("s",), waited_s=0.4),
-        words.GradientComputed(t=6.0, collector=0, round=1, fence=FENCE, elapsed_s=0.5),
-        words.ParametersReady(t=10.0, round=1, fence=FENCE, elapsed_s=3.5, n_bytes=1, key="k", metrics={}),
-        HostCompleted(t=10.5, host="0", version=2, n_bytes=100, publish_s=0.5),
-    ]
-    header = StreamOpened(stream="s", machine="round", config={}, origin="measured", version="0")
-    stream = Stream(header=header, records=tuple(events), torn=False, source="here")
-    (one,) = round_hops(stream)
-    assert one == pytest.approx({"collect": 1.0, "lease": 0.6, "compute": 1.0, "publish": 0.5})
 
 
 # ------------------------------------------------------------------ for real

@@ -63,16 +63,15 @@ def test_figures_by_hand():
     assert "1 of 2 were commanded ahead" in made["w3-start-spawn-cold"].title
 
 
-def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch, tmp_path):
+def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch):
     """Under names of their own, with five ways of the seven, all of which are measured in turn."""
     asked = []
 
-    def train(fleet, tasks, out, *, planners, settings):
+    def train(tasks, name, *, planners, settings):
         asked.append((planners["warmup"], tasks[0].spec.env, tasks[0].spec.total_timesteps))
         return Journal(streams={"a": _stream()})
 
-    stage = contextlib.nullcontext(SimpleNamespace(fleet=None, folder=tmp_path))
-    monkeypatch.setattr(live, "train", train)
+    stage = contextlib.nullcontext(SimpleNamespace(train=train))
     monkeypatch.setattr(live, "open_stage", lambda: stage)
     monkeypatch.setattr(
         live, "read", lambda stream: LIVED if asked[-1][0] == "cold" else replace(LIVED, round_s=(0.8,))

@@ -4,7 +4,8 @@ from drlnb.fleet.cluster.existing import check, differences, prepare
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.files.run_directory import Hello, Lock, RunDir
+from drlnb.runtime.files import run_directory
+from drlnb.runtime.files.run_directory import Lock, RunDir
 
 
 def task(**changes):
@@ -28,21 +29,17 @@ def finish(out):
     RunDir(out).write_status({"tasks": {"a": {"state": "done"}}})
 
 
-def dead(address):
-    return None
-
-
 def test_a_new_directory_is_made(tmp_path):
     """Where nothing is, every choice makes a new run."""
     for choice in ("error", "resume", "restart", "overwrite"):
-        run = prepare(tmp_path / choice, spec(), choice, hello=dead)
+        run = prepare(tmp_path / choice, spec(), choice)
         assert (run.read_spec()["run"], run.resumed) == ("r2", False)
 
 
 def test_an_existing_run_is_refused_with_the_three_choices(out):
     """The default never touches what is there, and says what can be done."""
     with pytest.raises(ConfigError) as error:
-        prepare(out, spec(), hello=dead)
+        prepare(out, spec())
     assert str(error.value) == (
         f"{out} already holds an unfinished run: choose on-existing = resume (goes on with it), "
         "restart (keeps it as run-1 and begins anew) or overwrite (deletes it), or another directory"
@@ -53,22 +50,22 @@ def test_a_finished_run_says_that_it_is_finished(out):
     """Neither the default nor resume begins again; each names the choices."""
     finish(out)
     with pytest.raises(ConfigError, match="already holds a finished run: choose on-existing = resume"):
-        check(out, spec(), hello=dead)
+        check(out, spec())
     with pytest.raises(ConfigError, match=r"holds a finished run, nothing is left to do.*restart .keeps it as run-1"):
-        check(out, spec(), "resume", hello=dead)
+        check(out, spec(), "resume")
     with pytest.raises(ConfigError, match="holds a finished run"):
-        check(out, None, "resume", hello=dead)
+        check(out, None, "resume")
 
 
 def test_a_finished_run_goes_on_with_a_larger_budget(out):
     """More steps than it was given make a finished run unfinished."""
     finish(out)
-    assert check(out, spec(total_timesteps=101), "resume", hello=dead) == "resume"
+    assert check(out, spec(total_timesteps=101), "resume") == "resume"
 
 
 def test_resume_keeps_the_run_and_takes_over_what_may_differ(out):
     """Id and seed stay; budget and collectors are those that were asked for."""
-    run = prepare(out, spec(total_timesteps=500, n_collectors=1), "resume", hello=dead)
+    run = prepare(out, spec(total_timesteps=500, n_collectors=1), "resume")
     assert run.resumed
     assert RunSpec.read(run) == spec("r1", total_timesteps=500, n_collectors=1)
 
@@ -83,7 +80,7 @@ def test_resume_of_another_spec_lists_what_differs(out):
     """Every field that forbids it is named, with both values."""
     other = spec(planners={"hold": "last"}, seed=3, hyperparameters={"gamma": 0.5})
     with pytest.raises(SpecMismatch) as error:
-        prepare(out, other, "resume", hello=dead)
+        prepare(out, other, "resume")
     assert str(error.value) == (
         f"{out} holds another run: a: seed is 0 there, 3 was asked for; a: gamma is 0.9 there, 0.5 was asked for; "
         "planner hold is 'round' there, 'last' was asked for"
@@ -99,7 +96,7 @@ def test_tasks_that_come_or_go_are_differences():
 def test_restart_keeps_the_older_run_beside(out):
     """The first free number is taken; what was there is not changed."""
     (out.parent / "run-1").mkdir()
-    run = prepare(out, spec(), "restart", hello=dead)
+    run = prepare(out, spec(), "restart")
     assert run.read_spec()["run"] == "r2"
     assert RunDir(out.parent / "run-2").read_spec()["run"] == "r1"
 
@@ -107,7 +104,7 @@ def test_restart_keeps_the_older_run_beside(out):
 def test_overwrite_deletes_the_older_run(out):
     """Only the new run is left."""
     (out / "metrics" / "a.csv").write_text("x\n")
-    run = prepare(out, spec(), "overwrite", hello=dead)
+    run = prepare(out, spec(), "overwrite")
     assert run.read_spec()["run"] == "r2"
     assert not (out / "metrics" / "a.csv").exists()
 
@@ -116,17 +113,19 @@ def test_overwrite_refuses_to_delete_a_foreign_file(out):
     """A stranger's file keeps the older run whole."""
     (out / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"notes\.txt was not written by drlnb"):
-        prepare(out, spec(), "overwrite", hello=dead)
+        prepare(out, spec(), "overwrite")
     assert RunDir(out).read_spec()["run"] == "r1"
 
 
 @pytest.mark.parametrize("choice", ["error", "resume", "restart", "overwrite"])
-def test_a_live_run_is_never_touched(out, choice):
+def test_a_live_run_is_never_touched(out, choice, monkeypatch):
     """Whatever was chosen, a run that goes on is left alone, and its address named."""
     RunDir(out).write_lock(Lock(run="r1", epoch=1, address="tcp://h:1"))
+    monkeypatch.setattr(run_directory, "goes_on", lambda lock: lock.run == "r1")
     with pytest.raises(RunLocked, match=r"is in use: its run r1 goes on at tcp://h:1"):
-        check(out, spec(), choice, hello=lambda address: Hello(epoch=1, running=frozenset({"r1"})))
-    assert check(out, spec(), "restart", hello=dead) == "restart"
+        check(out, spec(), choice)
+    monkeypatch.setattr(run_directory, "goes_on", lambda lock: False)
+    assert check(out, spec(), "restart") == "restart"
 
 
 @pytest.mark.parametrize("choice", ["error", "resume", "restart", "overwrite"])

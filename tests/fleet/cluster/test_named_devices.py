@@ -7,9 +7,9 @@ import pytest
 
 import drlnb
 from drlnb.cli.main import main
-from drlnb.cli.parser import device_choice
+from drlnb.cli.train import device_choice
 from drlnb.fleet.cluster import pool as module
-from drlnb.fleet.cluster.cluster import check_pool
+from drlnb.fleet.cluster.pool import check_pool
 from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws

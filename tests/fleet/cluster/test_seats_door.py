@@ -4,9 +4,9 @@ import pytest
 
 import drlnb
 from drlnb.cli.main import main
-from drlnb.cli.parser import seat_count
+from drlnb.cli.train import seat_count
 from drlnb.fleet.cluster import pool as module
-from drlnb.fleet.cluster.cluster import check_pool
+from drlnb.fleet.cluster.pool import check_pool
 from drlnb.records.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from drlnb.fleet.policies.files import load_model, newest, save_model
 from drlnb.records.errors import CheckpointError, ConfigError, LayoutMismatch
-from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import LocalLoop
 from drlnb.runtime.master.checkpoint_effects import envs_for, read_newest, write_trained
 from tests.fleet.conftest import small_task
 

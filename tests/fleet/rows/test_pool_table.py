@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drlnb.fleet.rows.pool_table import pool_rows
-from drlnb.fleet.rows.tables import table_rows
+from drlnb.fleet.rows.tables import pool_rows, table_rows
 from drlnb.planning.replay import fresh_machine
 from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import NodeLost
@@ -115,7 +114,7 @@ def test_it_is_the_machines_own_state(name):
         machine, states = fresh_machine(stream.header), {}
         for event, _ in stream.answers():
             machine.handle(event)
-            table = machine.snapshot()["table"]
+            table = machine.snapshot()
             there = [slot for slot in table["slots"].values() if slot["state"] != "failed"]
             leases = table["open"].values()
             lent = [slot for lease in leases if lease["state"] == "granted" for slot in lease["slots"]]

@@ -106,6 +106,16 @@ def test_restarts_are_children_and_masters_that_were_lost():
     assert found["tasks"][0]["timesteps"] == 900
 
 
+def test_attempts_count_in_their_order():
+    """Attempt 10 comes after attempt 9, as its numbers say and its file's name does not."""
+    lost = warmup.CollectorRestartPlanned(collector=0, node="n0", after_s=0.5, n_restarts=1)
+    task = summary(
+        stream("task-a-a10", "round", opened(10), finished(900, 1, 0, 1, 3.0)),
+        stream("task-a-a9", "round", opened(9), lost, finished(300, 1, 0, 1, 1.0)),
+    )["tasks"][0]
+    assert (task["timesteps"], task["restarts"]) == (900, 2)
+
+
 def test_utilisation_is_computing_over_slots_times_the_span_of_leases():
     """2 slots, first grant at 10 s, last release at 20 s: 20 slot seconds, 8 of them held, 5 computed."""
     found = summary(
@@ -131,7 +141,7 @@ def test_leases_of_other_runs_are_not_ours():
 
 def test_slots_that_were_there_before_the_run_count():
     """A stream that begins with a snapshot knows its slots from there."""
-    snapshot = {"table": {"slots": {"s0": {"name": "s0"}, "s1": {"name": "s1"}}}}
+    snapshot = {"slots": {"s0": {"name": "s0"}, "s1": {"name": "s1"}}}
     records = (requested(0.0, "r1/a"), granted("r1/a"), returned(4.0), released("r1/a", 4.0, 4.0))
     assert summary(stream("broker-e1", "pool", *records, snapshot=snapshot))["leases"]["utilisation"] == 0.5
 

@@ -5,6 +5,7 @@ import pytest
 from drlnb.fleet import follower as module
 from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
+from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.tracking import Tracking
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
@@ -72,11 +73,13 @@ def test_a_broken_sink_is_one_notice_and_training_ends_well(training, link):
 def test_rounds_of_an_older_attempt_and_failed_evaluations_are_not_scalars(tmp_path, specs):
     """After a restart, late rows of the first attempt are ignored, and rounds made again are written once."""
     sink = Kept()
-    tracking = Tracking([sink], run_id="r1", specs=specs, out=tmp_path)
-    tracking.feed(decoded([opened("a"), finished("a", 1), finished("a", 2), opened("a", 2, n_rounds=1)]))
-    late = [finished("a", 9), finished("a", 2, 2), finished("a", 3, 2), evaluated("a", 0.0, "no env", 2)]
-    tracking.feed(decoded(late))
-    tracking.feed(decoded([{**finished("a", 9), "s": "broker-e1"}, finished("stranger", 1)]))
+    rows = Rows(lambda: None)
+    tracking = Tracking([sink], rows, run_id="r1", specs=specs, out=tmp_path)
+    rows.add(decoded([opened("a"), finished("a", 1), finished("a", 2), opened("a", 2, n_rounds=1)]))
+    tracking.feed()
+    rows.add(decoded([finished("a", 9), finished("a", 2, 2), finished("a", 3, 2), evaluated("a", 0.0, "no env", 2)]))
+    rows.add(decoded([{**finished("a", 9), "s": "broker-e1"}, finished("stranger", 1)]))
+    tracking.feed()
     tracking.close()
     assert [call[:2] for call in sink.calls[1:-1]] == [("a", 100), ("a", 200), ("a", 300)]
 
@@ -84,11 +87,13 @@ def test_rounds_of_an_older_attempt_and_failed_evaluations_are_not_scalars(tmp_p
 def test_own_scalars_ride_on_the_next_row(tmp_path, specs):
     """``record`` keeps the last of several values and ``record_mean`` averages, per task, until the next row (T31)."""
     sink = Kept()
-    tracking = Tracking([sink], run_id="r1", specs=specs, out=tmp_path)
+    rows = Rows(lambda: None)
+    tracking = Tracking([sink], rows, run_id="r1", specs=specs, out=tmp_path)
     for value in (1.0, 2.0, 6.0):
         tracking.record("mine/last", value)
         tracking.record("mine/mean", value, task="a", mean=True)
-    tracking.feed(decoded([finished("a", 1), finished("b", 1), finished("a", 2)]))
+    rows.add(decoded([finished("a", 1), finished("b", 1), finished("a", 2)]))
+    tracking.feed()
     tracking.close()
     own = [{k: v for k, v in call[2].items() if k.startswith("mine/")} for call in sink.calls[1:-1]]
     assert own == [{"mine/last": 6.0, "mine/mean": 3.0}, {"mine/last": 6.0}, {}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.fleet.tasks.planners import chosen, planner_names
+from drlnb.fleet.tasks.planners import chosen
 from drlnb.planning.distribution import star
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
@@ -35,7 +35,7 @@ def test_seed_is_all_of_the_seed():
 def test_an_object_or_a_class_is_a_planner(planner):
     """It travels as text; the others are the defaults."""
     rules = chosen({"distribution": planner, "batching": "proportional"})
-    assert rules.names == planner_names() | {"distribution": "own:direct", "batching": "proportional"}
+    assert rules.names == chosen().names | {"distribution": "own:direct", "batching": "proportional"}
     assert list(rules.own) == ["distribution"]
     assert unpack(rules.own["distribution"]).name == "direct"
 

@@ -3,7 +3,7 @@ import threading
 import gymnasium
 import pytest
 
-from drlnb.fleet.tasks.planners import planner_names
+from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import ALGORITHMS
@@ -90,7 +90,7 @@ def test_no_task_and_no_such_thing_are_refused():
 
 def test_planners_default_to_those_that_exist():
     """What nobody chose is the default planner of each decision."""
-    assert planner_names() == {
+    assert chosen().names == {
         "hold": "yield",
         "warmup": "saa",
         "batching": "equal",
@@ -98,20 +98,20 @@ def test_planners_default_to_those_that_exist():
         "distribution": "star",
         "placement": "first",
     }
-    assert planner_names({"hold": "last"})["hold"] == "last"
+    assert chosen({"hold": "last"}).names["hold"] == "last"
 
 
 @pytest.mark.parametrize("decision", ["hold", "warmup", "batching", "swapping", "distribution", "placement"])
 def test_an_unknown_planner_is_refused_with_the_known_ones(decision):
     """Each of the six decisions knows its planners."""
-    with pytest.raises(ConfigError, match=f"{planner_names()[decision]}.*got 'clever'"):
-        planner_names({decision: "clever"})
+    with pytest.raises(ConfigError, match=f"{chosen().names[decision]}.*got 'clever'"):
+        chosen({decision: "clever"})
 
 
 def test_an_unknown_decision_is_refused_with_the_nearest():
     """All problems are told at once."""
     with pytest.raises(ConfigError) as error:
-        planner_names({"holds": "last", "hold": "clever"})
+        chosen({"holds": "last", "hold": "clever"})
     assert str(error.value) == (
         "unknown kind of planner 'holds'; did you mean 'hold'?; "
         "hold planner must be one of round, yield, last, got 'clever'"

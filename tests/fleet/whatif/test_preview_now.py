@@ -17,7 +17,7 @@ from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.recorded.play import pools_of, recorded_tasks, slots_of
 from drlnb.sim.recorded.settings import pool_settings, priorities, task_rules
-from drlnb.sim.training.report import run_tasks
+from drlnb.sim.training.fleet import run_tasks
 from tests.sim.recorded.test_recorded_starts import trained
 
 TASKS = ["sim0", "sim1", "sim2"]
@@ -123,7 +123,7 @@ def test_the_pools_rules_are_read_from_where_its_journal_began():
         },
         "tasks": {"r1/sim0": {"priority": 7}, "r2/sim0": {"priority": None}, "r2/sim1": {"priority": 2}},
     }
-    header = replace(pool.header, snapshot={"table": table})
+    header = replace(pool.header, snapshot=table)
     begun = replace(pool, header=header, records=())
     assert slots_of(begun) == 1
     names = {"r2/sim0": "sim0", "r2/sim1": "sim1"}

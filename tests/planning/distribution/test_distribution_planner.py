@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from plans import depth, egress, ingress
 
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView, Hop, Plan, Send, commands, star
 from drlnb.planning.registry import Answer, PlannerFailed
@@ -18,16 +19,16 @@ def planned(name, view=VIEW):
 def test_a_star_sends_to_each_host():
     """Three messages leave the learner, of the whole version each; nobody forwards."""
     assert planned("star") == star(3, 10)
-    assert list(planned("star").egress_bytes()) == [30, 0, 0, 0]
+    assert egress(planned("star")) == [30, 0, 0, 0]
 
 
 def test_in_a_chain_each_host_forwards_to_the_next():
     """One message leaves the learner; the last host forwards nothing and waits three hops."""
     plan = planned("chain")
     assert plan.sends == (Send(0, 10, Hop(0, (Hop(1, (Hop(2),)),))),)
-    assert list(plan.egress_bytes()) == [10, 10, 10, 0]
-    assert list(plan.ingress_bytes()) == [0, 10, 10, 10]
-    assert (plan.depth(), plan.n_messages()) == (3, 3)
+    assert egress(plan) == [10, 10, 10, 0]
+    assert ingress(plan) == [0, 10, 10, 10]
+    assert (depth(plan), plan.n_messages()) == (3, 3)
 
 
 @pytest.mark.parametrize("name", DISTRIBUTION.names)

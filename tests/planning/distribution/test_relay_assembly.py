@@ -1,10 +1,9 @@
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import cut
 
-from drlnb.planning.distribution import Chunk, RelayAssembly, Taken, cut
+from drlnb.planning.distribution import Chunk, RelayAssembly, Taken
 
 ROUTE = (("b", ()),)
 
@@ -17,9 +16,9 @@ def test_a_chunk_is_forwarded_and_kept():
     """What arrives first goes on to the children; the version is whole with its last range."""
     relay = RelayAssembly()
     assert relay.take(chunk(4, 10, children=ROUTE)) == Taken(forward=ROUTE, new=True)
-    assert (relay.missing(), relay.whole, relay.newest) == (((0, 4),), False, (1, 1))
+    assert (relay.whole, relay.newest) == (False, (1, 1))
     assert relay.take(chunk(0, 4)) == Taken(new=True, whole=True)
-    assert (relay.missing(), relay.whole) == ((), True)
+    assert relay.whole
 
 
 def test_duplicates_are_ignored():
@@ -37,7 +36,8 @@ def test_an_overlap_is_new_as_far_as_it_is_missing():
     relay.take(chunk(0, 2))
     relay.take(chunk(4, 6))
     assert relay.take(chunk(1, 5, children=ROUTE)) == Taken(forward=ROUTE, new=True)
-    assert relay.missing() == ((6, 10),)
+    assert relay.take(chunk(1, 6)) == Taken()
+    assert relay.take(chunk(6, 10)) == Taken(new=True, whole=True)
 
 
 def test_a_newer_version_abandons_a_partial_one():
@@ -64,9 +64,10 @@ def test_a_wrong_chunk_is_refused_and_changes_nothing(bad, reason):
     """Not even a newer version's bad chunk abandons what is here."""
     relay = RelayAssembly()
     relay.take(chunk(0, 6))
-    before = relay.snapshot()
     assert relay.take(bad) == Taken(refused=reason)
-    assert relay.snapshot() == before
+    assert relay.newest == (1, 1)
+    assert relay.take(chunk(0, 6)) == Taken()
+    assert relay.take(chunk(6, 10)) == Taken(new=True, whole=True)
 
 
 @given(m=st.integers(1, 12), order=st.randoms(use_true_random=False), repeats=st.integers(0, 5))
@@ -82,22 +83,12 @@ def test_any_order_gives_the_whole_version_once(m, order, repeats):
         assert taken.forward == (ROUTE if taken.new else ())
         there.add((start, stop))
         n_whole += taken.whole
-        missing = {byte for a, b in relay.missing() for byte in range(a, b)}
-        assert missing == set(range(10)) - {byte for a, b in there for byte in range(a, b)}
+        assert relay.whole == ({byte for a, b in there for byte in range(a, b)} == set(range(10)))
     assert n_whole == 1
     assert relay.whole
 
 
-def test_a_snapshot_survives_json():
-    """A restored assembly misses what the old one missed."""
-    relay, copy = RelayAssembly(), RelayAssembly()
-    relay.take(chunk(2, 6, version=3, attempt=2))
-    copy.restore(json.loads(json.dumps(relay.snapshot())))
-    assert (copy.newest, copy.missing()) == ((2, 3), ((0, 2), (6, 10)))
-    assert copy.take(chunk(2, 6, version=3, attempt=2)) == Taken()
-
-
 def test_nothing_is_whole_at_first():
-    """Before the first chunk nothing is here and nothing is known to be missing."""
+    """Before the first chunk nothing is here."""
     relay = RelayAssembly()
-    assert (relay.whole, relay.missing(), relay.newest) == (False, (), (0, 0))
+    assert (relay.whole, relay.newest) == (False, (0, 0))

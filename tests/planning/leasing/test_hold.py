@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.planning.leasing.hold import Batch, HoldMachine
+from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.planners import HOLD, HoldPlan, HoldView
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
 from drlnb.planning.registry import Answer, PlannerFailed
@@ -43,7 +43,7 @@ def test_an_unknown_planner():
 
 def test_batches_are_sent_once_per_lease():
     """Only what has not been sent goes out, in arrival order; a lost lease sends all again."""
-    hold = HoldMachine(planner="round")
+    hold = Hold()
     first, second = (Batch(collector=i, key=f"k{i}", n_samples=1) for i in (1, 0))
     hold.add(first)
     assert hold.to_send() == ()
@@ -58,10 +58,9 @@ def test_batches_are_sent_once_per_lease():
     assert hold.request("a") == "a-2"
     hold.granted(Fence(epoch=1, token=2), "s", 1.0)
     assert hold.to_send() == (first, second)
-    assert (hold.computed_s, hold.waited_s) == (0.0, 3.0)
+    assert hold.computed_s == 0.0
     assert hold.returned() == (Fence(epoch=1, token=2), 0.0)
     assert hold.next_round() == (first, second)
-    assert hold.waited_s == 0.0
 
 
 class Greedy:
@@ -77,10 +76,9 @@ class Greedy:
 
 
 def test_a_users_own_planner_is_asked():
-    """It is made by its name; without `yields` its slot is not given away."""
-    hold = HoldMachine(planner="greedy", streams=True, build=lambda name: Greedy(HoldPlan(action="wait", reason=name)))
-    assert hold.plan(4) == HoldPlan(action="wait", reason="greedy")
-    assert not hold.yields
+    """Its plan is what it returns."""
+    plan = HoldPlan(action="wait", reason="greedy")
+    assert HOLD.ask(Greedy(plan), Hold(streams=True).view(4)) == plan
 
 
 @pytest.mark.parametrize(
@@ -94,12 +92,12 @@ def test_a_users_own_planner_is_asked():
 )
 def test_a_plan_that_does_not_fit_is_refused(plan, held, problem):
     """The planner is named, and what is wrong."""
-    hold = HoldMachine(planner="greedy", build=lambda name: Greedy(plan))
+    hold = Hold()
     if held:
         hold.request("a")
         hold.granted(Fence(epoch=1, token=1), "s", 0.0)
     with pytest.raises(PlannerFailed, match=f"hold planner greedy: {problem}"):
-        hold.plan(4)
+        HOLD.ask(Greedy(plan), hold.view(4))
 
 
 def test_a_plan_is_read_back_from_a_journal():

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from lease_indices import index_laws
 from pool_words import (
     grant,
     idled,
@@ -215,7 +216,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
     assert table.handle(slot_failed("n0/cpu0", t=1.0)) == (
         LeaseReleased.match(fence=lease.fence, held_s=1.0, reason="slot-failed"),
     )
-    assert table.live_slots == ()
+    assert table.state.live_slots == ()
     assert table.handle(slot_failed("n0/cpu0", t=2.0)) == ()
     assert table.handle(requested("b", t=2.0)) == ()
     assert table.handle(started("n0/cpu0", t=3.0, epoch=1)) == (
@@ -228,7 +229,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
         SlotFreed(slot="n0/cpu0"),
         LeaseGranted.match(task="b", waited_s=3.0),
     )
-    assert table.live_slots == ("n0/cpu0",)
+    assert table.state.live_slots == ("n0/cpu0",)
 
 
 def test_unknown_slots_are_refused(make_table):
@@ -392,7 +393,7 @@ def add_lease(**changed):
 
 
 def broken(ledger):
-    return [law for holds, law in laws(ledger) if not holds]
+    return [law for holds, law in (*laws(ledger), *index_laws(ledger)) if not holds]
 
 
 @pytest.mark.parametrize(
@@ -427,10 +428,12 @@ def test_check_finds_each_broken_law(busy, spoil, law):
         (lambda ledger: setattr(ledger.open["b-1"], "state", "pending"), "the pending requests are those in the queue"),
         (lambda ledger: setattr(ledger.open["b-1"], "state", "pending"), "the granted requests are the live leases"),
         (lambda ledger: ledger.live.update({1: ledger.live[2]}), "leases are in the order of their fences"),
-        (lambda ledger: ledger.free.drop("n0/c", "n0"), "the free slots are on offer"),
+        (lambda ledger: ledger.free.pop("n0/c"), "the free slots are on offer"),
         (lambda ledger: ledger.reserved.add("n0/a"), "the reserved slots are those that are kept"),
         (lambda ledger: ledger.silent.drop(2), "each silence is watched"),
         (lambda ledger: ledger.longest.drop(2), "each hold is watched"),
+        (lambda ledger: ledger.tasks["b"].open.clear(), "each task knows its open requests"),
+        (lambda ledger: setattr(ledger, "n_live", 1), "the live slots are counted"),
         (lambda ledger: ledger.unasked.update({2: None}), "who would give way and was not asked is known"),
     ],
 )

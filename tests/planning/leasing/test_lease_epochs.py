@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from pool_words import grant, idled, of, only, renewed, requested, returned, tenant_lost
+from pool_words import grant, idled, made_again, of, only, renewed, requested, returned, tenant_lost
 
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.pool import PoolMachine
@@ -86,7 +86,7 @@ def test_a_pools_header_tells_the_epoch_as_it_is(raised):
     pool = PoolMachine(raised[0].settings, epoch=1)
     pool.handle(EpochRaised(t=0.0, epoch=8))
     assert (pool.epoch, pool.config["epoch"]) == (8, 8)
-    copy = PoolMachine.from_config(pool.config)
+    copy = made_again(pool)
     copy.restore(pool.snapshot())
     assert copy.snapshot() == pool.snapshot()
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from lease_indices import CheckedTable
 from pool_words import (
     cancelled,
     idled,
@@ -36,7 +37,6 @@ from pool_words import (
 )
 
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
-from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.columns.leasing import (
     EpochRaised,
@@ -214,7 +214,7 @@ class TableRules(RuleBasedStateMachine):
         self.grants = {}  # fence -> its grant, of every table
         self.t = 0.0
         self.epochs = dict.fromkeys(SLOTS, 0)
-        self.begin(LeaseTable(LeasingSettings(), epoch=1), Witness())
+        self.begin(CheckedTable(LeasingSettings(), epoch=1), Witness())
 
     def begin(self, table, witness):
         self.table, self.witness = table, witness
@@ -390,7 +390,7 @@ class TableRules(RuleBasedStateMachine):
         """Begin a new table with the next epoch (I3): all former fences are void at once and everywhere (I4)."""
         self.replays()
         slots, former = sorted(self.witness.state), list(self.grants)
-        self.begin(LeaseTable(LeasingSettings(), epoch=self.table.epoch + 1), Witness(former))
+        self.begin(CheckedTable(LeasingSettings(), epoch=self.table.epoch + 1), Witness(former))
         for slot in slots:
             self.tell(slot_added(slot, t=self.t, epoch=self.epochs[slot]))
             (fence,) = self.tell(requested("heir", t=self.t, round=1 + slots.index(slot), allowed=(slot,)))
@@ -432,7 +432,7 @@ class TableRules(RuleBasedStateMachine):
     def replays(self):
         """I10: the events alone, or the rest of them after any snapshot, give the same records again."""
         for at, snapshot in self.snapshots:
-            table = LeaseTable(LeasingSettings(), epoch=snapshot["epoch"])
+            table = CheckedTable(LeasingSettings(), epoch=snapshot["epoch"])
             table.restore(snapshot)
             for event, out in self.history[at:]:
                 assert table.handle(event) == out
@@ -478,7 +478,7 @@ H_S, QUANTUM_S = 4.0, 6.0
 )
 def test_nobody_waits_longer_than_the_bound(n_slots, asks):
     """I8: holders release within H: who has m ahead, or let past by ageing, waits for H x (1 + m / slots) at most."""
-    table = LeaseTable(LeasingSettings(age_quantum_s=QUANTUM_S, lost_polls=0), epoch=1)
+    table = CheckedTable(LeasingSettings(age_quantum_s=QUANTUM_S, lost_polls=0), epoch=1)
     for slot in range(n_slots):
         table.handle(slot_added(f"n0/{slot}"))
     todo, held, t = [], {}, 0.0

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from pool_words import grant, of, only, reap, requested, returned, setting, slot_added
+from pool_words import grant, made_again, of, only, reap, requested, returned, setting, slot_added
 from round_words import Master
 
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
@@ -165,5 +165,5 @@ def test_o9_every_change_of_a_setting_is_an_event_and_replays():
             if holders:
                 tell(returned(holders.pop(0).fence, t=t))
     assert not changes
-    again = PoolMachine.from_config(pool.config)
+    again = made_again(pool)
     assert [again.handle(event) for event, _ in history] == [out for _, out in history]

@@ -1,9 +1,13 @@
-"""Ranks, free slots and waiting requests keep their order under any change."""
+"""Ranks and waiting requests keep their order under any change, and the best free slots are lent."""
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_words import grant, of, requested, returned, slot_added
 
-from drlnb.planning.leasing.queueing import FreeSlots, Ranking, Waiting
+from drlnb.planning.leasing.machine import LeaseTable
+from drlnb.planning.leasing.queueing import Ranking, Waiting
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.records.columns.leasing import LeaseGranted
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)), max_size=200))
@@ -31,38 +35,27 @@ def test_a_ranking_does_not_keep_what_is_dead():
     assert ranking.first() == (999.0, "a")
 
 
-def test_free_slots_on_the_node_come_first():
-    """The requester's node, then the longest rest; an unknown slot may be dropped."""
-    free = FreeSlots()
-    assert free.best("n0") is None
-    free.drop("n0/a", "n0")
-    free.put("n0/a", "n0", 5.0)
-    free.put("n1/a", "n1", 1.0)
-    assert (free.best("n0"), free.best("n1"), free.best("n2")) == ("n0/a", "n1/a", "n1/a")
-    free.drop("n0/a", "n0")
-    assert free.best("n0") == "n1/a"
-    assert "n0/a" not in free
-    assert len(free) == 1
-
-
-def test_free_slots_of_a_set_are_counted():
-    """Only the allowed slots count and serve; a preferred one goes before the node's own."""
-    free = FreeSlots()
-    free.put("n0/a", "n0", 5.0)
-    free.put("n1/a", "n1", 1.0)
-    free.put("n2/a", "n2", 0.0)
-    assert (free.count(("n0/a", "n2/a")), free.count(())) == (2, 3)
-    assert free.best("n1", ("n0/a", "n2/a")) == "n2/a"
-    assert free.best("n0", ("n0/a", "n2/a")) == "n0/a"
-    assert free.best("n0", ("n0/a", "n2/a"), ["n1/a", "n2/a"]) == "n2/a"
-    assert free.best("n0", (), ["n1/a"]) == "n1/a"
-    free.drop("n2/a", "n2")
-    assert free.count(("n0/a", "n2/a")) == 1
-    free.put("n3/a", "n3", 9.0)
-    assert free.count(("n0/a", "n2/a")) == 1
-    assert free.count(()) == 3
-    assert free.best("n0", ("n2/a",)) is None
-    assert sorted(free) == ["n0/a", "n1/a", "n3/a"]
+@given(
+    used=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=6, unique=True),
+    node=st.sampled_from("abcd"),
+    allowed=st.sets(st.integers(0, 5)),
+    n_slots=st.integers(1, 3),
+)
+def test_the_slots_that_are_lent_are_the_best_of_the_free(used, node, allowed, n_slots):
+    """On the requester's node first, then those that rested longest, then by name; only the allowed ones."""
+    table = LeaseTable(LeasingSettings(residency=False), epoch=1)
+    names = [f"{at}/{i}" for i, (at, _) in enumerate(used)]
+    for name in names:
+        table.handle(slot_added(name, node=name[0]))
+    for t, name in sorted((t, name) for (_, t), name in zip(used, names, strict=True)):
+        lent = grant(table, requested("x", t=float(t), round=names.index(name) + 1, allowed=(name,)))
+        table.handle(returned(lent.fence, t=float(t)))
+    fits = sorted((name[0] != node, t, name) for (_, t), name in zip(used, names, strict=True))
+    may = {names[i] for i in allowed if i < len(names)}
+    best = [name for _, _, name in fits if not may or name in may]
+    out = table.handle(requested("a", t=9.0, node=node, n_slots=n_slots, allowed=tuple(may)))
+    assert [lent.slots for lent in of(LeaseGranted, out)] == [tuple(best[:n_slots])] * (len(best) >= n_slots)
+    table.check()
 
 
 ANY = ((), 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.planning.leasing.theory import bound, expected_load
+from drlnb.planning.leasing.load import bound, expected_load
 
 
 def test_two_tasks_one_slot_by_hand():
@@ -57,8 +57,8 @@ def test_bound_is_the_sum_of_duties_per_slot():
         (lambda: bound([0.5], 0), "n_slots must be >= 1, got 0"),
         (lambda: expected_load(0, 1, 0.5), "n_tasks must be >= 1, got 0"),
         (lambda: expected_load(1, -1, 0.5), "n_slots must be >= 1, got -1"),
-        (lambda: expected_load(1, 1, 0.0), r"d must be in \(0, 1\), got 0.0"),
-        (lambda: expected_load(1, 1, float("nan")), r"d must be in \(0, 1\), got nan"),
+        (lambda: expected_load(1, 1, 0.0), r"d\[0\] must be in \(0, 1\), got 0.0"),
+        (lambda: expected_load(1, 1, float("nan")), r"d\[0\] must be in \(0, 1\), got nan"),
     ],
 )
 def test_bad_arguments(call, message):

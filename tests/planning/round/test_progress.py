@@ -3,12 +3,24 @@
 import pytest
 
 from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
+from drlnb.records.round import TaskOpened
+
+
+def opened(t, *, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=()):
+    """Return the counters of a task that has been opened."""
+    progress = Progress()
+    progress.opened(
+        TaskOpened(
+            t=t, attempt=1, version=0, n_bytes=0, n_rounds=n_rounds, n_timesteps=n_timesteps, elapsed_s=elapsed_s,
+            episodes=episodes,
+        )
+    )  # fmt: skip
+    return progress
 
 
 def test_the_scalars_of_a_round():
     """By hand: 10 s since the start of training, a round of 4 s with 2 acting, 0.5 waiting, 1 computing."""
-    progress = Progress()
-    progress.opened(3.0, n_rounds=2, n_timesteps=80, elapsed_s=6.0, episodes=((4.0, 7),))
+    progress = opened(3.0, n_rounds=2, n_timesteps=80, elapsed_s=6.0, episodes=((4.0, 7),))
     assert progress.version == 3
     progress.collected(0, 2.0, ((2.0, 5),))
     progress.collected(1, 1.0, ())
@@ -33,8 +45,7 @@ def test_the_scalars_of_a_round():
 
 def test_no_episode_and_no_time():
     """Without episodes there is no mean return; without time the speed is 0."""
-    progress = Progress()
-    progress.opened(1.0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=())
+    progress = opened(1.0)
     row = progress.metrics(1.0, waited_s=0.0, train={})
     assert row["time/fps"] == 0.0
     assert "rollout/ep_rew_mean" not in row
@@ -53,8 +64,7 @@ def test_episodes_enter_the_window_in_collector_order(order):
 def test_the_window_keeps_the_latest_hundred():
     """Stable-Baselines3's window, also for the episodes of a checkpoint."""
     assert EPISODE_WINDOW == 100
-    progress = Progress()
-    progress.opened(0.0, n_rounds=0, n_timesteps=0, elapsed_s=0.0, episodes=tuple((float(i), 1) for i in range(130)))
+    progress = opened(0.0, episodes=tuple((float(i), 1) for i in range(130)))
     assert (progress.episodes[0], len(progress.episodes)) == ((30.0, 1), 100)
     progress.collected(0, 1.0, ((130.0, 1),))
     progress.finished(1)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drlnb.planning.warmup.cpu_slots import CpuSlots, cpu_share, cpu_slots_problem
+from drlnb.planning.warmup.cpu_slots import CPU_SLOTS, CPU_SLOTS_KEY, CpuSlots, cpu_share
 
 
 def who(i, task="a"):
@@ -215,7 +215,7 @@ def test_a_wrong_number_of_slots(n):
 @pytest.mark.parametrize("value", [0, -3, 2.0, "two", None, False])
 def test_a_wrong_setting_is_told(value):
     """In one line with the limit and the value."""
-    assert cpu_slots_problem(value) == (
+    assert CPU_SLOTS.problem(CPU_SLOTS_KEY, value) == (
         f"agent.collector_slots must be 'auto' or a whole number in 1..1024, got {value!r}"
     )
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from drlnb.planning.codec import from_plain, to_plain
-from drlnb.planning.warmup.history import History, RoundRow, StartBook
+from drlnb.planning.warmup.history import History, Pace, RoundRow, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
-from drlnb.planning.warmup.progress import Pace, remaining_s
+from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import from_plain as header_of
 
 
@@ -111,24 +111,38 @@ def test_a_history_survives_json():
 PACE = Pace(gradient_s=0.5, n_gradients=4, finish_s=0.25, publish_s=0.25, lease_s=1.0, offset_s=(2.0, 3.0))
 
 
+def trace_of(*sent, n_done=0, **has):
+    """Return a round of two collectors that began at 0 s; those `sent` at 1 s, and `n_done` gradients are made."""
+    return RoundTrace(
+        round=1, n_workers=2, start_t=0.0, sent_t=dict.fromkeys(sent, 1.0), gradient_s=[0.5] * n_done, **has
+    )
+
+
 @pytest.mark.parametrize(
-    ("what", "left_s"),
+    ("trace", "t", "left_s"),
     [
-        ({"n_done": 0, "since_round_s": 3.0}, 2.5),  # 4 x .5 + .25 + .25
-        ({"n_done": 3, "since_round_s": 9.0}, 1.0),
-        ({"n_done": 9, "since_round_s": 9.0}, 0.5),  # more gradients than ever: only finish and publish are left
-        ({"n_done": 0, "since_round_s": 0.0, "awaited": (0, 1)}, 4.0),  # last arrival at 3, then .5 + .5
-        ({"n_done": 2, "since_round_s": 2.5, "awaited": (1,)}, 1.5),
-        ({"n_done": 0, "since_round_s": 9.0, "awaited": (1,)}, 2.5),  # it is late: the work is what is left
-        ({"n_done": 0, "since_round_s": 3.0, "granted": False, "since_first_s": 0.25}, 3.25),
-        ({"n_done": 0, "since_round_s": 3.0, "granted": False, "since_first_s": 5.0}, 2.5),
-        ({"n_done": 4, "since_round_s": 9.0, "since_made_s": 0.0}, 0.25),
-        ({"n_done": 4, "since_round_s": 9.0, "since_made_s": 9.0}, 0.0),
+        (trace_of(0, 1, granted_t=1.0), 3.0, 2.5),  # 4 x .5 + .25 + .25
+        (trace_of(0, 1, granted_t=1.0, n_done=3), 9.0, 1.0),
+        (trace_of(0, 1, granted_t=1.0, n_done=9), 9.0, 0.5),  # more gradients than ever: finish and publish are left
+        (trace_of(0, granted_t=1.0), 1.0, 3.0),  # last arrival in 2 s, then .5 + .5; the four gradients take no longer
+        (trace_of(0, granted_t=1.0, n_done=2), 2.5, 1.5),
+        (trace_of(0, granted_t=1.0), 9.0, 2.5),  # the other is late: the work is what is left
+        (trace_of(0, 1), 1.25, 3.25),  # .75 of the wait for a lease is left
+        (trace_of(0, 1), 6.0, 2.5),
+        (trace_of(0, 1, n_done=4, made_t=9.0), 9.0, 0.25),
+        (trace_of(0, 1, n_done=4, made_t=9.0), 18.0, 0.0),
     ],
 )
-def test_what_is_left_of_a_round(what, left_s):
+def test_what_is_left_of_a_round(trace, t, left_s):
     """max(last arrival + c - t, (n - i) c) + finish + publish, and the lease before it is granted: by hand."""
-    assert remaining_s(PACE, **what) == left_s
+    assert trace.remaining_s(PACE, t) == left_s
+
+
+def test_a_round_whose_start_is_not_known_is_taken_to_begin_now():
+    """The other collector is expected 3 s after the start, whenever that was."""
+    trace = trace_of(0, granted_t=1.0)
+    trace.start_t = None
+    assert trace.remaining_s(PACE, 9.0) == 4.0
 
 
 # ------------------------------------------------------------------ planners by hand

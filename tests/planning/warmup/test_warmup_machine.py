@@ -363,7 +363,7 @@ def test_a_wrong_setting_is_refused(key, value, reason):
 
 def test_respawn_needs_environments_that_can_be_snapshot():
     """Trap 4: else no state late in an episode is ever seen; refused at the start and live, with the reason."""
-    with pytest.raises(ConfigError, match="collector_mode 'respawn' needs environments that can be snapshot"):
+    with pytest.raises(ConfigError, match="collector_mode: 'respawn' needs environments that can be frozen"):
         WarmupMachine(config(can_respawn=False))
     task = Starts(collector_mode="park", can_respawn=False)
     assert "use 'park' or 'keep'" in only(RequestRefused, task.set("warmup.collector_mode", "respawn")).reason
@@ -423,14 +423,14 @@ def test_a_node_can_be_dropped_by_the_one_who_places():
     assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [0]
 
 
-def test_a_rest_can_be_ended_by_the_one_who_drives_rounds():
-    """As a person's resume: who is due starts."""
+def test_who_is_due_starts_once_when_a_rest_ends():
+    """The user's resume, or that of the round which needs somebody to evaluate; a second one starts nobody."""
     task = learned()
     task.pause()
     task.send(task.t + 2.0)
     task.publish(task.t + 6.0)
-    assert [start.collector for start in task.machine.go_on(task.t + 1.0)] == [0, 1]
-    assert task.machine.go_on(task.t + 1.0) == ()
+    assert [start.collector for start in task.resume(task.t + 1.0)] == [0, 1]
+    assert task.resume(task.t + 1.0) == ()
 
 
 def test_a_loss_elsewhere_is_nobodys():

@@ -239,11 +239,11 @@ def test_who_never_stops_keeps_the_slot_too():
     """Planner keep: collectors hold their CPU slots as in mode keep, and rest without one where none is left."""
     for mode in ("park", "respawn"):
         task = Starts(collector_mode=mode, planner="keep").open()
-        assert task.machine.keeps_cpu
+        assert task.machine.state.keeps_cpu
         assert kinds(task.arrived(0, 2.0, keeps_cpu=True, **CROWDED)) == ["WarmupPlanned"]
         assert kinds(task.arrived(1, 2.0, **CROWDED)) == ["WarmupPlanned", "ParkCollector"]
         assert task.publish(8.0) == ()
-    assert not Starts(collector_mode="park").machine.keeps_cpu
+    assert not Starts(collector_mode="park").machine.state.keeps_cpu
 
 
 def test_a_keeper_with_room_for_all_is_kept():

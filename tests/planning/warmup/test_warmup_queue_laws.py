@@ -73,7 +73,7 @@ class World(RuleBasedStateMachine):
         self.take(
             self.task.arrived(
                 i, queued_s=queued_s, n_cpu_slots=1, n_sharing=self.n_sharing,
-                keeps_cpu=keeps and self.task.machine.keeps_cpu,
+                keeps_cpu=keeps and self.task.machine.state.keeps_cpu,
             )
         )  # fmt: skip
 

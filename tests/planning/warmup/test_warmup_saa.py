@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drlnb.planning.warmup import critical_quantile, saa_plan, stopping_pays
+from drlnb.planning.warmup import critical_quantile, saa_plan
 from drlnb.planning.warmup.newsvendor import best_lead
+from drlnb.planning.warmup.saa import stopping_pays
 
 #: Rounds of 1 to 5 workers with one gap each, in hundredths of a second.
 histories = st.integers(1, 5).flatmap(

@@ -1,7 +1,6 @@
 """The DQN learner and actor: equal to what they should be equal to."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
-from drlnb.rl.algorithms.dqn import DqnLearner
-from drlnb.rl.algorithms.dqn_actor import dqn_layout
-from drlnb.rl.algorithms.dqn_gradient import Rows
-from drlnb.rl.algorithms.registry import make_actor, make_learner, make_replay, round_steps
+from drlnb.rl.algorithms.dqn import DqnLearner, Rows
+from drlnb.rl.algorithms.registry import make_actor, make_learner, make_replay, settings_of
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.local.train import train_local
-from drlnb.rl.networks.mlp import tower, views
-from drlnb.rl.objectives.dqn_losses import dqn_loss, huber_gradient
+from drlnb.rl.networks.layout import Q, layout_of
+from drlnb.rl.networks.networks import dense
+from drlnb.rl.networks.trained_state import views
+from drlnb.rl.objectives.losses import dqn_loss, huber_gradient
 from drlnb.rl.settings.dqn import DqnSettings
-from drlnb.rl.tracking.metrics import GLOSSARY
+from tests.rl import METRICS
 
 
 @pytest.fixture(autouse=True)
@@ -84,23 +83,10 @@ def test_gradient_by_hand_equals_autograd(double_q, activation, make_dqn_spec):
     for by_hand in (True, False):
         learner = DqnLearner(spec, by_hand=by_hand)
         learner.target.copy_(torch.linspace(-0.5, 0.5, len(learner.target)))
-        loss = learner.gradient((rows(64),))
+        loss = learner.gradient(rows(64))
         found.append((learner.adam.grad.clone(), loss))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=0)
     torch.testing.assert_close(found[0][1], found[1][1])
-
-
-@pytest.mark.parametrize("by_hand", [True, False])
-@pytest.mark.parametrize("sizes", [(64,), (40, 24), (30, 1, 7, 16, 10)])
-def test_serial_parts_equal_the_concatenated_batch(sizes, by_hand, make_dqn_spec):
-    """1, 2 and 5 unequal parts of one minibatch leave its gradient to 1e-6, and its loss (trap T14)."""
-    learner, batch = DqnLearner(make_dqn_spec(), by_hand=by_hand), rows(64)
-    whole = learner.gradient((batch,)).item()
-    expected = learner.adam.grad.clone()
-    ends = np.cumsum((0, *sizes))
-    parts = [batch.part(slice(int(a), int(b))) for a, b in pairwise(ends)]
-    assert learner.gradient(parts).item() == pytest.approx(whole, abs=1e-6)
-    torch.testing.assert_close(learner.adam.grad, expected, atol=1e-6, rtol=0)
 
 
 def test_only_a_true_end_stops_the_bootstrap(make_dqn_spec):
@@ -109,12 +95,12 @@ def test_only_a_true_end_stops_the_bootstrap(make_dqn_spec):
     one = rows(1)
     with torch.no_grad():
         tensors = views(learner.adam.flat, learner.layout)
-        q, q_next = (tower(tensors, "q", "q.head", x, relu=True)[0] for x in (one.obs, one.next_obs))
+        q, q_next = (dense(tensors, Q, x, torch.relu)[0] for x in (one.obs, one.next_obs))
     for end, target in ((1.0, one.reward[0]), (0.0, one.reward[0] + 0.5 * q_next.max())):
         error = abs(q[one.action[0]] - target).item()
         expected = 0.5 * error**2 if error < 1.0 else error - 0.5
         told = Rows(one.obs, one.next_obs, one.action, one.reward, torch.tensor([end]))
-        assert learner.gradient((told,)).item() == pytest.approx(expected, rel=1e-5)
+        assert learner.gradient(told).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_double_q_values_the_trained_networks_choice_by_the_target(make_dqn_spec):
@@ -123,7 +109,7 @@ def test_double_q_values_the_trained_networks_choice_by_the_target(make_dqn_spec
     for double_q in (False, True):
         learner = DqnLearner(make_dqn_spec(double_q=double_q))
         learner.target.neg_()
-        losses.append(learner.gradient((rows(64),)).item())
+        losses.append(learner.gradient(rows(64)).item())
     assert abs(losses[0] - losses[1]) > 1e-3
 
 
@@ -167,7 +153,7 @@ def play(request) -> Any:
             collectors = [Collector(spec, env_indices=share) for share in split_envs(spec.n_envs, shares)]
             for made in collectors:
                 request.addfinalizer(made.close)
-        n_steps, metrics = round_steps(spec), []
+        n_steps, metrics = settings_of(spec).round_steps(), []
         for number in range(first, first + rounds):
             done = (number - 1) * n_steps * spec.n_envs
             sent = learner.published()
@@ -256,7 +242,7 @@ def test_a_live_setting_acts_from_the_next_round_and_survives_a_resume(make_dqn_
 def test_every_metric_is_in_the_glossary(make_dqn_spec):
     """A whole local training logs nothing unexplained, and tells epsilon, ring and replay ratio."""
     result = train_local(make_dqn_spec(total_timesteps=60))
-    assert {name for row in result.metrics for name in row} <= GLOSSARY.keys()
+    assert {name for row in result.metrics for name in row} <= METRICS.keys()
     last = result.metrics[-1]
     assert last["train/replay_ratio"] == 1 / 8
     assert last["replay/size"] == 64
@@ -270,7 +256,7 @@ def test_a_second_block_in_one_round_and_a_round_without_one_are_refused(make_dq
     with pytest.raises(ValueError, match="round 4 has nothing staged"):
         learner.finish()
     learner.stage(0, block(1, 16))
-    with pytest.raises(ValueError, match="second block of minibatches in round 4"):
+    with pytest.raises(ValueError, match=r"worker 1 staged environments \[0\] again in round 4"):
         learner.stage(1, block(1, 16))
 
 
@@ -356,7 +342,7 @@ def test_numpy_values_equal_torchs(make_dqn_spec):
     actor, learner = make_actor(spec), make_learner(spec)
     actor.load(learner.published())
     obs = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
-    expected = tower(views(learner.adam.flat, dqn_layout(spec)), "q", "q.head", torch.from_numpy(obs), relu=True)
+    expected = dense(views(learner.adam.flat, layout_of(spec)), Q, torch.from_numpy(obs), torch.relu)
     np.testing.assert_allclose(actor.forward(obs), expected.numpy(), atol=1e-5)
 
 

@@ -12,17 +12,16 @@ from torch import nn
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.dqn import DqnLearner
-from drlnb.rl.algorithms.dqn_gradient import QTowers, Rows
+from drlnb.rl.algorithms.dqn import DqnLearner, Rows
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.files import pack as packed
 from drlnb.rl.checkpoints.files import unpack
 from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.envs.make import probe
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.local.loop import LocalLoop
-from drlnb.rl.local.train import train_local
-from drlnb.rl.networks.mlp import views
+from drlnb.rl.local.train import LocalLoop, train_local
+from drlnb.rl.networks.networks import MlpTowers
+from drlnb.rl.networks.trained_state import views
 from drlnb.rl.pickled import pack
 from tests.rl.test_rows import Keyed, Sign
 
@@ -115,7 +114,7 @@ def test_pictures_stay_bytes_in_ring_and_block():
     assert block["obs"].dtype == np.uint8
     learner = DqnLearner(task())
     arrays = {**block, "action": block["action"], "terminated": block["terminated"]}
-    assert learner._columns(Fragment({}, arrays))[0]["obs"].dtype == torch.uint8
+    assert learner._columns(Fragment({"n_timesteps": 0}, arrays))[0]["obs"].dtype == torch.uint8
     loop.close()
 
 
@@ -128,7 +127,7 @@ def test_actor_and_learner_agree(env, policy):
     actor.load(learner.published())
     space = spec.observation_space
     rows = np.random.default_rng(1).integers(0, 2, (5, *space["shape"])).astype(space["dtype"])
-    wanted = learner._networks.online(torch.from_numpy(rows)).detach().numpy()
+    wanted = learner.networks.q_values(torch.from_numpy(rows)).detach().numpy()
     assert actor.forward(rows) == pytest.approx(wanted, abs=1e-6)
 
 
@@ -150,31 +149,15 @@ def test_going_on_is_as_if_it_had_never_stopped(policy):
     assert second.parameters.tobytes() == whole.tobytes()
 
 
-def test_parts_of_a_minibatch_add_up():
-    """Two parts of unequal size give the gradient of the whole, to 1e-6."""
-    spec = task()
-    learner = DqnLearner(spec)
-    rng = np.random.default_rng(2)
-    arrays = {name: rng.integers(0, 256, (1, 8, SIDE, SIDE, 1), np.uint8) for name in ("obs", "next_obs")}
-    arrays |= {"action": rng.integers(0, 2, (1, 8)), "reward": rng.standard_normal((1, 8)).astype(np.float32)}
-    arrays["terminated"] = np.zeros((1, 8), bool)
-    rows = Rows(**learner._columns(Fragment({}, arrays))[0]).part(0)
-    learner.gradient((rows,))
-    whole = learner.adam.grad.clone()
-    learner.gradient((rows.part(slice(0, 3)), rows.part(slice(3, 8))))
-    assert whole.abs().max() > 0.0
-    torch.testing.assert_close(learner.adam.grad, whole, rtol=0, atol=1e-6)
-
-
 def test_the_target_network_moves_when_told_only():
     """A step on the trained network leaves the target's values; an update makes them equal."""
     learner = DqnLearner(task(policy=Own))
     obs = torch.full((1, SIDE, SIDE, 1), 100, dtype=torch.uint8)
-    before = learner._networks.target(obs).clone()
+    before = learner.networks.target_values(obs).clone()
     learner.adam.flat.add_(0.5)
-    assert torch.equal(learner._networks.target(obs), before)
+    assert torch.equal(learner.networks.target_values(obs), before)
     learner._move_target(1)
-    assert torch.equal(learner._networks.target(obs), learner._networks.online(obs).detach())
+    assert torch.equal(learner.networks.target_values(obs), learner.networks.q_values(obs).detach())
 
 
 def test_where_it_is_lit_is_learnt():
@@ -187,7 +170,7 @@ def test_where_it_is_lit_is_learnt():
 def test_a_dictionary_without_images_is_an_mlp():
     """Its rows go through the numpy actor and gradients by hand, choices one-hot."""
     learner = DqnLearner(task(Sign, "MultiInputPolicy"))
-    assert isinstance(learner._networks, QTowers)
+    assert isinstance(learner.networks, MlpTowers)
     assert views(learner.adam.flat, learner.layout)["q.0.weight"].shape == (64, 4)
 
 
@@ -199,9 +182,9 @@ def test_an_mlp_gets_images_divided_by_255():
     image = np.full((1, 1, SIDE, SIDE, 1), 200, np.uint8)
     arrays = {"obs": image, "next_obs": image, "action": np.zeros((1, 1), np.int64)}
     arrays |= {"reward": np.zeros((1, 1), np.float32), "terminated": np.zeros((1, 1), bool)}
-    rows = Rows(**learner._columns(Fragment({}, arrays))[0]).part(0)
+    rows = Rows(**learner._columns(Fragment({"n_timesteps": 0}, arrays))[0]).part(0)
     assert rows.obs.numpy() == pytest.approx(np.full((1, SIDE * SIDE), 200 / 255), rel=1e-6)
-    assert actor.forward(image[0]) == pytest.approx(learner._networks.online(rows.obs).detach().numpy(), abs=1e-6)
+    assert actor.forward(image[0]) == pytest.approx(learner.networks.q_values(rows.obs).detach().numpy(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

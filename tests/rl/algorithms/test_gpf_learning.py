@@ -15,7 +15,9 @@ from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.envs.make import probe
 from drlnb.rl.local.train import train_local
-from drlnb.rl.networks.mlp import tower, views
+from drlnb.rl.networks.layout import PI, VF
+from drlnb.rl.networks.networks import dense
+from drlnb.rl.networks.trained_state import views
 
 #: No hidden layer: on one-hot states a table.
 TABLE = {"net_arch": {"pi": [], "vf": []}}
@@ -93,8 +95,8 @@ def learned(env: str, rounds: int, **hyper: Any) -> tuple[np.ndarray, np.ndarray
         learner.finish()
     collector.close()
     tensors, states = views(learner.adam.flat, learner.layout), torch.eye(learner.layout.obs_width)
-    advantages = tower(tensors, "pi", "action", states, relu=False)
-    values = tower(tensors, "vf", "value", states, relu=False)[:, 0]
+    advantages = dense(tensors, PI, states, torch.tanh)
+    values = dense(tensors, VF, states, torch.tanh)[:, 0]
     return advantages.numpy().astype(float), values.numpy().astype(float), learner.settings.strategies(0.0)
 
 

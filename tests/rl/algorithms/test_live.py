@@ -7,7 +7,7 @@ import pytest
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.live_settings import live_keys, live_value
+from drlnb.rl.algorithms.resolve import live_keys, live_value
 
 
 def task(algo="ppo"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.registry import make_learner, streams
+from drlnb.rl.algorithms.registry import make_learner, settings_of
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
 
@@ -38,7 +38,7 @@ def make_streaming(make_spec):
 def test_a_round_goes_on_elsewhere_with_the_same_bits(algo, make_streaming):
     """Staged here, packed as bytes, staged there, normalised too: step and statistics are those of one learner."""
     spec = make_streaming(algo, normalize=True)
-    assert streams(spec)
+    assert settings_of(spec).streams(spec.n_envs)
     here, there, whole = (make_learner(spec) for _ in range(3))
     first, second = fragments(spec, whole.published())
     for learner in (here, there, whole):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.rl.algorithms.ppo import PpoLearner
+from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.distributions import evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -97,8 +96,8 @@ def test_exploration_by_state_is_judged_as_theirs(make_spec):
     obs = torch.from_numpy(rng.standard_normal((50, 3)).astype(np.float32))
     actions = torch.from_numpy(rng.standard_normal((50, 1)).astype(np.float32))
     values, log_p, entropy = theirs.policy.evaluate_actions(obs, actions)
-    outputs, found_values = ours._networks.both(obs)
-    found_log_p, found_entropy = evaluate(ours.layout.head, outputs, actions, ours._networks.log_std())
+    outputs, found_values = ours.networks.both(obs)
+    found_log_p, found_entropy = evaluate(ours.layout.head, outputs, actions, ours.networks.log_std)
     torch.testing.assert_close(found_log_p, log_p, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found_entropy, entropy.mean(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found_values, values[:, 0], rtol=1e-5, atol=1e-5)

@@ -9,18 +9,10 @@ from safetensors.numpy import load
 
 from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import ALGORITHMS
-from drlnb.rl.algorithms.protocol import make_learner
-from drlnb.rl.checkpoints.trained import (
-    MODEL,
-    NORMALISER,
-    OPTIMIZER,
-    State,
-    check_layout,
-    describe_layout,
-    from_files,
-    to_files,
-)
-from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.checkpoints.files import MODEL, NORMALISER, OPTIMIZER, check_layout, describe_layout, from_files, to_files
+from drlnb.rl.checkpoints.trained import State
+from drlnb.rl.local.train import LocalLoop
 
 DQN = {"algo": "dqn", "learning_starts": 40, "batch_size": 8, "buffer_size": 400, "train_freq": 8, "gradient_steps": 4,
        "target_update_interval": 30}  # fmt: skip

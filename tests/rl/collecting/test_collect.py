@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import EnvError
-from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
 
 

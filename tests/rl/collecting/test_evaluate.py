@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from drlnb.rl.acting.actors import Actor
-from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.local.train import train_local
-from drlnb.rl.tracking.metrics import GLOSSARY
+from tests.rl import METRICS
 
 
 def test_returns_are_raw_and_episodes_are_fixed_beforehand(make_spec):
@@ -90,7 +90,7 @@ def test_local_training_is_the_same_with_two_collectors(make_spec):
     assert one.n_timesteps == 192
     assert one.parameters.tobytes() == two.parameters.tobytes()
     assert [row["time/total_timesteps"] for row in one.metrics] == [64, 128, 192]
-    assert all(set(row) <= set(GLOSSARY) for row in one.metrics)
+    assert all(set(row) <= METRICS.keys() for row in one.metrics)
 
 
 def test_a_callback_ends_local_training(make_spec):

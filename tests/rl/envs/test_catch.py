@@ -63,18 +63,14 @@ def test_ball_and_paddle_are_seen():
 
 
 def test_it_goes_on_exactly_from_a_state():
-    """A second environment set to the first one's state, or thawed from it, answers the same."""
+    """A second environment, thawed from the first, answers the same."""
     first = CatchEnv()
     first.reset(seed=5)
     for action in (0, 2, 2):
         first.step(action)
-    second = CatchEnv()
-    second.reset(seed=9)
-    second.set_state(first.get_state())
-    third = thaw(freeze(first))
+    second = thaw(freeze(first))
     for action in (0, 1, 2):
-        answers = [env.step(action) for env in (first, second, third)]
-        assert all(np.array_equal(answers[0][0], other[0]) for other in answers[1:])
+        assert np.array_equal(first.step(action)[0], second.step(action)[0])
     assert restorable(CATCH_ID)
 
 

@@ -22,8 +22,7 @@ from drlnb.rl.envs.masks import masked, read_masks
 from drlnb.rl.envs.snapshots import restorable
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
-from drlnb.rl.local.loop import LocalLoop
-from drlnb.rl.local.train import train_local
+from drlnb.rl.local.train import LocalLoop, train_local
 from drlnb.rl.pickled import pack as pickled
 
 
@@ -85,7 +84,7 @@ def test_a_forbidden_choice_has_probability_zero():
     outputs = masked(np.zeros((1, 4), np.float32), np.array([[True, False, True, False]]))
     probs = np.exp(head.log_prob(np.repeat(outputs, 4, 0), np.arange(4)))
     assert probs.tolist() == [0.5, 0.0, 0.5, 0.0]
-    from drlnb.rl.networks.distributions import evaluate
+    from drlnb.rl.algorithms.ppo import evaluate
 
     log_p, entropy = evaluate(head, torch.from_numpy(outputs), torch.tensor([2]))
     assert entropy.item() == pytest.approx(np.log(2.0), rel=1e-6)

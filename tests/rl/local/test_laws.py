@@ -13,7 +13,7 @@ from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.envs.make import describe
-from drlnb.rl.networks.actor_critic import MlpTowers
+from drlnb.rl.networks.networks import MlpTowers
 from drlnb.rl.pickled import pack
 
 
@@ -116,9 +116,9 @@ def trained(make: Any, rounds: int, **hyper: Any) -> PpoLearner:
 
 def judged(learner: PpoLearner, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities and values."""
-    assert isinstance(learner._networks, MlpTowers)
+    assert isinstance(learner.networks, MlpTowers)
     with torch.no_grad():
-        outputs, values = learner._networks.both(torch.from_numpy(obs))
+        outputs, values = learner.networks.both(torch.from_numpy(obs))
     return torch.softmax(outputs, 1).numpy(), values.numpy()
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from drlnb.rl.algorithms import gpf_actor
-from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, action_values, gpf_loss, log_strategy
+from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples, action_values, gpf_loss, log_strategy
 
 
 def rows(*strategy: float, n: int) -> Tensor:
@@ -116,7 +116,8 @@ def test_numpy_member_equals_torch(strategy):
 def loss_of(a, v, **given):
     weights = Coefficients(**{"q_coef": 0.5, "vf_coef": 0.25, "pg_coef": 0.0, **given})
     old, q_target, v_target = drawn(7, 5) - 2, drawn(8, 5), drawn(9, 5)
-    return gpf_loss(a, v, ACTIONS, old, rows(0.6, 0.5, 2.0, n=5), q_target, v_target, coefficients=weights)
+    judged = Samples(a, ACTIONS, old, rows(0.6, 0.5, 2.0, n=5), q_target, v_target, v)
+    return gpf_loss(a, v, judged, coefficients=weights)
 
 
 def test_the_loss_is_made_of_its_parts():
@@ -151,5 +152,6 @@ def test_a_space_of_one_action_has_no_gap_and_no_entropy():
     """One action: Q = V, gap 0, entropy 0, nothing fails."""
     v = drawn(1, 2)
     zeros = torch.zeros(2, dtype=torch.int64)
-    _, told = gpf_loss(drawn(0, 2, 1), v, zeros, torch.zeros(2), rows(1, 1, 1, n=2), v, v, coefficients=Coefficients())
+    judged = Samples(v, zeros, torch.zeros(2), rows(1, 1, 1, n=2), v, v, v)
+    _, told = gpf_loss(drawn(0, 2, 1), v, judged, coefficients=Coefficients())
     assert told.abs().max() < 1e-30

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.ids import Fence
-from drlnb.rl.algorithms.protocol import make_learner
+from drlnb.rl.algorithms.registry import make_learner
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.ipc.frames import plain
@@ -99,17 +99,11 @@ def test_a_trial_under_a_stale_fence_is_refused(child):
 
 def test_a_batch_from_a_replay_ring_is_a_whole_round():
     """Off-policy rounds are one batch without environments' numbers; a second one would be too many."""
-    trials = Trials("cpu", lambda header: None)
-    trials.record({"on": True})
-    header = {"task": "d", "round": 4, "collector": 0, "n_timesteps": 8, "settings": {}, "n_state": 2}
+    trials = Trials("cpu", None, {})
+    trials.record(on=True)
+    header = {"task": "d", "round": 4, "collector": 0, "after_timesteps": 8, "settings": {}, "n_state": 2}
     trials.staged({**header, "fragment": {"n_samples": 3}}, memoryview(b"..abc"))
     spec = small_task()
     trials.finished("d", spec)
-    assert trials.record({"on": True})[0]["tasks"] == ["d"]
+    assert trials.record(on=True)["tasks"] == ["d"]
     assert trials._whole["d"].fragments[0][2] == b"abc"
-
-
-def test_an_unknown_trial_frame_is_an_error():
-    """A frame of a later version is told, not ignored."""
-    with pytest.raises(ValueError, match="trial-dance"):
-        Trials("cpu", lambda header: None).answer({"op": "trial-dance"}, memoryview(b""), {})

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
+from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.user_functions import Jobs, here
 from drlnb.runtime.ipc.pickling import JobFailed, pack_call, unpack, unpack_error
 
@@ -43,7 +45,7 @@ class Owner:
 
     def __init__(self):
         self.sent = []
-        self.jobs = Jobs("cpu", self.sent.append, self.look)
+        self.jobs = Jobs("cpu", Pulse(self.sent.append), self.look)
 
     def look(self):
         while _WORDS:
@@ -51,8 +53,7 @@ class Owner:
 
     def ask(self, fn, *args, token=1, rank=0, n_slots=1, fresh=False):
         header = {"slot": "n0/cpu0", "name": "mine", "rank": rank, "n_slots": n_slots, "fresh": fresh}
-        payload = memoryview(pack_call(fn, args, {}))
-        return self.jobs.run(header, payload, Fence(epoch=1, token=token))
+        return self.jobs.run(header | {"fence": Fence(epoch=1, token=token)}, memoryview(pack_call(fn, args, {})))
 
     def run(self, fn, *args, **where):
         answer, (data,) = self.ask(fn, *args, **where)
@@ -95,8 +96,9 @@ def test_a_function_sees_that_somebody_waits(owner):
 def test_the_word_travels_with_a_function_that_starts_after_it(owner):
     """A holder that knows it already tells its slot."""
     header = {"slot": "n0/cpu0", "name": "mine", "rank": 0, "n_slots": 1, "asked": True}
+    header["fence"] = Fence(epoch=1, token=1)
     payload = memoryview(pack_call(lambda: here().asked_to_yield, (), {}))
-    _, (data,) = owner.jobs.run(header, payload, Fence(epoch=1, token=1))
+    _, (data,) = owner.jobs.run(header, payload)
     assert unpack(data) is True
 
 
@@ -126,9 +128,9 @@ def test_the_end_of_a_lease_frees_what_it_kept(owner):
 
     read, write = os.pipe()
     owner.run(keep, write)
-    assert owner.jobs.end(Fence(epoch=1, token=7)) == {"op": "freed", "n_objects": 0}
+    owner.jobs.end(Fence(epoch=1, token=7))
     assert os.fstat(write)
-    assert owner.jobs.end(Fence(epoch=1, token=1)) == {"op": "freed", "n_objects": 1}
+    owner.jobs.end(Fence(epoch=1, token=1))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(write)
     os.close(read)
@@ -264,8 +266,8 @@ def test_what_is_printed_comes_back(owner, capsys):
 
 def test_progress_is_said_now_and_then(owner, monkeypatch):
     """A function that says it works sends one frame per half second at most; from another thread it is refused."""
-    now = [100.0]
-    monkeypatch.setattr("drlnb.runtime.children.user_functions.time.perf_counter", lambda: now[0])
+    now = [time.perf_counter() + 1.0]
+    monkeypatch.setattr("drlnb.runtime.children.pulse.time.perf_counter", lambda: now[0])
 
     def work(now):
         for _ in range(10):
@@ -274,7 +276,7 @@ def test_progress_is_said_now_and_then(owner, monkeypatch):
 
     monkeypatch.setattr("drlnb.runtime.children.user_functions.unpack", lambda payload: (work, (now,), {}))
     owner.ask(len, ())
-    assert [frame["op"] for frame in owner.sent] == ["progress"] * 3
+    assert [frame["op"] for frame in owner.sent] == ["progress"] * 4
 
     def elsewhere():
         found = []

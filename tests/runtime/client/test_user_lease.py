@@ -133,11 +133,11 @@ def test_a_scheduler_that_is_gone_ends_the_wait(monkeypatch):
     monkeypatch.setattr(protocol, "RETRY_S", 0.001)
 
     async def work(lease, scheduler, node, said):
-        lease._client.status = "running"
+        lease.client.status = "running"
         asking = asyncio.create_task(lease.acquire())
         while len(scheduler.asked("loop_acquire")) < 3:
             await asyncio.sleep(0)
-        lease._client.status = "closed"
+        lease.client.status = "closed"
         with pytest.raises(PeerError, match="scheduler: no connection"):
             await asking
 
@@ -167,7 +167,7 @@ def test_the_pool_says_why_a_lease_is_lost(said, reason):
         await lease.release()
         assert node.asked("compute") == scheduler.asked("release") == []
 
-    act(work, loop_renew=[{"ok": True}, {"lost": said}])
+    act(work, renew=[{"ok": True}, {"lost": said}])
 
 
 def test_a_holder_that_nobody_answers_gives_up_by_its_own_clock():
@@ -181,7 +181,7 @@ def test_a_holder_that_nobody_answers_gives_up_by_its_own_clock():
             lease.check()
         await lease.release()
 
-    act(work, loop_renew=[OSError()])
+    act(work, renew=[OSError()])
 
 
 def test_a_process_that_stood_still_finds_out_first(monkeypatch):
@@ -210,7 +210,7 @@ def test_a_lease_lost_while_a_function_runs_is_told_at_once():
             await lease.run("a", CALL)
         await lease.release()
 
-    act(work, compute=[never], loop_renew=[{"ok": True}, {"lost": "node-lost"}])
+    act(work, compute=[never], renew=[{"ok": True}, {"lost": "node-lost"}])
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_an_interrupted_function_was_late_unless_the_lease_is_over():
 
         error = KeyboardInterrupt("where it hung")
         late = ran(0) | {"ok": False, "interrupted": True, "payload": pack_error(error)}
-        return act(work, compute=[late, {"op": "freed"}], loop_renew=[lost])
+        return act(work, compute=[late, {"op": "freed"}], renew=[lost])
 
     late = told({"ok": True})
     assert isinstance(late, TimeoutError)

@@ -37,7 +37,7 @@ def test_one_cpu_slot_serves_two_tasks_in_every_mode(make_bench):
     bench = make_bench()
     finals, waits = {}, {}
     for n_slots, mode in ((8, "park"), (1, "park"), (1, "respawn"), (1, "keep"), (3, "keep")):
-        bench.install.set_pool(bench.client, "agent.collector_slots", n_slots)
+        bench.link.set_pool("agent.collector_slots", n_slots)
         tasks = [{**bench.spec(name, steps=N_ROUNDS * 8 * 8, **GPF), "seed": k} for k, name in enumerate("ab")]
         run = bench.start(tasks, run=f"{mode}-{n_slots}", settings={"warmup": {"collector_mode": mode}})
         ended = run.end()
@@ -57,13 +57,13 @@ def test_one_cpu_slot_serves_two_tasks_in_every_mode(make_bench):
 def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     """With 1 slot waits are measured and planned for; with as many as collectors, saa answers event start."""
     bench = make_bench()
-    bench.install.set_pool(bench.client, "agent.collector_slots", 1)
+    bench.link.set_pool("agent.collector_slots", 1)
     run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})])
     run.round(20)
-    bench.install.set_pool(bench.client, "agent.collector_slots", 4)
+    bench.link.set_pool("agent.collector_slots", 4)
     changed = run.round(25)["round"]
     run.round(changed + 12)
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     assert [event.value for event in journal.of(SettingChanged)] == [4], "the first change was before the run"
@@ -83,16 +83,16 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
 def test_slots_are_asked_for_ahead_and_taken_back(make_bench):
     """A planned start of a parked collector: a slot, used when the parameters are there; a pause takes it back."""
     bench = make_bench()
-    bench.install.set_pool(bench.client, "agent.collector_slots", 1)
+    bench.link.set_pool("agent.collector_slots", 1)
     run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})], planners={"warmup": "quantile"})
     for n in (14, 18, 22):
         run.round(n)
-        bench.install.control(bench.client, "r1", "pause")
+        bench.link.control("r1", "pause")
         run.until(lambda row: row["r"] == "PhaseEntered" and row["phase"] == "paused", "pause")
-        bench.install.control(bench.client, "r1", "resume")
+        bench.link.control("r1", "resume")
     run.round(26)
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     starts = [start for start in journal.of(warmup.StartCollector) if start.round]
@@ -105,14 +105,14 @@ def test_slots_are_asked_for_ahead_and_taken_back(make_bench):
 def test_modes_change_where_slots_are_few(make_bench):
     """Two slots for four collectors; keepers that are parked later give theirs back, and nobody notices."""
     bench = make_bench()
-    bench.install.set_pool(bench.client, "agent.collector_slots", 2)
+    bench.link.set_pool("agent.collector_slots", 2)
     run = bench.start([bench.spec("a", steps=400_000, **GPF)])
     for n, mode in ((2, "keep"), (6, "park"), (9, "respawn"), (12, "keep"), (15, "respawn"), (18, "park")):
         run.round(n)
-        bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value=mode)
+        bench.link.set("r1", key="warmup.collector_mode", value=mode)
     run.round(22)
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     assert not journal.of(warmup.CollectorLost)
@@ -125,7 +125,7 @@ def test_modes_change_where_slots_are_few(make_bench):
 def test_a_collector_that_dies_gives_its_cpu_slot_back(make_bench):
     """A kill -9 of one that acts or waits: the others of the node go on, and so does it."""
     bench = make_bench()
-    bench.install.set_pool(bench.client, "agent.collector_slots", 1)
+    bench.link.set_pool("agent.collector_slots", 1)
     run = bench.start([bench.spec(name, steps=400_000, **GPF) for name in "ab"])
     run.round(2, "a"), run.round(2, "b")
     for k in range(3):
@@ -133,7 +133,7 @@ def test_a_collector_that_dies_gives_its_cpu_slot_back(make_bench):
         last = max(row["round"] for row in run.of("MetricsRecorded"))
         run.round(last + 3, "a"), run.round(last + 3, "b")
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert {row["state"] for row in run.end().values()} == {"stopped"}
     assert len(check_laws(run.out).of(warmup.CollectorLost)) == 3
 

@@ -26,7 +26,7 @@ def test_answers_that_are_lost_on_the_way_do_not_stop_a_task(make_bench):
     bench = make_bench(n_workers=2, n_slots=2)
     run = bench.start([bench.spec("a", steps=10**7, n_steps=2048, n_collectors=2)])
     run.round(2)
-    addresses = [row.address for row in bench.pool.nodes]
+    addresses = list(bench.client.scheduler_info()["workers"])
 
     def lost():
         bench.client.run(_break, others=addresses)
@@ -36,7 +36,7 @@ def test_answers_that_are_lost_on_the_way_do_not_stop_a_task(make_bench):
     wait_until(lost, "an answer that was lost on the way")
     last = run.of("MetricsRecorded")[-1]["round"]
     run.round(last + 3)
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     check_laws(run.out)
 
@@ -49,7 +49,7 @@ def test_a_task_that_dask_gave_up_leaves_no_collector(make_bench):
     run.round(3)
     bench.note()
     assert len(titled("drlnb collector a#", bench.handle.pid)) == 4
-    (row,) = [row for row in bench.install.runs(bench.client) if row["run"] == "r1"]
+    (row,) = [row for row in bench.link.runs() if row["run"] == "r1"]
     node = row["tasks"]["a"]["node"]
     pids = bench.client.run(lambda dask_worker: (str(dask_worker.name), __import__("os").getpid()))
     victim = next(pid for name, pid in pids.values() if name == node)
@@ -66,10 +66,10 @@ def test_a_run_is_resumed_as_soon_as_its_journal_tells_its_end(make_bench):
     run = bench.start([task])
     run.round(3)
     for attempt in (1, 2, 3):
-        bench.install.control(bench.client, "r1", "stop")
+        bench.link.control("r1", "stop")
         run.until(lambda row: row["r"] == "EndTask", f"end of attempt {attempt}")
         bench.start([task], resume=True, attempts={"a": attempt})
         run.until(lambda row: row["r"] == "TaskOpened", f"attempt {attempt + 1}")  # the same watcher sees on
-    bench.install.control(bench.client, "r1", "kill")
+    bench.link.control("r1", "kill")
     assert run.end()["a"]["state"] == "stopped"
     assert {record.attempt for record in check_laws(run.out).of(words.TaskOpened)} == {1, 2, 3, 4}

@@ -93,7 +93,7 @@ def test_a_process_ends_and_another_one_goes_on(make_bench):
         lambda: not first & {process.pid for process in titled("drlnb collector a#", bench.handle.pid)},
         "the first processes are gone",
     )
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     assert not journal.of(words.EpisodesLost)
@@ -105,15 +105,15 @@ def test_modes_change_while_a_task_trains(make_bench):
     run = bench.start([bench.spec("a", steps=400_000, **GPF)])
     for n, mode in ((2, "respawn"), (6, "keep"), (9, "respawn"), (12, "park")):
         run.round(n)
-        bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value=mode)
+        bench.link.set("r1", key="warmup.collector_mode", value=mode)
     run.round(16)
-    bench.install.control(bench.client, "r1", "pause")
+    bench.link.control("r1", "pause")
     run.until(lambda row: row["r"] == "PhaseEntered" and row["phase"] == "paused", "pause")
-    bench.install.control(bench.client, "r1", "set", key="warmup.collector_mode", value="respawn")
-    bench.install.control(bench.client, "r1", "resume")
+    bench.link.set("r1", key="warmup.collector_mode", value="respawn")
+    bench.link.control("r1", "resume")
     run.round(22)
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     assert len(journal.of(warmup.StopCollector)) > 6

@@ -46,7 +46,7 @@ def test_a_setting_changed_half_way_changes_no_parameter(make_bench):
     changes = (("warmup.collector_mode", "keep"), ("leasing.hold", "last"), ("warmup.planner", "quantile"))
     for n, (key, value) in enumerate(changes, start=2):
         run.round(n)
-        bench.install.control(bench.client, "r1", "set", task="a", key=key, value=value)
+        bench.link.set("r1", task="a", key=key, value=value)
     assert {row["state"] for row in run.end().values()} == {"done"}
     journal = check_laws(run.out)
     (stream,) = [one for name, one in journal.streams.items() if name.startswith("task-a-")]

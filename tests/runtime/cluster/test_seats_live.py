@@ -12,7 +12,7 @@ from drlnb.records import round as words
 from drlnb.records import seats
 from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError, JournalError
-from drlnb.rl.local.loop import LocalLoop
+from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.one_thread import one_thread
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.seats.plugin import SeatsPlugin
@@ -48,8 +48,7 @@ def test_two_seats_of_one_device_are_two_slots_with_an_executor_each(tmp_path):
             drlnb.Fleet(fleet.address, seats=3)
     journal = check_laws(tmp_path / "r")
     added = {
-        (name, slot["device"])
-        for name, slot in next(iter(journal.streams.values())).header.snapshot["table"]["slots"].items()
+        (name, slot["device"]) for name, slot in next(iter(journal.streams.values())).header.snapshot["slots"].items()
     }
     added |= {(one.slot, one.device) for one in journal.of(leasing.SlotAdded)}
     assert added == {("0/cpu0/0", "cpu:0"), ("0/cpu0/1", "cpu:0")}

@@ -42,8 +42,8 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
         ("leasing.ttl_s", 30.0, "leasing.ttl_s belongs to the pool, not to a task"),
     ):
         with pytest.raises(ConfigError, match=said):
-            bench.install.control(bench.client, "r1", "set", task="a", key=key, value=value)
-    bench.install.control(bench.client, "r1", "set", task="a", key="rl.learning_rate", value=1e-4)
+            bench.link.set("r1", task="a", key=key, value=value)
+    bench.link.set("r1", task="a", key="rl.learning_rate", value=1e-4)
     said = run.until(lambda row: row["r"] == "SettingChanged", "the setting in the journal")
     assert (said["key"], said["value"], said["task"]) == ("rl.learning_rate", 1e-4, "a")
     run.round(run.of("MetricsRecorded")[-1]["round"] + 4, "task-a-")
@@ -53,19 +53,19 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
     titled("drlnb worker", bench.handle.pid)[0].kill()
     run.until(lambda row: row["r"] == "MetricsRecorded" and "task-a-a2" in row["s"], "a round of the next attempt")
     bench.note()
-    bench.install.control(bench.client, "r1", "pause", task="a")
+    bench.link.control("r1", "pause", task="a")
     run.until(lambda row: row["r"] == "PhaseEntered" and row["phase"] == "paused", "the pause")
-    bench.install.control(bench.client, "r1", "set", task="a", key="rl.learning_rate", value=2e-5)
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.set("r1", task="a", key="rl.learning_rate", value=2e-5)
+    bench.link.control("r1", "stop")
     assert {row["state"] for row in run.end().values()} == {"stopped"}
     again = make_bench()
     n_rounds = int((run.out / "checkpoints" / "a" / "LATEST").read_text())
     rerun = again.start([task], resume=True, attempts={"a": 2})
     rerun.round(n_rounds + 2)
-    again.install.control(again.client, "r1", "stop")
+    again.link.control("r1", "stop")
     rerun.end()
     with pytest.raises(ConfigError, match="task a is stopped: nothing is left to change"):
-        again.install.control(again.client, "r1", "set", task="a", key="rl.learning_rate", value=1e-5)
+        again.link.set("r1", task="a", key="rl.learning_rate", value=1e-5)
 
     journal = check_laws(run.out)
     wishes = {name: stream.of(common.SettingChanged) for name, stream in journal.streams.items() if "task" in name}
@@ -89,19 +89,19 @@ def test_scheduling_changes_while_tasks_train(make_bench):
         ("leasing.age_quantum_s", 10.0, None),
         ("leasing.hold", "last", None),
     ):
-        bench.install.control(bench.client, "r1", "set", task=task, key=key, value=value)
-    bench.install.set_pool(bench.client, "leasing.reserve_after_s", 5.0)
+        bench.link.set("r1", task=task, key=key, value=value)
+    bench.link.set_pool("leasing.reserve_after_s", 5.0)
     for key, value, said in (
         ("leasing.ttl_s", 1.0, "renew_s < holder_ttl_s < ttl_s must hold"),
         ("task.priority", 10**9, "task.priority must be a whole number in"),
     ):
         with pytest.raises(ConfigError, match=said):
-            bench.install.control(bench.client, "r1", "set", task="a" if key[0] == "t" else None, key=key, value=value)
+            bench.link.set("r1", task="a" if key[0] == "t" else None, key=key, value=value)
     with pytest.raises(ConfigError, match=r"unknown setting 'leasing.colour'"):
-        bench.install.set_pool(bench.client, "leasing.colour", "red")
+        bench.link.set_pool("leasing.colour", "red")
     run.round(run.of("MetricsRecorded")[-1]["round"] + 3)
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     run.end()
     journal = check_laws(run.out)
     (pool,) = [one for name, one in journal.streams.items() if name.startswith("broker-")]
@@ -124,7 +124,7 @@ def test_settings_are_judged_beside_those_in_force(make_bench):
     run.round(2)
 
     def wish(key, value):
-        bench.install.control(bench.client, "r1", "set", key=key, value=value)
+        bench.link.set("r1", key=key, value=value)
 
     for key, value in (("leasing.holder_ttl_s", 4.0), ("leasing.ttl_s", 5.0), ("warmup.min_rounds", 40)):
         wish(key, value)
@@ -136,7 +136,7 @@ def test_settings_are_judged_beside_those_in_force(make_bench):
     titled("drlnb worker", bench.handle.pid)[0].kill()
     run.until(lambda row: row["r"] == "MetricsRecorded" and "task-a-a2" in row["s"], "a round of the next attempt")
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
     journal = check_laws(run.out)
     second = journal.streams["task-a-a2"].header.config["warmup"]
@@ -163,14 +163,13 @@ def test_a_slot_is_drained_and_lent_again(make_bench):
     names = sorted(slot.slot for slot in bench.pool.slots)
 
     def wish(key, value):
-        bench.install.control(bench.client, "r1", "set", key=key, value=value)
+        bench.link.set("r1", key=key, value=value)
 
     def granted(slot, n=3):
         for _ in range(n):
             run.until(lambda row: row["r"] == "LeaseGranted" and slot in row["slots"], f"a lease of {slot}")
 
-    pool = {"n_slots": 2, "n_nodes": 1, "own_cluster": True}
-    wait_until(lambda: all(s.up for s in bench.install.install(bench.client, **pool).slots), "both executors")
+    wait_until(lambda: all(s.up for s in bench.link.open_pool(2, own_workers=1).slots), "both executors")
     busy = run.until(lambda row: row["r"] == "LeaseGranted" and row["round"] > 2, "a lease")["slots"][0]
     (idle,) = [name for name in names if name != busy]
     with pytest.raises(ConfigError, match=f"slot.drain: the pool has no slot '9/cpu9'; it has {', '.join(names)}"):
@@ -190,7 +189,7 @@ def test_a_slot_is_drained_and_lent_again(make_bench):
     wish("slot.drain", busy)
     granted(idle)
     bench.note()
-    bench.install.control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
 
     journal = check_laws(run.out)

@@ -70,18 +70,17 @@ def test_priority_and_the_pools_settings_change_while_tasks_train(make_bench):
     bench = make_bench(n_workers=1)
     run = bench.start([bench.spec("a", steps=200_000), bench.spec("b", steps=200_000)])
     run.round(2)
-    control = bench.install.control
-    control(bench.client, "r1", "set", task="a", key="task.priority", value=3)
-    control(bench.client, "r1", "set", key="leasing.max_hold_s", value=60.0)
+    bench.link.set("r1", task="a", key="task.priority", value=3)
+    bench.link.set("r1", key="leasing.max_hold_s", value=60.0)
     for key, value, task, message in (
         ("task.priority", 1000, "a", "task.priority must be a whole number in -100..100, got 1000"),
         ("leasing.ttl_s", 1.0, None, "renew_s < holder_ttl_s < ttl_s must hold"),
         ("leasing.max_hold_s", -9.0, None, "max_hold_s must be a finite number > 0 s, got -9"),
     ):
         with pytest.raises(Exception, match=message):
-            control(bench.client, "r1", "set", task=task, key=key, value=value)
+            bench.link.set("r1", task=task, key=key, value=value)
     run.round(6)
-    control(bench.client, "r1", "stop")
+    bench.link.control("r1", "stop")
     run.end()
     journal = check_laws(run.out)
     pool = next(stream for name, stream in journal.streams.items() if name.startswith("broker"))

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from drlnb.runtime.ipc.parameter_store import N_SLOTS, HostStore, StoreReader
+from drlnb.runtime.ipc.shared_memory import N_SLOTS, HostStore, StoreReader
 
 
 @pytest.fixture

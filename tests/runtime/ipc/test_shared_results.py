@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from drlnb.runtime.children.executor import ExecutorChild
-from drlnb.runtime.ipc import shared_results
-from drlnb.runtime.ipc.shared_results import Segments, attached
+from drlnb.runtime.ipc import shared_memory
+from drlnb.runtime.ipc.shared_memory import Segments, attached
 from drlnb.runtime.node.slots import Slots
 from tests.runtime.learning import FENCE, Channel
 from tests.runtime.played_agent import played_link
@@ -100,7 +100,7 @@ def test_without_room_nothing_is_lent(lender, monkeypatch):
     def refuse(*args):
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(shared_results, "create", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     assert lender.lend(1000) is None
 
 
@@ -128,9 +128,9 @@ def _finished(learning, state, frames, lender=None):
     else:
         told = learning.ask("stage", bytes(state) + first[1], **{**first[0], **facts, "n_state": len(state)})
     assert told[0]["op"] == "staged"
-    assert told[0]["moved_bytes"] == len(state)
+    assert told[0]["event"]["moved_bytes"] == len(state)
     for header, data in frames[1:]:
-        assert learning.ask("stage", data, **header)[0]["moved_bytes"] == 0
+        assert learning.ask("stage", data, **header)[0]["event"]["moved_bytes"] == 0
     lent = lender.lend(learning.n_made) if lender else None
     more = {"into": [lent[0].path, len(lent[1])]} if lent else {}
     answer, made = learning.ask("finish", round=first[0]["round"], **more)
@@ -159,12 +159,12 @@ def test_a_result_that_does_not_fit_travels(child, lender):
     child.stage(2)
     answer, made = child.ask("finish", round=2, into=[segment.path, len(view)])
     assert answer["n_shared"] == 0
-    assert len(made) > answer["n_published"]
+    assert len(made) > answer["event"]["n_bytes"]
     child.version += 1
     child.stage(3)
     answer, made = child.ask("finish", round=3, into=["/nowhere/drlnb", 10**9])
     assert answer["n_shared"] == 0
-    assert len(made) > answer["n_published"]
+    assert len(made) > answer["event"]["n_bytes"]
 
 
 class _Executor:
@@ -179,7 +179,7 @@ class _Executor:
         self.asked.append((header, payloads))
         await self.go.wait()
         if "into" not in header:
-            return {"op": "made"}, bytes(shared_results.LEAST_BYTES)
+            return {"op": "made"}, bytes(shared_memory.LEAST_BYTES)
         return {"op": "made", "n_shared": header["into"][1]}, b""
 
     def forget(self, task):
@@ -218,7 +218,7 @@ def test_who_goes_leaves_the_segment_to_the_executor_until_it_has_answered(tmp_p
         assert former != latter
         executor.go.set()
         answer = await staying
-        assert len(answer["payload"]) == shared_results.LEAST_BYTES
+        assert len(answer["payload"]) == shared_memory.LEAST_BYTES
         await asyncio.gather(*node._link._background)
         del leaving  # its error shows the result
         gc.collect()

@@ -14,17 +14,16 @@ from drlnb.records.columns import leasing
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
-from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.master.slot_effects import SlotEffects
-from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
+from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.node.stores import Stores
 from drlnb.runtime.scheduler import nodes
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.scheduler.runs import LiveRun, Runs
-from tests.runtime.played_agent import SPEC, played_link
+from tests.runtime.played_agent import SPEC, Agent, played_link, rows
 
 TIMES = {"ttl_s": 0.06, "holder_ttl_s": 0.04, "renew_s": 0.01, "poll_s": 0.03, "reap_s": 0.005, "lost_polls": 2}
 
@@ -61,9 +60,9 @@ class Cluster:
         async def direct(op, /, *, timeout_s=1.0, **message):
             return await asyncio.wait_for(getattr(self.broker.grants, op.removeprefix("drlnb_"))(**message), timeout_s)
 
-        agent = SimpleNamespace(node="n", keep=self.keep, ask_broker=ask or direct)
+        link = SimpleNamespace(node="n", keep=self.keep, ask_broker=ask or direct)
         return LeaseClient(
-            agent, "r", task, 1, LeasingSettings.from_mapping(TIMES), lambda *lost: self.records.append(lost), int
+            link, f"r/{task}", 1, LeasingSettings.from_mapping(TIMES), lambda *lost: self.records.append(lost), int
         )
 
     def of(self, kind):
@@ -76,8 +75,8 @@ def test_who_goes_on_polling_keeps_its_place():
     async def go():
         async with Cluster() as cluster:
             holder, waiter = cluster.client("holder"), cluster.client("waiter")
-            held = await holder.acquire("h", 1)
-            asked = cluster.keep(waiter.acquire("w", 1))
+            held = await holder.acquire("h", round=1)
+            asked = cluster.keep(waiter.acquire("w", round=1))
             while len(cluster.of(leasing.SlotRequested)) < 2:
                 await asyncio.sleep(0)
             await asyncio.sleep(3 * TIMES["lost_polls"] * TIMES["poll_s"])
@@ -101,15 +100,15 @@ def test_a_refusal_after_a_long_wait_is_not_the_last_word():
                     return {"ok": True}
                 if time.monotonic() - began_t < 3.2 * TIMES["ttl_s"]:
                     return {"pending": True}
-                answers.append(message["known"])
+                answers.append(message["request_id"])
                 return (
                     {"refused": "place lost"}
                     if len(answers) == 1
                     else {"fence": Fence(1, 1), "slots": [], "settings": TIMES}
                 )
 
-            await cluster.client("a", ask).acquire("w", 1)
-            assert answers == [True, False]
+            await cluster.client("a", ask).acquire("w", round=1)
+            assert answers == ["r/a/w", "r/a/w+1"]
 
     asyncio.run(go())
 
@@ -126,7 +125,7 @@ def test_who_is_only_ever_refused_is_told():
             client = cluster.client("a", ask)
             began_t = time.monotonic()
             with pytest.raises(PeerError, match="refuses request w: for good"):
-                await client.acquire("w", 1)
+                await client.acquire("w", round=1)
             assert time.monotonic() - began_t >= 3 * TIMES["ttl_s"]
 
     asyncio.run(go())
@@ -152,7 +151,7 @@ def test_a_grant_that_expired_on_its_way_is_not_handed_out(arrives):
                     raise TimeoutError
                 return await getattr(cluster.broker.grants, op.removeprefix("drlnb_"))(**message)
 
-            held = await cluster.client("a", ask).acquire("w", 1)
+            held = await cluster.client("a", ask).acquire("w", round=1)
             assert held["fence"] > lost[0]["fence"]
 
     asyncio.run(go())
@@ -164,7 +163,7 @@ def test_a_holder_that_stood_still_commits_nothing():
     async def go(stands_s):
         async with Cluster() as cluster:
             client = cluster.client("a")
-            fence = (await client.acquire("w", 1))["fence"]
+            fence = (await client.acquire("w", round=1))["fence"]
             fed = []
             master = SimpleNamespace(
                 made={"k": "parameters"},
@@ -190,7 +189,7 @@ def test_the_pool_forgets_what_it_said_of_leases_that_are_over():
         async with Cluster() as cluster:
             client = cluster.client("a")
             for number in range(5):
-                held = await client.acquire(f"w{number}", number)
+                held = await client.acquire(f"w{number}", round=number)
                 assert len(cluster.broker.grants._answers) == len(cluster.broker.grants._granted) == 1
                 await client.release(held["fence"], clean=True, computed_s=0.0)
             return cluster.broker.grants._answers, cluster.broker.grants._granted
@@ -204,7 +203,7 @@ def test_who_lost_the_lease_waits_for_no_answer():
     async def go():
         async with Cluster() as cluster:
             client = cluster.client("a")
-            fence = (await client.acquire("w", 1))["fence"]
+            fence = (await client.acquire("w", round=1))["fence"]
             never = asyncio.get_running_loop().create_future()
 
             async def work():
@@ -256,7 +255,7 @@ def _two_attempts(folder):
     pool = SimpleNamespace(settings=LeasingSettings.from_mapping(TIMES))
     runs = Runs(SimpleNamespace(pool=pool, nodes=SimpleNamespace(end_task=lambda *which: None)))
     spec = {"out": str(folder), "tasks": [{"name": "a"}]}
-    runs.live["r"] = LiveRun("r", spec, 1)
+    runs.live["r"] = LiveRun("r", spec)
     return runs
 
 
@@ -266,10 +265,10 @@ def test_a_superseded_master_is_told_so(tmp_path):
     async def go():
         runs = _two_attempts(tmp_path)
         for request in ("first", "second"):
-            await runs.attach("r", "a", "n", request)
+            await runs.task_attach("r", "a", "n", request)
         message = {"run": "r", "task": "a", "rows": []}
         told = [await runs.task_rows(**message, n_timesteps=10 * attempt, attempt=attempt) for attempt in (2, 1)]
-        runs.close()
+        await runs.close()
         return told, runs.live["r"].tasks["a"]["n_timesteps"]
 
     assert asyncio.run(go()) == ([{"ok": True}, {"stale": True}], 20)
@@ -287,7 +286,7 @@ def test_a_superseded_master_ends_without_a_word():
 
         plain = {"attempt": 1, "spec": SPEC, "out": "", "settings": {}, "planners": {}, "resume": False}
         attached = {**plain, "leasing": asdict(LeasingSettings())}
-        master = Master(SimpleNamespace(ask_broker=ask_broker), None, "r", "a", attached)
+        master = Master(SimpleNamespace(ask_broker=ask_broker), "r", "a", attached)
         master.rows.waiting.append({"s": "s"})
         await master.rows.flush()
         assert await asyncio.wait_for(master.done, 1.0) == "aborted: another attempt has begun"
@@ -302,8 +301,8 @@ def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
 
     async def go():
         stores = Stores(SimpleNamespace(directory=tmp_path))
-        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}}
-        await stores.chunk("r", "a", attempt=2, payload=b"four", **sent)
+        sent = {"attempt": 2, "version": 3, "start": 0, "stop": 4, "total": 4, "children": ()}
+        await stores.chunk(("r", "a"), sent, {}, b"four")
         there = bool(stores.path("r", "a"))
         stores.drop("r", "a", 1)
         still = bool(stores.path("r", "a"))
@@ -318,12 +317,13 @@ def test_parameters_that_arrive_after_the_end_are_not_kept(tmp_path):
 
     async def go():
         stores = Stores(SimpleNamespace(directory=tmp_path))
-        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": (), "addresses": {}, "payload": b"four"}
+        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": ()}
         stores.drop("r", "a", 2)
-        late = await stores.chunk("r", "a", attempt=2, **sent)
+        with pytest.raises(ConnectionError) as late:
+            await stores.chunk(("r", "a"), {**sent, "attempt": 2}, {}, b"four")
         kept = stores.path("r", "a")
-        await stores.chunk("r", "a", attempt=3, **sent)
-        found = late["refused"], kept, bool(stores.path("r", "a"))
+        await stores.chunk(("r", "a"), {**sent, "attempt": 3}, {}, b"four")
+        found = str(late.value), kept, bool(stores.path("r", "a"))
         stores.close()
         return found
 
@@ -331,43 +331,35 @@ def test_parameters_that_arrive_after_the_end_are_not_kept(tmp_path):
 
 
 # ------------------------------------------------------------------ ended before it has begun
-def test_a_task_that_is_killed_before_it_is_placed_ends():
+def test_a_task_that_is_killed_before_it_is_placed_ends(tmp_path, monkeypatch):
     """The pool answers no question of a task that is over; its master ends all the same, and so does its anchor."""
+    agent = Agent(tmp_path)
+    answer = agent.ask_broker
 
-    async def go():
-        fed = []
-        master = Master.__new__(Master)
-        master.__dict__.update(
-            done=asyncio.get_running_loop().create_future(), ask_placement=lambda planner: asyncio.Event().wait()
-        )
-        master.__dict__.update(_ended=False, planners={}, ask_placement=lambda planner: asyncio.Event().wait())
-        master.__dict__.update(host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
-        asyncio.get_running_loop().call_later(0.01, master.done.set_result, "stopped")
-        await asyncio.wait_for(master._place_first(), 1.0)
-        return fed
+    async def ask_broker(op, /, **message):
+        if op == "drlnb_place":
+            agent.masters["r", "a"].done.set_result("stopped")
+            await asyncio.Event().wait()
+        return await answer(op, **message)
 
-    assert asyncio.run(go()) == []
+    agent.ask_broker = ask_broker
+    assert asyncio.run(agent.run(monkeypatch)) == "stopped"
 
 
-def test_a_placement_that_comes_after_the_kill_starts_nothing():
+def test_a_placement_that_comes_after_the_kill_starts_nothing(tmp_path, monkeypatch):
     """The kill was heard first, and knew of no node to tell: a collector that is started now would never be ended."""
+    agent = Agent(tmp_path)
+    answer = agent.ask_broker
 
-    async def go():
-        fed = []
+    async def ask_broker(op, /, **message):
+        if op == "drlnb_place":
+            await agent.control("r", "a", action="kill")
+        return await answer(op, **message)
 
-        async def ask_placement(planner):
-            master._ended = True  # meanwhile
-            return words.PlacementReceived, {"collector_nodes": ("n", "n")}
-
-        master = Master.__new__(Master)
-        master.__dict__.update(done=asyncio.get_running_loop().create_future(), ask_placement=ask_placement)
-        master.__dict__.update(_ended=False, host=SimpleNamespace(feed=lambda kind, **fields: fed.append(kind)))
-        master.planners = {}
-        await master._place_first()
-        await Effects._place(SimpleNamespace(m=master), words.AskPlacement(n_collectors=2))
-        return fed
-
-    assert asyncio.run(go()) == []
+    agent.ask_broker = ask_broker
+    assert asyncio.run(agent.run(monkeypatch)) == "stopped"
+    assert rows(agent, "PlacementReceived") == []
+    assert agent.told("drlnb_collector_start") == []
 
 
 class SlowHost(CollectorHost):
@@ -377,22 +369,21 @@ class SlowHost(CollectorHost):
         super().__init__(None, lambda *lost: None)
         self.forked, self.ends, self.launched = asyncio.Event(), [], 0
 
-    async def _launch(self, key, attempt, log, mode):
+    async def _launch(self, live, mode):
         self.launched += 1
         await self.forked.wait()
 
         async def aclose():
-            self.ends.append(attempt)
+            self.ends.append(live.attempt)
 
-        process = SimpleNamespace(end=lambda: asyncio.sleep(0))
-        channel = SimpleNamespace(aclose=aclose)
-        return LiveCollector(key=key, attempt=attempt, pid=0, mode=mode, log=log, channel=channel, process=process)
+        live.process = SimpleNamespace(end=lambda: asyncio.sleep(0))
+        live.channel = SimpleNamespace(aclose=aclose)
 
     async def _configure(self, live, header, state, quiet_s):
-        return {"op": "ready"}
+        return {"op": "ready", "event": {}}
 
     def begin(self, attempt):
-        given = {"configuration": {}, "state": b"", "log": None, "mode": "spawn"}
+        given = {"configuration": {}, "log": "", "mode": "spawn"}
         return asyncio.ensure_future(self.start(("r", "a", 0), attempt=attempt, **given))
 
 

@@ -19,24 +19,24 @@ def hurry(monkeypatch):
 
 
 def broken():
-    raise ConnectionError("the way there broke")
+    return {"refused": "the way there broke"}
 
 
 def starts(agent, collector):
     """Return the numbers of the processes that were started of a collector."""
-    return [one["number"] for one in agent.told("drlnb_collector_start") if one["collector"] == collector]
+    return [one["number"] for one in agent.told("drlnb_collector_start") if one["key"][2] == collector]
 
 
 def wakes(agent, collector):
     """Return how often a collector was woken."""
-    return sum(one["collector"] == collector for one in agent.told("drlnb_collector_ask"))
+    return sum(one["key"][2] == collector for one in agent.told("drlnb_collector_ask"))
 
 
 @pytest.mark.parametrize(
     ("answer", "reason", "detail"),
     [
         (broken, "did not answer: the way there broke", ""),
-        (lambda: {"op": "gone", "reason": "it is not up"}, "did not answer: it is not up", ""),
+        (lambda: {"refused": "it is not up"}, "did not answer: it is not up", ""),
         (lambda: {"op": "error", "message": "snapped", "detail": "line 7"}, "snapped", "line 7"),
     ],
 )
@@ -61,11 +61,11 @@ def test_a_loss_counts_once_whoever_tells_it_first(tmp_path, monkeypatch):
 
     async def scene():
         await until(lambda: wakes(agent, 1) == 1)
-        loss = {"collector": 1, "node": "n1", "reason": "killed", "detail": "", "number": 1}
+        loss = {"node": "n1", "reason": "killed", "detail": "", "number": 1}
         for _ in range(2):
-            await agent.collector_lost("r", "a", 2, **loss)
+            await agent.collector_lost(("r", "a", 1), 2, **loss)
         await until(lambda: wakes(agent, 1) == 2)
-        await agent.collector_lost("r", "a", 2, **loss)
+        await agent.collector_lost(("r", "a", 1), 2, **loss)
         await asyncio.sleep(0.02)
 
     asyncio.run(agent.run(monkeypatch, scene))
@@ -120,8 +120,7 @@ def test_the_loss_is_told_to_the_master_that_started_it_until_it_hears():
 
         async def call(address, op, /, **message):
             calls.append((address, op, message["number"]))
-            if len(calls) < 4:
-                raise ConnectionError
+            return {"refused": "it is away"} if len(calls) < 4 else {"ok": True}
 
         here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
         live = LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None)
@@ -141,7 +140,7 @@ def test_a_loss_is_not_told_for_ever():
 
         async def call(address, op, /, **message):
             calls.append(address)
-            raise ConnectionError
+            return {"refused": "it is away"}
 
         here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
         await here.report_loss(

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from drlnb.runtime.node import masters as agents
+from drlnb.runtime import link
 from tests.runtime.played_agent import Agent, rows, until
 
 
@@ -29,7 +29,7 @@ def test_wishes_and_news_during_the_restoring_are_heard_in_their_order(agent, mo
         await until(lambda: agent.masters)
         for how in ({"action": "set", "key": "leasing.hold", "value": "last"}, {"action": "pause"}, {"action": "stop"}):
             assert await agent.control("r", "a", **how) == {"ok": True}
-        assert await agent.node_lost(node="n9", reason="gone", address="far") == {"ok": True}
+        await agent.node_lost(node="n9", reason="gone", address="far")
         agent.restored.set()
         await until(lambda: rows(agent, "StopAsked"))
 
@@ -103,7 +103,7 @@ def test_wishes_that_overtake_the_answer_to_the_registration_are_heard(agent, mo
 
 def test_a_master_registers_itself_until_the_broker_answers(agent, monkeypatch):
     """A scheduler that is busy for long does not fail the task; the request keeps its name, so it is one attempt."""
-    monkeypatch.setattr(agents, "_ATTACH_AGAIN_S", 0.0)
+    monkeypatch.setattr(link, "_AGAIN_S", 0.0)
     answer, requests = agent.ask_broker, []
     agent.wanted = "stop"
 

@@ -12,7 +12,7 @@ from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import SettingChanged
 from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
-from drlnb.runtime.scheduler.cpu_shares import CpuShares
+from drlnb.runtime.scheduler.nodes import Nodes
 
 
 def who(i, task="a"):
@@ -283,7 +283,7 @@ def test_the_answer_tells_of_the_slot():
         for i in range(3):
             host.acting[who(i)].set_result("experience")
             await turns()
-        return [one.result()[0] for one in waits]
+        return [one.result()[0]["slot"] for one in waits]
 
     first, second, third = asyncio.run(go())
     assert (first["queued_s"], first["keeps_cpu"]) == (0.0, True)
@@ -303,7 +303,7 @@ def test_a_slot_comes_back_with_the_answer(op):
         await turns()
         host.acting[who(0)].set_result(op)
         answer, _ = await asked
-        return answer["keeps_cpu"], host.cpu.slots.n_held
+        return answer["slot"]["keeps_cpu"], host.cpu.slots.n_held
 
     assert asyncio.run(go()) == ((False, 0) if op == "error" else (True, 1))
 
@@ -343,10 +343,12 @@ class PretendedBroker:
 
     def __init__(self):
         self.pool = PoolMachine(LeasingSettings(), 1)
-        self.host = SimpleNamespace(feed=lambda kind, **values: self.pool.handle(kind(t=0.0, **values)))
         self.tasks = []
-        self.runs = SimpleNamespace(keep=self.tasks.append)
+        self.host = SimpleNamespace(feed=self.feed, spawn=lambda work: self.tasks.append(asyncio.ensure_future(work)))
         self.told = []
+
+    def feed(self, kind, **values):
+        self.pool.handle(kind(t=0.0, **values))
 
     async def ask_node(self, node, op, timeout_s, **message):
         del timeout_s
@@ -358,25 +360,24 @@ def test_agents_of_a_host_share_its_cpus():
 
     async def go():
         broker = PretendedBroker()
-        register = SimpleNamespace(broker=broker, rows={})
-        cpus = CpuShares(register)
+        nodes = Nodes(broker)
         for node, host, n in (("0", "h", 8), ("1", "h", 8), ("x", "g", 3), ("2", "h", 8)):
-            register.rows[node] = {"host": host, "n_cpus": n}
-            cpus.added(node)
+            nodes.rows[node] = {"host": host, "n_cpus": n}
+            nodes._share_cpus(host, added=node)
         await asyncio.gather(*broker.tasks)
-        del register.rows["2"]
-        cpus.lost("h")
+        del nodes.rows["2"]
+        nodes._share_cpus("h")
         await asyncio.gather(*broker.tasks)
-        return broker, cpus
+        return broker, nodes
 
-    broker, cpus = asyncio.run(go())
+    broker, nodes = asyncio.run(go())
     assert broker.told == [
         ("0", "drlnb_cpu_slots", 2), ("0", "drlnb_cpu_slots", 2), ("1", "drlnb_cpu_slots", 2),
         ("0", "drlnb_cpu_slots", 4), ("1", "drlnb_cpu_slots", 4),
     ]  # fmt: skip
-    assert cpus.share("x")["n_slots"] == 3
+    assert nodes.cpu_slots("x")["n_slots"] == 3
     assert broker.pool.snapshot()["nodes"] == {"0": 4, "1": 4, "x": 3, "2": 2}
-    assert cpus.share("0")["number"] < cpus.share("0")["number"], "a later word has a larger number"
+    assert nodes.cpu_slots("0")["number"] < nodes.cpu_slots("0")["number"], "a later word has a larger number"
 
 
 def test_a_person_chooses_another_number():

@@ -6,7 +6,7 @@ import pytest
 
 from drlnb.records.ids import Fence
 from drlnb.runtime.node import executor_host
-from drlnb.runtime.node.executor_host import Executor
+from drlnb.runtime.node.executor_host import Executor, WorkGate
 from tests.runtime.played import Child
 
 SPEC = {"op": "job", "slot": "0/cpu0", "name": "a", "rank": 0, "n_slots": 1}
@@ -22,8 +22,10 @@ def act(monkeypatch, tmp_path):
     def run(work):
         async def main():
             ups, downs = [], []
-            log = tmp_path / "log"
-            executor = Executor("0/cpu0", "cpu", log, lambda e: ups.append(e.epoch), lambda e, why: downs.append(why))
+            log, gate = tmp_path / "log", WorkGate("0/cpu0")
+            executor = Executor(
+                "0/cpu0", "cpu", log, gate, lambda e: ups.append(e.epoch), lambda e, why: downs.append(why)
+            )
             executor.start()
             await executor.wait_up(5.0)
             try:
@@ -197,16 +199,16 @@ def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
         return answer["op"]
 
     async def main():
-        executor = Executor("0/cpu0", "cpu", tmp_path / "log", lambda e: None, lambda e, why: None)
+        executor = Executor("0/cpu0", "cpu", tmp_path / "log", WorkGate("0/cpu0"), lambda e: None, lambda e, why: None)
         executor.start()
         try:
             await executor.wait_up(60.0)
             assert await run(executor, Fence(1, 5)) == "ran"
-            former = executor.pid
+            former = executor.pids
             executor.child.kill()
             while executor.epoch == 1:
                 await asyncio.sleep(0.01)
-            assert executor.pid != former
+            assert executor.pids != former
             assert await run(executor, Fence(1, 4)) == "refused"
             with pytest.raises(ConnectionError):
                 await run(executor, Fence(1, 5))

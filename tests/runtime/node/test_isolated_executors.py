@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
 from drlnb.runtime.node import executor_host, isolated_executors
+from drlnb.runtime.node.executor_host import WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
 from tests.runtime.played import Child
 
@@ -38,9 +38,9 @@ def act(monkeypatch, tmp_path):
                 "0/cpu0",
                 device,
                 tmp_path / "executor.log",
+                WorkGate("0/cpu0"),
                 lambda one: heard.ups.append((one.epoch, one.device_name)),
                 lambda one, task, fence, why: heard.lost.append((task, fence and fence.token, why)),
-                FenceGate(),
             )
             slot.start()
             while not heard.ups:
@@ -299,7 +299,7 @@ def test_words_for_a_holder_reach_its_process(act):
         await ask(slot, "own-1/a", 1)
         await ask(slot, "r/b", 2)
         assert slot.interrupt(Fence(1, 2)) is False
-        slot.asked_to_yield(Fence(1, 2))
+        slot.send({"op": "asked", "fence": Fence(1, 2)})
         assert [child.frames[-1] for child in Child.made] == ["asked", "asked"]
 
     act(work)

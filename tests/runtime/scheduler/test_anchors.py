@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Security
 
+from drlnb.runtime.protocol import Refusal
 from drlnb.runtime.scheduler import anchors
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
@@ -52,19 +53,19 @@ class World:
         await self.broker.start(self.scheduler)
         self.runs = self.broker.runs
         tasks = [{"name": name} for name in self.names]
-        assert "ok" in await self.runs.create("r", {"run": "r", "out": str(self.out), "tasks": tasks})
-        self.keys = await self.runs.anchors("r")
+        await self.runs.run_create("r", {"run": "r", "out": str(self.out), "tasks": tasks})
+        self.keys = await self.runs.run_anchors("r")
         return self
 
     async def __aexit__(self, *error):
         await self.broker.close()
-        while self.runs._background:  # a stream that ended is closed by a thread
-            await asyncio.gather(*self.runs._background, return_exceptions=True)
+        while self.broker.host._tasks:  # a stream that ended is closed by a thread
+            await asyncio.gather(*self.broker.host._tasks, return_exceptions=True)
 
     async def attach(self, task, node):
         """Let a master register itself."""
         self.n_masters += 1
-        return await self.runs.attach("r", task, node, f"request {self.n_masters}")
+        return await self.runs.task_attach("r", task, node, f"request {self.n_masters}")
 
     def row(self, task="a"):
         return self.runs.live["r"].tasks[task]
@@ -108,12 +109,13 @@ def test_a_task_that_runs_nowhere_ends_when_it_is_told_to(play, action):
         await world.attach("a", "n0")
         world.runs.node_lost("n0")
         assert (world.row()["state"], world.row()["node"]) == ("running", "")
-        await world.runs.control("r", action, reason="asked for")
-        return await world.over(), await world.attach("a", "n1")
+        await world.runs.run_control("r", action, reason="asked for")
+        ended = await world.over()
+        with pytest.raises(Refusal, match="task a is stopped"):
+            await world.attach("a", "n1")
+        return ended
 
-    ended, late = play(scene)
-    assert ended == ("stopped", "asked for")
-    assert late["error"] == "over"
+    assert play(scene) == ("stopped", "asked for")
 
 
 def test_after_a_restart_of_the_cluster_open_tasks_are_submitted_again(play):
@@ -122,7 +124,7 @@ def test_after_a_restart_of_the_cluster_open_tasks_are_submitted_again(play):
     async def scene(world):
         await world.attach("a", "n0")
         await world.attach("b", "n0")
-        await world.runs.end("r", "b", 1, "done", "")
+        await world.runs.task_end("r", "b", 1, "done", "")
         world.scheduler.workers["tcp://w:1"] = None
         world.says(world.keys["a"], "forgotten")
         world.broker.restart(world.scheduler)
@@ -275,7 +277,7 @@ def test_the_normal_end_of_an_anchor_is_no_news(play):
 
     async def scene(world):
         await world.attach("a", "n0")
-        await world.runs.end("r", "a", 1, "done", "")
+        await world.runs.task_end("r", "a", 1, "done", "")
         for finish in ("memory", "forgotten"):
             world.says(world.keys["a"], finish)
         for _ in range(20):
@@ -290,8 +292,8 @@ def test_a_task_that_is_started_again_has_another_anchor(play):
 
     async def scene(world):
         await world.attach("a", "n0")
-        await world.runs.end("r", "a", 1, "failed", "it broke")
-        reply = await world.runs.restart("r", "a")
+        await world.runs.task_end("r", "a", 1, "failed", "it broke")
+        reply = await world.runs.run_restart("r", "a")
         world.says(world.keys["a"], "memory")
         world.says(world.keys["a"], "forgotten")
         for _ in range(20):

@@ -8,10 +8,21 @@ import pytest
 from drlnb.planning.warmup import WarmupSettings
 from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed, SlotFreed
 from drlnb.records.common import LoopLagged, SettingChanged
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
+
+
+async def _refusal(wish):
+    """Return why a wish is refused, empty if it is not."""
+    try:
+        await wish
+    except ConfigError as error:
+        return str(error)
+    return ""
+
 
 NO_PLANNERS = {"planners": {}, "settings": {}}
 
@@ -32,9 +43,9 @@ class Cluster:
             self.broker.nodes.pool.give("0", f"0/cpu{i}", "cpu")
             await self.broker.nodes.slot_up("0", f"0/cpu{i}", "cpu", "virtual", 1)
         tasks = [TaskSpec(name=name, env="CartPole-v1", total_timesteps=9, n_envs=1).to_plain() for name in "ab"]
-        await self.broker.runs.create("r", {"out": str(self.out), "tasks": tasks, **self.spec})
+        await self.broker.runs.run_create("r", {"out": str(self.out), "tasks": tasks, **self.spec})
         for name in "ab":
-            await self.broker.runs.attach("r", name, "0", name)
+            await self.broker.runs.task_attach("r", name, "0", name)
         return self
 
     async def __aexit__(self, *error):
@@ -46,11 +57,10 @@ class Cluster:
 
     async def set(self, key, value, task=None, action="set"):
         """Return the refusal's message, or empty."""
-        reply = await self.broker.runs.control("r", action, task=task, key=key, value=value)
-        return reply.get("message", "")
+        return await _refusal(self.broker.runs.run_control("r", action, task=task, key=key, value=value))
 
     async def pool(self, key, value):
-        return (await self.broker.set_pool(key, value)).get("message", "")
+        return await _refusal(self.broker.pool_set(key, value))
 
     def remembered(self, task):
         return self.broker.runs.live["r"].tasks[task]["scheduling"]
@@ -99,7 +109,7 @@ def test_settings_of_a_task_are_judged_beside_those_it_has_now(tmp_path):
                 {"warmup.min_rounds": 40}, {"warmup.min_rounds": 20},
             ]  # fmt: skip
             assert await cluster.set("warmup.window", 30, task="b") == ""
-            attached = await cluster.broker.runs.attach("r", "b", "0", "again")
+            attached = await cluster.broker.runs.task_attach("r", "b", "0", "again")
             assert attached["settings"]["warmup"] == {"filter_window": 50, "min_rounds": 20, "window": 30}
             WarmupSettings.from_mapping(attached["settings"]["warmup"])
 
@@ -134,7 +144,7 @@ def test_a_master_says_what_its_machine_refuses():
 
         master = Master.__new__(Master)
         master.host, master.task, master.is_up = Host(), "a", True
-        agent = Masters(None, None)
+        agent = Masters(None)
         agent.live["r", "a"] = master
         how = {"action": "set", "key": "warmup.rho", "value": 0, "reason": ""}
         assert await agent.control("r", "a", **how) == {"refused": "no"}
@@ -269,7 +279,7 @@ def test_who_waits_for_any_slot_hears_of_one_that_is_taken_back(tmp_path):
         async with Cluster(tmp_path) as cluster:
             for i in (0, 1):
                 await cluster.pool("slot.drain", f"0/cpu{i}")
-            asked = asyncio.ensure_future(cluster.broker.nodes.any_slot(60.0))
+            asked = asyncio.ensure_future(cluster.broker.nodes.becomes(lambda: cluster.broker.pool.n_slots > 0, 60.0))
             await asyncio.sleep(0)
             assert not asked.done()
             await cluster.pool("slot.undrain", "0/cpu0")
@@ -348,7 +358,7 @@ def test_a_grant_that_is_repeated_has_the_times_it_was_made_with(tmp_path):
             first = await broker.grants.acquire("r/a/1", round=1, **ask)
             await cluster.pool("leasing.ttl_s", 60.0)
             await cluster.pool("leasing.holder_ttl_s", 40.0)
-            again = await broker.grants.acquire("r/a/1", round=1, known=True, **ask)
+            again = await broker.grants.acquire("r/a/1", round=1, **ask)
             assert again["fence"] == first["fence"]
             assert (again["ttl_s"], again["settings"]["holder_ttl_s"]) == (10.0, 8.0)
             await broker.grants.release(first["fence"], clean=True, computed_s=0.0)

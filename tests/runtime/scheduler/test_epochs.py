@@ -34,11 +34,11 @@ async def _train(out, run="r"):
         for slot in ("n/a", "n/b"):
             broker.host.feed(leasing.SlotAdded, slot=slot, node="n", device="cpu", executor_epoch=1)
         early = await _grant(broker, "other/task")
-        await broker.runs.create(run, {"out": str(out), "tasks": [{"name": "a"}]})
+        await broker.runs.run_create(run, {"out": str(out), "tasks": [{"name": "a"}]})
         fence = await _grant(broker, f"{run}/a")
         assert await broker.grants.renew(early, 1) == {"ok": True}, "what is held stays held"
         assert fence > early
-        return fence, broker.epoch, broker.runs.live[run].stream
+        return fence, broker.epoch, broker.runs.live[run].streams["pool"][0]
     finally:
         await broker.close()
 
@@ -65,10 +65,10 @@ def test_a_run_that_goes_on_at_the_same_broker_raises_nothing(clock, tmp_path):
         broker = BrokerPlugin()
         await broker.start(SimpleNamespace(handlers={}))
         for _ in range(2):
-            await broker.runs.create("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
-            await broker.runs.control("r", "stop")
-            while broker.runs._background:
-                await asyncio.gather(*broker.runs._background)
+            await broker.runs.run_create("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
+            await broker.runs.run_control("r", "stop")
+            while broker.host._tasks:
+                await asyncio.gather(*broker.host._tasks)
         await broker.close()
         return broker.pool.epoch
 
@@ -82,14 +82,14 @@ def test_a_task_that_is_started_again_looks_at_the_journal_anew(clock, tmp_path)
     async def go():
         broker = BrokerPlugin()
         await broker.start(SimpleNamespace(handlers={}))
-        await broker.runs.create("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
-        await broker.runs.control("r", "stop")
+        await broker.runs.run_create("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
+        await broker.runs.run_control("r", "stop")
         (tmp_path / "journal").mkdir(exist_ok=True)
         (tmp_path / "journal" / "broker-e5000.jsonl").touch()
-        reply = await broker.runs.restart("r", "a")
-        stream = broker.runs.live["r"].stream
-        while broker.runs._background:
-            await asyncio.gather(*broker.runs._background)
+        reply = await broker.runs.run_restart("r", "a")
+        stream = broker.runs.live["r"].streams["pool"][0]
+        while broker.host._tasks:
+            await asyncio.gather(*broker.host._tasks)
         await broker.close()
         return reply["attempt"], stream
 

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records.errors import RunLocked
 from drlnb.runtime.node.slots import Slots
-from drlnb.runtime.scheduler import generations, run
+from drlnb.runtime.protocol import Refusal
 from drlnb.runtime.scheduler import nodes as broker_nodes
+from drlnb.runtime.scheduler import run
 from drlnb.runtime.scheduler import runs as broker_runs
 from drlnb.runtime.scheduler.anchors import Anchors
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -33,7 +35,7 @@ class Cluster:
 
     async def __aexit__(self, *error):
         await self.broker.close()
-        await asyncio.gather(*self.runs._background, return_exceptions=True)
+        await asyncio.gather(*self.broker.host._tasks, return_exceptions=True)
 
     async def up(self, node, server_id="first"):
         row = {"server_id": server_id, "host": "h", "n_cpus": 1, "devices": [], "why_no_cuda": ""}
@@ -52,8 +54,8 @@ class Cluster:
 
     async def settled(self):
         """Wait until nobody is told anything any more."""
-        while self.runs._background:
-            await asyncio.gather(*self.runs._background)
+        while self.broker.host._tasks:
+            await asyncio.gather(*self.broker.host._tasks)
 
 
 class Wire:
@@ -96,10 +98,10 @@ def test_every_node_ends_what_it_has_of_a_task_that_is_over(tmp_path):
     """Whoever ended it, the master or Dask, and whatever nodes its last attempt knew; a lost word is said again."""
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        await cluster.runs.attach("r", "a", "n0", "one")
+        await cluster.runs.run_create("r", cluster.spec())
+        await cluster.runs.task_attach("r", "a", "n0", "one")
         cluster.losses["n1", "drlnb_end_task"] = 3
-        await cluster.runs.end("r", "a", 1, "done", "")
+        await cluster.runs.task_end("r", "a", 1, "done", "")
         await cluster.settled()
         return cluster.of("drlnb_end_task")
 
@@ -110,9 +112,9 @@ def test_a_task_that_dask_gave_up_is_ended_everywhere(tmp_path):
     """Its master died for good: its collectors on other nodes would act and wait for ever."""
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        key = (await cluster.runs.anchors("r"))["a"]
-        await cluster.runs.attach("r", "a", "n0", "one")
+        await cluster.runs.run_create("r", cluster.spec())
+        key = (await cluster.runs.run_anchors("r"))["a"]
+        await cluster.runs.task_attach("r", "a", "n0", "one")
         cluster.broker.transition(key, "processing", "erred", exception=RuntimeError())
         await cluster.settled()
         assert cluster.runs.live["r"].tasks["a"]["state"] == "failed"
@@ -125,10 +127,10 @@ def test_a_new_attempt_ends_the_former_one_on_every_node(tmp_path):
     """It need not use a node that the former one used."""
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        await cluster.runs.attach("r", "a", "n0", "one")
+        await cluster.runs.run_create("r", cluster.spec())
+        await cluster.runs.task_attach("r", "a", "n0", "one")
         assert cluster.of("drlnb_end_task") == []
-        await cluster.runs.attach("r", "a", "n1", "two")
+        await cluster.runs.task_attach("r", "a", "n1", "two")
         await cluster.settled()
         return cluster.of("drlnb_end_task")
 
@@ -189,12 +191,15 @@ def test_a_repeated_registration_is_the_same_attempt(tmp_path):
     """The answer to the first one was lost; once another master has registered itself, a late copy is refused."""
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        answers = [await cluster.runs.attach("r", "a", node, request) for node, request in (
-            ("n0", "one"), ("n0", "one"), ("n1", "two"), ("n0", "one"), ("n1", "two"),
-        )]  # fmt: skip
+        await cluster.runs.run_create("r", cluster.spec())
+        attempts = []
+        for node, request in (("n0", "one"), ("n0", "one"), ("n1", "two"), ("n0", "one"), ("n1", "two")):
+            try:
+                attempts.append((await cluster.runs.task_attach("r", "a", node, request))["attempt"])
+            except Refusal:
+                attempts.append("over")
         await cluster.settled()
-        return [one.get("attempt", one.get("error")) for one in answers], cluster.runs.live["r"].tasks["a"]["node"]
+        return attempts, cluster.runs.live["r"].tasks["a"]["node"]
 
     assert play(scene, tmp_path) == ([1, 1, 2, "over", 2], "n1")
 
@@ -204,20 +209,20 @@ def test_a_run_is_resumed_once_its_last_task_has_ended_here_too(tmp_path):
     """Its journal has told the end while its master still ends its collectors: the new life waits for that."""
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        await cluster.runs.attach("r", "a", "n0", "one")
+        await cluster.runs.run_create("r", cluster.spec())
+        await cluster.runs.task_attach("r", "a", "n0", "one")
         former = cluster.runs.live["r"]
-        resuming = asyncio.ensure_future(cluster.runs.create("r", cluster.spec(resume=True)))
+        resuming = asyncio.ensure_future(cluster.runs.run_create("r", cluster.spec(resume=True)))
         await asyncio.sleep(0.03)
         assert not resuming.done()
-        await cluster.runs.end("r", "a", 1, "stopped", "asked for")
-        assert await resuming == {"ok": True}
+        await cluster.runs.task_end("r", "a", 1, "stopped", "asked for")
+        await resuming
         live = cluster.runs.live["r"]
         assert live is not former
-        assert await cluster.runs.create("r", cluster.spec(resume=True)) == {"ok": True}  # the same message again
+        await cluster.runs.run_create("r", cluster.spec(resume=True))  # the same message again
         assert cluster.runs.live["r"] is live
         await cluster.settled()
-        return live.tasks["a"]["state"], (await cluster.runs.attach("r", "a", "n0", "two"))["attempt"]
+        return live.tasks["a"]["state"], (await cluster.runs.task_attach("r", "a", "n0", "two"))["attempt"]
 
     assert play(scene, tmp_path, "n0") == ("starting", 2)  # the journal knows of no attempt, the broker does
 
@@ -232,15 +237,15 @@ def test_an_anchor_of_the_former_life_that_comes_back_late_is_not_replaced(tmp_p
     monkeypatch.setattr(Anchors, "_submit", submit)
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        former = (await cluster.runs.anchors("r"))["a"]
-        await cluster.runs.attach("r", "a", "n0", "one")
-        await cluster.runs.end("r", "a", 1, "stopped", "asked for")
-        await cluster.runs.create("r", cluster.spec(resume=True))
+        await cluster.runs.run_create("r", cluster.spec())
+        former = (await cluster.runs.run_anchors("r"))["a"]
+        await cluster.runs.task_attach("r", "a", "n0", "one")
+        await cluster.runs.task_end("r", "a", 1, "stopped", "asked for")
+        await cluster.runs.run_create("r", cluster.spec(resume=True))
         cluster.broker.transition(former, "processing", "memory")
         await cluster.settled()
         assert submitted == []
-        latter = (await cluster.runs.anchors("r"))["a"]
+        latter = (await cluster.runs.run_anchors("r"))["a"]
         assert latter != former
         cluster.broker.transition(latter, "processing", "memory")
         await cluster.settled()
@@ -255,9 +260,9 @@ def test_lives_that_follow_at_once_have_streams_of_their_own(tmp_path):
     async def scene(cluster):
         names = []
         for _ in range(3):
-            await cluster.runs.create("r", cluster.spec(resume=True))
-            names.append(cluster.runs.live["r"].stream)
-            await cluster.runs.control("r", "stop")
+            await cluster.runs.run_create("r", cluster.spec(resume=True))
+            names.append(cluster.runs.live["r"].streams["pool"][0])
+            await cluster.runs.run_control("r", "stop")
         await cluster.settled()
         return len(set(names))
 
@@ -266,13 +271,14 @@ def test_lives_that_follow_at_once_have_streams_of_their_own(tmp_path):
 
 def test_a_run_that_goes_on_is_not_resumed(tmp_path, monkeypatch):
     """It is said, instead of doing nothing."""
-    monkeypatch.setattr(generations, "_END_S", 0.0)
+    monkeypatch.setattr(broker_runs, "_END_S", 0.0)
 
     async def scene(cluster):
-        await cluster.runs.create("r", cluster.spec())
-        return await cluster.runs.create("r", cluster.spec(resume=True))
+        await cluster.runs.run_create("r", cluster.spec())
+        with pytest.raises(RunLocked, match="run r goes on"):
+            await cluster.runs.run_create("r", cluster.spec(resume=True))
 
-    assert play(scene, tmp_path)["error"] == "RunLocked"
+    play(scene, tmp_path)
 
 
 def test_rows_of_a_run_that_has_ended_are_forgotten_after_a_while(tmp_path, monkeypatch):
@@ -281,11 +287,11 @@ def test_rows_of_a_run_that_has_ended_are_forgotten_after_a_while(tmp_path, monk
 
     async def scene(cluster):
         runs = cluster.runs
-        await runs.create("r", cluster.spec())
+        await runs.run_create("r", cluster.spec())
         former = runs.live["r"]
         former.add([{"r": "old"}])
-        await runs.control("r", "stop")
-        await runs.create("r", cluster.spec(resume=True))
+        await runs.run_control("r", "stop")
+        await runs.run_create("r", cluster.spec(resume=True))
         while former.ring:
             await asyncio.sleep(0)
         await cluster.settled()
@@ -301,13 +307,13 @@ def test_who_watched_a_run_sees_the_rest_of_it_and_its_next_life(tmp_path, monke
 
     async def scene(cluster):
         runs = cluster.runs
-        await runs.create("r", cluster.spec())
+        await runs.run_create("r", cluster.spec())
         runs.live["r"].add([{"r": f"old {n}"} for n in range(9)])
         seen = (await runs.rows("r", 0, 0.0))["next"]
         assert seen == 10  # the stream's header is a row, too
         runs.live["r"].add([{"r": "last"}])
-        await runs.control("r", "stop")
-        await runs.create("r", cluster.spec(resume=True))
+        await runs.run_control("r", "stop")
+        await runs.run_create("r", cluster.spec(resume=True))
         runs.live["r"].add([{"r": "new"}])
         pages = [await runs.rows("r", since, 0.0) for since in (seen, 0, 2)]
         runs.live["r"].add([{"r": "more"}] * 9)

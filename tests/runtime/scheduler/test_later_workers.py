@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records.errors import ConfigError
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 GPUS = {"n0": ["GPU-a"], "n1": ["GPU-b", "GPU-c"], "n2": ["GPU-a"]}
@@ -36,7 +37,7 @@ class World:
         return [slot["slot"] for slot in told["slots"]]
 
     async def open(self, n_slots=None, seats=1, names=()):
-        assert await self.broker.nodes.open_slots(n_slots, seats, names) == {"ok": True}
+        await self.broker.nodes.open_slots(n_slots, seats, names)
 
     def go(self, node):
         self.broker.nodes.lost(f"tcp://{node}", "test")
@@ -61,7 +62,7 @@ def test_of_all_cuda_devices_a_later_worker_brings_its_own():
         await world.open()
         brought = [await world.come("n1"), await world.come("n2")]
         assert world.broker.nodes.pool.n_devices == 3
-        assert await world.broker.nodes.open_slots(3) == {"ok": True}, "who asks for what there is, gets it"
+        await world.broker.nodes.open_slots(3)
         return brought
 
     assert play(scene, GPUS) == [["n1/gpu0", "n1/gpu1"], []]
@@ -86,11 +87,13 @@ def test_of_named_devices_a_later_worker_brings_those_of_that_name(names, brough
     async def scene(world):
         await world.come("n0")
         if brought is None:  # what is not there cannot be named
-            return (await world.broker.nodes.open_slots(None, 1, names))["error"]
+            with pytest.raises(ConfigError):
+                await world.broker.nodes.open_slots(None, 1, names)
+            return None
         await world.open(names=names)
         return await world.come("n1")
 
-    assert play(scene, GPUS) == ("ConfigError" if brought is None else brought)
+    assert play(scene, GPUS) == brought
 
 
 def test_a_name_whose_node_is_gone_is_nobodys_now():

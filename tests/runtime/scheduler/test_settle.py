@@ -2,7 +2,7 @@
 
 import asyncio
 
-from drlnb.runtime.scheduler import runs
+from drlnb.runtime.scheduler.run import becomes
 
 
 def test_the_end_that_is_on_its_way_is_waited_for():
@@ -11,15 +11,11 @@ def test_the_end_that_is_on_its_way_is_waited_for():
 
     async def scene():
         asyncio.get_running_loop().call_soon(row.update, {"state": "failed"})
-        await asyncio.wait_for(runs._settle(row), 1.0)
+        return await asyncio.wait_for(becomes(lambda: row["state"] == "failed", 3.0), 1.0)
 
-    asyncio.run(scene())
-    assert row["state"] == "failed"
+    assert asyncio.run(scene()) is True
 
 
-def test_a_task_that_really_runs_is_not_waited_for_for_ever(monkeypatch):
-    """After the patience the state is what it was, and the wish is refused by the caller."""
-    monkeypatch.setattr(runs, "_SETTLE_S", 0.0)
-    row = {"state": "running"}
-    asyncio.run(asyncio.wait_for(runs._settle(row), 1.0))
-    assert row["state"] == "running"
+def test_a_task_that_really_runs_is_not_waited_for_for_ever():
+    """After the patience it is not so, and the wish is refused by the caller."""
+    assert asyncio.run(asyncio.wait_for(becomes(lambda: False, 0.0), 1.0)) is False

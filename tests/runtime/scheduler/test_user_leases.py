@@ -10,12 +10,11 @@ from drlnb.records.base import Event
 from drlnb.records.columns.leasing import LeaseGranted, LeaseReturned, SendGrant, SlotAdded, SlotRequested
 from drlnb.records.columns.placement import TaskStopped
 from drlnb.records.ids import Fence
-from drlnb.runtime.machine_host import MachineHost
-from drlnb.runtime.protocol import BROKER
 from drlnb.runtime.scheduler import user_leases
 from drlnb.runtime.scheduler.grants import Grants
-from drlnb.runtime.scheduler.user_leases import LoopsPlugin, PoolTape
+from drlnb.runtime.scheduler.user_leases import Loops, PoolTape
 from drlnb.views.folds.entries import decoded, journal_of
+from tests.runtime.checked_host import CheckedHost
 
 
 class Recorded:
@@ -102,15 +101,15 @@ class Pool:
         self.told = []
         self.names = [f"n0/cpu{k}" for k in range(n_slots)]
         given = {"n0": {name: {"slot": name, "device": "cpu", "up": True} for name in self.names}}
-        self.nodes = SimpleNamespace(given=given, slot_row=lambda slot: {"slot": slot, "node": "n0"})
-        self.runs = SimpleNamespace(keep=lambda future: None)
-        self.scheduler = SimpleNamespace(plugins={BROKER: self}, handlers={})
-        self.loops = LoopsPlugin()
+        self.nodes = SimpleNamespace(
+            given=given, pool=SimpleNamespace(slot_names=self.names), slot_row=lambda slot: {"slot": slot, "node": "n0"}
+        )
 
     async def __aenter__(self):
         self.grants = Grants(self)
-        self.host = MachineHost(self.pool, self._effect, [self.grants.on_record], validate=True)
-        await self.loops.start(self.scheduler)
+        self.loops = Loops(self)
+        sinks = [self.grants.on_record, self.loops.on_record]
+        self.host = CheckedHost(self.pool, self._effect, sinks)
         for name in self.names:
             self.host.feed(SlotAdded, slot=name, node="n0", device="cpu", executor_epoch=1)
         return self
@@ -126,7 +125,7 @@ class Pool:
         self.told.append((node, op, message["slot"], message["fence"]))
 
     async def lease(self, name, **more):
-        return await self.loops.acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
+        return await self.loops.loop_acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
 
     def release(self, fence):
         self.host.feed(LeaseReturned, fence=fence, clean=True, computed_s=0.0)
@@ -146,13 +145,13 @@ def test_a_holder_is_told_once_that_somebody_waits():
     async def work(pool):
         grant = await pool.lease("a", n_slots=2)
         assert grant["demand"] is False
-        assert await pool.loops.asked(grant["fence"]) == {"pending": True}
-        question = asyncio.ensure_future(pool.loops.asked(grant["fence"]))
+        assert await pool.loops.loop_asked(grant["fence"]) == {"pending": True}
+        question = asyncio.ensure_future(pool.loops.loop_asked(grant["fence"]))
         assert "pending" in await pool.lease("b")
         assert await question == {"asked": True}
         assert "pending" in await pool.lease("c")
         assert pool.told == [("n0", "drlnb_asked", slot, grant["fence"]) for slot in pool.names]
-        assert await pool.loops.asked(grant["fence"]) == {"asked": True}
+        assert await pool.loops.loop_asked(grant["fence"]) == {"asked": True}
 
     _play(work, n_slots=2)
 
@@ -162,11 +161,11 @@ def test_a_question_ends_with_its_lease():
 
     async def work(pool):
         grant = await pool.lease("a")
-        question = asyncio.ensure_future(pool.loops.asked(grant["fence"]))
+        question = asyncio.ensure_future(pool.loops.loop_asked(grant["fence"]))
         await asyncio.sleep(0)
         pool.release(grant["fence"])
         assert await question == {"over": True}
-        assert await pool.loops.asked(grant["fence"]) == await pool.loops.asked(Fence(1, 1)) == {"over": True}
+        assert await pool.loops.loop_asked(grant["fence"]) == await pool.loops.loop_asked(Fence(1, 1)) == {"over": True}
 
     _play(work)
 
@@ -181,7 +180,7 @@ def test_who_is_granted_while_others_wait_is_asked_at_once():
         pool.release(first["fence"])
         grant = await waiting[0]
         assert grant["demand"] is True
-        assert await pool.loops.asked(grant["fence"]) == {"asked": True}
+        assert await pool.loops.loop_asked(grant["fence"]) == {"asked": True}
         assert pool.told == [("n0", "drlnb_asked", "n0/cpu0", first["fence"])]
         await waiting[1]
 
@@ -191,14 +190,14 @@ def test_who_is_granted_while_others_wait_is_asked_at_once():
 async def _turns(pool, *rounds):
     """Take and return leases of one loop, one after the other, with some work under each."""
     for n in rounds:
-        grant = await pool.loops.acquire(f"own-1/a/{n}", "own-1/a", n)
+        grant = await pool.loops.loop_acquire(f"own-1/a/{n}", "own-1/a", n)
         assert "fence" in grant, grant
         pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=1e-9)
 
 
 def _duties(pool):
     """Return who counts in what queueing theory expects."""
-    return set(pool.pool.snapshot()["table"]["load"]["duty"])
+    return set(pool.pool.snapshot()["load"]["duty"])
 
 
 def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):
@@ -225,7 +224,7 @@ def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):
         assert _duties(pool) == {"own-1/a"}
         assert pool.loops._loops["own-1/a"].attempt == 2
         assert pool.loops._loops["own-1/a"].pause_s > 0.0
-        await pool.loops.close()
+        pool.loops.close()
 
     _play(work)
 
@@ -237,12 +236,12 @@ def test_a_loop_that_waits_or_holds_is_there():
         grant = await pool.lease("a")
         assert "pending" in await pool.lease("b")
         assert {name: one.timer for name, one in pool.loops._loops.items()} == {"own-1/a": None, "own-1/b": None}
-        await pool.loops.cancel("own-1/b/1", "given up")
+        await pool.loops.loop_cancel("own-1/b/1", "given up")
         assert pool.loops._loops["own-1/b"].timer is not None
-        assert (await pool.loops.acquire("own-1/b/1", "own-1/b", 1))["refused"] == "is over"
+        assert (await pool.loops.loop_acquire("own-1/b/1", "own-1/b", 1))["refused"] == "is over"
         pool.release(grant["fence"])
         assert pool.loops._loops["own-1/a"].timer is not None
-        await pool.loops.close()
+        pool.loops.close()
         assert all(one.timer.cancelled() for one in pool.loops._loops.values())
 
     _play(work)

@@ -11,24 +11,14 @@ from drlnb.planning.replay import replay
 from drlnb.records import seats
 from drlnb.records.columns import leasing, placement
 from drlnb.records.journal import read_stream
-from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import BROKER, SEATS
 from drlnb.runtime.scheduler.grants import Grants
 from drlnb.runtime.scheduler.nodes import Nodes
+from drlnb.runtime.scheduler.run import LiveRun
 from drlnb.runtime.seats.plugin import SeatsPlugin
+from tests.runtime.checked_host import CheckedHost
 
 GIB = 2**30
-
-
-class Run:
-    """A live run, as far as a stream needs it."""
-
-    def __init__(self, out):
-        self.run, self.stream, self.out, self.state = "r", "broker-e1", out, "running"
-        self.rows = []
-
-    def add(self, rows):
-        self.rows += rows
 
 
 class World:
@@ -41,8 +31,8 @@ class World:
         self.defects = []
         self.records = []
         self.epoch = 1
-        self.run = Run(out)
-        self.runs = SimpleNamespace(live={"r": self.run}, defect=self.defects.append, keep=lambda task: None)
+        self.run = LiveRun("r", {"out": str(out), "tasks": [{"name": "a"}]})
+        self.runs = SimpleNamespace(live={"r": self.run}, defect=self.defects.append)
         self.plugin = SeatsPlugin(settings)
         self.scheduler = SimpleNamespace(plugins={BROKER: self, SEATS: self.plugin})
         self.pool = PoolMachine(LeasingSettings(), 1)
@@ -53,7 +43,8 @@ class World:
 
     async def __aenter__(self):
         self.grants = Grants(self)
-        self.host = MachineHost(self.pool, self._effect, [self.records.append, self.grants.on_record], validate=True)
+        self.host = CheckedHost(self.pool, self._effect, [self.records.append, self.grants.on_record])
+        self.run.open_stream("pool", "broker-e1", self.pool)
         await self.plugin.start(self.scheduler)
         self.host.feed(placement.NodeAdded, node="0", host="h", n_collector_slots=4)
         await self.nodes.open_slots(1, "auto")
@@ -62,6 +53,7 @@ class World:
     async def __aexit__(self, *error):
         await self.plugin.close()
         await self.host.close()
+        await self.run.closing()
 
     def _effect(self, command):
         if isinstance(command, leasing.RevokeLease):
@@ -112,7 +104,7 @@ class World:
 
     # -------------------------------------------------------------- tasks
     def _slots(self):
-        return self.pool.snapshot()["table"]["slots"].values()
+        return self.pool.snapshot()["slots"].values()
 
     def lent(self):
         """Return the slots that can be leased."""
@@ -154,7 +146,7 @@ class World:
 
     def said(self, kind):
         """Return the rows of a kind in the run's stream of the seats."""
-        return [row for row in self.run.rows if row["r"] == kind.__name__]
+        return [row for row in self.run.ring if row["r"] == kind.__name__]
 
 
 def _play(story, tmp_path, **how):

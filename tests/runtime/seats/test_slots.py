@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.planning.placement.devices import Device
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import SEATS
+from drlnb.runtime.protocol import SEATS, serve, to_wire
 from drlnb.runtime.scheduler.nodes import Nodes
 
 GPU = {"uuid": "GPU-1", "index": 0, "name": "x"}
@@ -35,7 +36,14 @@ def _nodes(*rows):
 
 
 def _open(nodes, n_slots, seats=1, names=(), **more):
-    return asyncio.run(nodes.open_slots(n_slots, seats, names, **more))
+    return _ask(nodes, "drlnb_open_slots", n_slots=n_slots, seats=seats, names=names, **more)
+
+
+def _ask(nodes, op, **message):
+    """Return what the sender of a message gets."""
+    served = {}
+    serve(served, nodes.handlers())
+    return asyncio.run(served[op](**to_wire(message)))
 
 
 def _given(nodes):
@@ -76,7 +84,7 @@ def test_auto_begins_with_one_seat_and_names_the_limits():
     _open(nodes, 2, "auto")
     assert _given(nodes) == {"0/cpu0/0": "cpu:0", "0/cpu1/0": "cpu:1"}
     ((devices, limits),) = nodes.broker.opened
-    assert devices == [("0", "0/cpu0", "cpu:0"), ("0", "0/cpu1", "cpu:1")]
+    assert list(devices) == [Device(node="0", name=f"0/cpu{k}", seen=f"cpu:{k}") for k in (0, 1)]
     assert limits == {"0/cpu0": (4, "at most 4 seats"), "0/cpu1": (4, "at most 4 seats")}
 
 
@@ -172,7 +180,7 @@ def test_names_that_mean_nothing_open_nothing(names, message):
     assert (nodes.given, nodes.pool.opened, nodes.broker.asked) == ({}, False, [])
     assert _open(nodes, None, names=["cuda:0"]) == {"ok": True}
     assert _open(nodes, None, names=names)["message"] == message
-    assert asyncio.run(nodes.same_devices(names))["message"] == message
+    assert _ask(nodes, "drlnb_same_devices", names=names)["message"] == message
 
 
 def test_a_pool_of_named_devices_is_what_it_was_opened_as():
@@ -230,7 +238,7 @@ def test_a_lost_process_is_an_event_of_the_pool():
     nodes.broker.asked.clear()
     lost = {"task": "r/a", "reason": "killed by signal 9"}
     for slot, fence in (("0/cpu0", Fence(1, 7)), ("0/cpu0", None), ("9/cpu0", None)):
-        assert asyncio.run(nodes.tenant_lost("0", slot, fence=fence, **lost)) == {"ok": True}
+        assert _ask(nodes, "drlnb_tenant_lost", node="0", slot=slot, fence=fence, **lost) == {"ok": True}
     assert nodes.broker.asked == [
         (leasing.TenantLost, {"slot": "0/cpu0", "fence": Fence(epoch=1, token=7), **lost}),
         (leasing.TenantLost, {"slot": "0/cpu0", "fence": None, **lost}),

@@ -1,6 +1,7 @@
 """Hold planners on the same workload: utilisation, its bound, and the other two ways to share a device."""
 
 import argparse
+import functools
 import json
 from dataclasses import dataclass
 
@@ -10,9 +11,10 @@ from drlnb.cli.main import main as drlnb_main
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import ConfigError
 from drlnb.sim.costs import Costs, RoundCosts
-from drlnb.sim.leasing.colocated import colocated_makespan_s, colocated_rounds_hz
-from drlnb.sim.leasing.compare import LeasingWorkload, alone, for_duty, simulate_leasing, tasks_for_load
-from drlnb.sim.leasing.report import compare, main
+from drlnb.sim.leasing.colocated import colocated_rounds_hz
+from drlnb.sim.leasing.compare import LeasingWorkload, alone, simulate_leasing, tasks_for_load
+from drlnb.sim.leasing.report import main, workloads
+from drlnb.sim.report import compare
 
 SMALL = LeasingWorkload(n_tasks=3, n_slots=1, n_workers=2, n_rounds=9, compute_s=0.5)
 
@@ -33,8 +35,8 @@ class Fixed:
         return 0.0
 
 
-def rounds_hz(*tasks, n_devices=1, kappa=1.0):
-    return colocated_rounds_hz(tasks, n_devices=n_devices, n_rounds=20, warm_up=0.1, kappa=kappa)
+def rounds_hz(*tasks, n_devices=1):
+    return colocated_rounds_hz(tasks, n_devices=n_devices, n_rounds=20, warm_up=0.1)
 
 
 def test_one_process_has_the_device_for_itself():
@@ -44,23 +46,11 @@ def test_one_process_has_the_device_for_itself():
 
 
 def test_two_processes_in_step_share_the_device_evenly():
-    """What takes one 2.5 s takes each of two 5 s: 9.25 s a round; on two devices, or with kappa 2, as alone."""
+    """What takes one 2.5 s takes each of two 5 s: 9.25 s a round; on two devices as alone."""
     pair = Fixed((4.0, 4.0), (1.0, 1.0)), Fixed((4.0, 4.0), (1.0, 1.0))
     assert rounds_hz(*pair) == pytest.approx(2 / 9.25, rel=0.06)
     assert rounds_hz(*pair, n_devices=2) == pytest.approx(2 / 6.75, rel=0.06)
-    assert rounds_hz(*pair, kappa=2.0) == pytest.approx(2 / 6.75, rel=0.06)
     assert rounds_hz(pair[0], n_devices=2) == pytest.approx(1 / 6.75, rel=0.06)
-
-
-def test_the_last_process_alone_has_the_device_for_itself():
-    """One: 6.5 s twice, 0.25 s of sending in between; two in step: 9 s twice; on two devices as alone."""
-    one = Fixed((4.0, 4.0), (1.0, 1.0))
-    assert colocated_makespan_s([one], n_devices=1, n_rounds=2) == pytest.approx(13.25)
-    assert colocated_makespan_s([one, one], n_devices=1, n_rounds=2) == pytest.approx(2 * 9.0 + 0.25)
-    assert colocated_makespan_s([one, one], n_devices=2, n_rounds=2) == pytest.approx(13.25)
-    short, long = Fixed((1.0,), (1.0,)), Fixed((8.0,), (1.0,))
-    # The short one: acting until 1, computing until 2.5; the long one has the device from 8 to 9.5 for itself.
-    assert colocated_makespan_s([short, long], n_devices=1, n_rounds=1) == pytest.approx(9.5)
 
 
 # ------------------------------------------------------------------ workloads
@@ -83,15 +73,11 @@ def test_the_duty_alone_is_compute_over_round():
     assert one.d == pytest.approx(1.02 / (4.0 + 1.02 + 0.01), rel=0.02)
 
 
-def test_tasks_follow_the_load_and_collectors_the_wished_duty():
+def test_tasks_follow_the_load():
     """T = floor(load K / d + 1/2), with d measured on a task alone."""
     quick = LeasingWorkload(n_slots=2, n_rounds=12, collect_cv=0.0)
     assert tasks_for_load(1.0, quick).n_tasks == 10
     assert tasks_for_load(0.01, quick).n_tasks == 1
-    slow = for_duty(0.4, quick)
-    assert alone(
-        LeasingWorkload(n_tasks=1, n_slots=1, n_rounds=12, collect_cv=0.0, collect_mean_s=slow.collect_mean_s), 0
-    ).d == (pytest.approx(0.4, abs=0.02))
 
 
 def test_every_planner_has_the_same_workload_and_its_journal_replays():
@@ -140,7 +126,7 @@ def test_without_streams_nothing_is_computed_before_the_last_arrival():
 )  # fmt: skip
 def test_the_prototypes_table_comes_out(cv, load, hold, of_bound, inflation):
     """Over five seeds, within 0.05 in utilisation over its bound and 0.08 in inflation."""
-    (runs,) = compare([hold], range(5), load=load, workload=LeasingWorkload(collect_cv=cv))
+    (runs,) = compare([hold], workloads(range(5), load, LeasingWorkload(collect_cv=cv)), simulate_leasing)
     assert runs.mean("of_bound") == pytest.approx(of_bound, abs=0.05)
     assert runs.mean("inflation") == pytest.approx(inflation, abs=0.08)
 
@@ -164,14 +150,11 @@ def test_the_command_prints_a_table_and_json(capsys):
     assert report["bench"] == "simulate-leasing"
     assert [row["seed"] for row in report["workloads"]] == [0, 1]
     assert len(report["rows"]) == 15
-    (run,) = compare(
-        ["yield"],
-        [0, 1],
-        settings=LeasingSettings(queue="drr"),
-        workload=LeasingWorkload(
-            n_tasks=2, n_slots=1, n_workers=2, compute_s=0.5, collect_mean_s=2.0, unequal_frac=0.5, n_rounds=8
-        ),
+    workload = LeasingWorkload(
+        n_tasks=2, n_slots=1, n_workers=2, compute_s=0.5, collect_mean_s=2.0, unequal_frac=0.5, n_rounds=8
     )
+    run_drr = functools.partial(simulate_leasing, settings=LeasingSettings(queue="drr"))
+    (run,) = compare(["yield"], workloads([0, 1], None, workload), run_drr)
     row = next(row for row in report["rows"] if row["id"] == "yield-utilisation")
     assert row["value"] == run.mean("utilisation_frac")
     assert row["spread"] == [one.utilisation_frac for one in run.results]

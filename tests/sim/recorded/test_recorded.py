@@ -9,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.recorded.play import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
 from drlnb.sim.recorded.settings import Rules
-from drlnb.sim.training.report import run_tasks
+from drlnb.sim.training.fleet import run_tasks
 
 COSTS = Costs(collect_s=1.0, compute_s=0.5, finish_s=0.05, publish_s=0.01, collect_cv=0.5)
 
@@ -59,22 +59,6 @@ def test_more_slots_shorten_the_waits():
     known = load_of(pools_of(journal_of("round", n_slots=2)), ["sim0", "sim1", "sim2"], 2)
     assert mean(foretold.wait_s) < 0.5 * mean(recorded.wait_s)
     assert mean(foretold.round_s) == pytest.approx(mean(known.round_s), rel=0.1)
-
-
-def test_parts_make_the_whole():
-    """Held seconds and rounds of both halves are those of the whole time."""
-    pools = pools_of(journal_of("round"))
-    whole, first, second = (
-        load_of(pools, ["sim0", "sim1", "sim2"], 1, part=part) for part in ((0.0, 1.0), (0.0, 0.5), (0.5, 1.0))
-    )
-    assert first.window_s + second.window_s == pytest.approx(whole.window_s)
-    assert first.held_frac + second.held_frac == pytest.approx(2 * whole.held_frac)
-    for name, (begin, end) in whole.rounds.items():
-        assert (first.rounds[name][0], second.rounds[name][1]) == (begin, end)
-        assert first.rounds[name][1] + 1 == second.rounds[name][0]
-    for part in ((0.5, 0.5), (-0.1, 1.0), (0.0, 1.1)):
-        with pytest.raises(ValueError, match="part must rise within"):
-            load_of(pools, ["sim0"], 1, part=part)
 
 
 def test_too_little_is_refused():

@@ -219,9 +219,9 @@ def disturbed(planner):
     }  # fmt: skip
     task = Task(clock, pool, Workload(costs, seed=1, task=0, n_collectors=4), config=config, node="n0", validate=True)
     for t, call in (
-        (31.0, lambda: task.kill_collector(1, "killed")),
-        (63.5, lambda: pool.kill_executor("n0/slot0", "killed")),
-        (92.3, lambda: pool.kill_node("n1", "gone")),
+        (31.0, lambda: task.kill_collector(1)),
+        (63.5, lambda: pool.kill_executor("n0/slot0")),
+        (92.3, lambda: pool.kill_node("n1")),
         (112.3, lambda: pool.add_node("n1")),
         (150.0, lambda: task.host.feed(words.PauseAsked)),
         (171.0, lambda: task.host.feed(words.ResumeAsked)),

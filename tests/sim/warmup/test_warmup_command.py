@@ -82,7 +82,9 @@ def test_journals_are_written(tmp_path, capsys):
         (["--rounds", "0"], f"argument --rounds: {COUNT}, got '0' (see: drlnb simulate warmup --help)"),
         (["--rounds", "5"], "n_rounds must be a whole number in 10..100000, got 5"),
         (["--sahpe", "x"], "unknown option --sahpe; did you mean --shape? (see: drlnb simulate warmup --help)"),
-        (["--seeds", "a"], "argument --seeds: must be like 0-4 or 1,5,9, got 'a' (see: drlnb simulate warmup --help)"),
+        (["--seeds", "a"],
+         "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'a' "
+         "(see: drlnb simulate warmup --help)"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_answered_in_one_line(words, message, capsys):

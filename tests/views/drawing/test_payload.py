@@ -42,7 +42,7 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
         fold, wire, header, tables, known = Fold(), Wire(), {}, {}, {}
         for at in range(0, len(rows), step):
             fold.feed(rows[at : at + step])
-            message = wire.delta(view_of(fold))
+            message = wire.delta(view_of(fold).drawn)
             if message is None:
                 continue
             content, buffers = message
@@ -64,17 +64,17 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
 def test_nothing_new_is_no_message():
     """A picture that did not change costs nothing on the wire."""
     wire, view = Wire(), gantt.gantt(two_tasks().journal())
-    assert wire.delta(view)[0]["kind"] == "snapshot"
-    assert wire.delta(view) is None
+    assert wire.delta(view.drawn)[0]["kind"] == "snapshot"
+    assert wire.delta(view.drawn) is None
     assert wire.beat() == ({"kind": "beat", "seq": 1}, [])
 
 
 def test_a_delta_brings_the_new_rows_alone():
     """One more lease is one more row, not all of them again."""
     run, wire = two_tasks(), Wire()
-    wire.snapshot(gantt.gantt(run.journal()))
+    wire.snapshot(gantt.gantt(run.journal()).drawn)
     run.lease("a", 11.0, 11.0, 12.0, n=9)
-    content, _ = wire.delta(gantt.gantt(run.journal()))
+    content, _ = wire.delta(gantt.gantt(run.journal()).drawn)
     bars = next(one for one in content["layout"] if one["table"] == "bars")
     assert (bars["drop"], bars["keep"], bars["n"]) == (0, 2, 1)
     assert "lanes" not in content["header"]
@@ -123,8 +123,8 @@ def test_only_values_of_numbers_beside_a_picture_move():
     """What they are called and mean is told once."""
     run = two_tasks()
     wire = Wire()
-    wire.snapshot(gantt.gantt(run.journal(), until_s=1.0))
-    content, _ = wire.delta(gantt.gantt(run.journal()))
+    wire.snapshot(gantt.gantt(run.journal(), until_s=1.0).drawn)
+    content, _ = wire.delta(gantt.gantt(run.journal()).drawn)
     assert "numbers" not in content["header"]
     assert len(content["header"]["values"]) == len(gantt.gantt(run.journal()).numbers)
 
@@ -132,8 +132,8 @@ def test_only_values_of_numbers_beside_a_picture_move():
 def test_traits_carry_the_number_of_the_latest_message():
     """JavaScript tells by it whether a synced snapshot is older than what messages told."""
     wire, view = Wire(), gantt.gantt(two_tasks().journal())
-    wire.snapshot(view)
-    traits = wire.traits(view)
+    wire.snapshot(view.drawn)
+    traits = wire.traits(view.drawn)
     assert json.loads(traits["_header"])["seq"] == 1
     assert traits["_snapshot"] == view.payload()[1][0]
 

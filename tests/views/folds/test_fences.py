@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from drlnb.views.folds.fences import Fences
-from drlnb.views.folds.grow import Grow
+from drlnb.views.folds.grow import Fences, Grow
 
 
 @pytest.mark.parametrize("first", ["lease", "work"])

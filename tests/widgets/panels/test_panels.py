@@ -10,8 +10,7 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
-from drlnb.fleet import follower
-from drlnb.fleet.faces import faces
+from drlnb.fleet import faces, follower
 from drlnb.records.errors import PeerError
 from drlnb.widgets.panels.frame import Content
 from drlnb.widgets.transport.live import live

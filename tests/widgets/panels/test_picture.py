@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drlnb.widgets.panels.picture import Picture, Sheet
+from drlnb.widgets.panels.picture import Picture
 from drlnb.widgets.transport.modules import MODULES
 
 
@@ -14,7 +14,7 @@ def picture_of():
 
     def make(n_rows):
         looks, rows = iter(range(1_000)), np.zeros(n_rows)
-        draw = lambda: Sheet({"sentence": str(next(looks))}, {"bars": {"value": rows}})  # noqa: E731
+        draw = lambda: ({"sentence": str(next(looks))}, {"bars": {"value": rows}})  # noqa: E731
         made.append(Picture(MODULES["timeline"](), draw))
         return made[-1]
 

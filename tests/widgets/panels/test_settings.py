@@ -3,7 +3,7 @@ import math
 import pytest
 
 from drlnb.widgets.panels import settings
-from drlnb.widgets.transport.registry import Registry
+from drlnb.widgets.transport.live import Registry
 
 CHECKS = {"window_s": settings.seconds, "env": settings.text, "algo": settings.choice("ppo", "dqn")}
 

@@ -38,7 +38,8 @@ def test_a_run_is_watched_steered_and_joined(tmp_path):
         refreshed(table, lambda: "paused" not in table.view().sentence)
         clicked(leases.shell.widget, "apply", hold="last", task="CartPole-v1-s1")
         refreshed(leases, lambda: leases.view().header["marks"])
-        assert [mark["label"] for mark in leases.view().header["marks"]] == ["B hold: last"]
+        letters = {style["name"]: style["letter"] for style in leases.view().header["series"]}  # by who asked first
+        assert [mark["label"] for mark in leases.view().header["marks"]] == [f"{letters['CartPole-v1-s1']} hold: last"]
         with drlnb.Fleet(fleet.address) as other:
             guest = other.attach(run.id)
             assert guest is not run

@@ -50,14 +50,15 @@ function axisSeconds(s, step) {
   return `${Math.floor(w / 3600)}:${two(Math.floor((w % 3600) / 60))}:${two(w % 60)}`;
 }
 /** @param {any} v @param {string} unit */
-const withUnit = (v, unit) =>
-  !known(v)
-    ? "-"
-    : unit === "%"
-      ? percent(v)
-      : unit === "s"
-        ? duration(v)
-        : `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`;
+function withUnit(v, unit) {
+  if (!known(v)) return "-";
+  if (unit === "%") return percent(v);
+  if (unit === "s") return duration(v);
+  return `${number(v)}${unit === "x" ? "x" : unit ? ` ${unit}` : ""}`;
+}
+
+const labelOf = (/** @type {Header} */ header) =>
+  `${header.sentence || ""} (${header.origin || ""})`;
 
 // -- payload (views/payload.py) ---------------------------------------------------------------------------------------
 /** @type {Record<string, any>} */
@@ -109,7 +110,7 @@ function patchTables(old, layout, tails) {
 }
 /** @returns {State} */
 const blank = () => ({
-  header: {},
+  header: /** @type {Header} */ ({}),
   tables: {},
   columns: {},
   seq: 0,
@@ -121,7 +122,7 @@ const blank = () => ({
 /**
  * @param {Model} model
  * @param {(state: State) => void} changed
- * @param {(m: any, state: State) => void} said
+ * @param {(m: Message) => void} said
  */
 function feed(model, changed, said = () => {}) {
   const state = blank();
@@ -144,7 +145,7 @@ function feed(model, changed, said = () => {}) {
     state.seq = header.seq || state.seq;
     whole(header, model.get("_snapshot"));
   }
-  /** @param {Header} m @param {any} buffers */
+  /** @param {Message} m @param {any} buffers */
   function message(m, buffers) {
     if (!m || !m.kind) return;
     state.newsAt = Date.now();
@@ -166,7 +167,7 @@ function feed(model, changed, said = () => {}) {
       );
       changed(state);
     } else if (m.kind === "beat" && m.seq > state.seq) hello();
-    said(m, state);
+    said(m);
   }
   const safe = guarded(model, message),
     again = guarded(model, traits);
@@ -219,6 +220,9 @@ function make(tag, attrs = {}, ...children) {
   node.append(...children.filter(Boolean));
   return node;
 }
+/** @param {string} test @param {string} text @param {string} title @param {(e: any) => void} onclick */
+const textButton = (test, text, title, onclick) =>
+  make("button", { type: "button", test, text, title, onclick });
 const STYLE = `
 .drlnb{--drlnb-bg:var(--jp-layout-color1,var(--vscode-editor-background,#fff));--drlnb-fg:var(--jp-ui-font-color1,var(--vscode-foreground,#1f2328));
 --drlnb-dim:var(--jp-ui-font-color2,#59636e);--drlnb-line:var(--jp-border-color2,#d1d9e0);--drlnb-soft:var(--jp-layout-color2,#f3f5f7);--drlnb-accent:var(--jp-brand-color1,#0b63c5);
@@ -281,6 +285,22 @@ function watch(root, run) {
     media.forEach((one) => one.removeEventListener("change", run));
     document.removeEventListener("visibilitychange", run);
   };
+}
+// Returns what ends a module, once: called, or by the signal of who shows it.
+/** @param {Gone} gone @param {AbortSignal | undefined} signal @param {() => void} run */
+function ending(gone, signal, run) {
+  function cleanup() {
+    if (gone.aborted) return;
+    gone.aborted = true;
+    run();
+  }
+  signal?.addEventListener("abort", cleanup, { once: true });
+  return cleanup;
+}
+/** @param {Model} model @param {string} key */
+function chooseIn(model, key) {
+  model.set("_selection", key);
+  model.save_changes?.();
 }
 const makeId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}`;
 const tell = (/** @type {object} */ detail) =>

@@ -1,103 +1,49 @@
 // Shared by what draws: two pens with one set of strokes (canvas and SVG), ticks, table twin, export.
 
-/** @param {CanvasRenderingContext2D} ctx */
+/** @param {CanvasRenderingContext2D} ctx @returns {Pen} */
 function canvasPen(ctx) {
-  const hatchOf = (
-    /** @type {number} */ x,
-    /** @type {number} */ y,
-    /** @type {number} */ w,
-    /** @type {number} */ h,
-    /** @type {string} */ kind,
-    /** @type {string} */ colour,
-  ) => {
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(x, y, w, h);
-    ctx.clip();
-    ctx.strokeStyle = colour;
-    ctx.lineWidth = 1;
-    ctx.beginPath();
-    for (const [a, b, c, d] of strokes(x, y, w, h, kind)) {
-      ctx.moveTo(a, b);
-      ctx.lineTo(c, d);
-    }
-    ctx.stroke();
-    ctx.restore();
-  };
   return {
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {string} fill
-     */
     rect(x, y, w, h, fill, alpha = 1) {
       ctx.globalAlpha = alpha;
       ctx.fillStyle = fill;
       ctx.fillRect(x, y, w, h);
       ctx.globalAlpha = 1;
     },
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {string} colour
-     */
     frame(x, y, w, h, colour, width = 1) {
       ctx.strokeStyle = colour;
       ctx.lineWidth = width;
       ctx.strokeRect(x, y, w, h);
     },
-    /** @param {Point[]} points @param {string} colour @param {number[]} [dash] */
     line(points, colour, width = 1, dash = []) {
       ctx.strokeStyle = colour;
       ctx.lineWidth = width;
       ctx.setLineDash(dash);
       ctx.lineJoin = "round";
       ctx.beginPath();
-      let up = true;
-      for (const [x, y] of points) {
-        if (!known(y)) {
-          up = true;
-          continue;
-        }
-        if (up) ctx.moveTo(x, y);
-        else ctx.lineTo(x, y);
-        up = false;
-      }
+      points.forEach(([x, y], i) => {
+        if (!known(y)) return;
+        if (i && known(points[i - 1][1])) ctx.lineTo(x, y);
+        else ctx.moveTo(x, y);
+      });
       ctx.stroke();
       ctx.setLineDash([]);
     },
-    /** @param {Point[]} points @param {string} fill @param {number} alpha */
     area(points, fill, alpha) {
       if (points.length < 3) return;
       ctx.globalAlpha = alpha;
       ctx.fillStyle = fill;
       ctx.beginPath();
-      points.forEach((/** @type {Point} */ [x, y], /** @type {number} */ i) =>
-        i ? ctx.lineTo(x, y) : ctx.moveTo(x, y),
-      );
+      for (const [x, y] of points) ctx.lineTo(x, y); // the first one begins the path
       ctx.fill();
       ctx.globalAlpha = 1;
     },
-    /** @param {string} s @param {number} x @param {number} y @param {string} colour */
     text(s, x, y, colour, align = "left", bold = false, size = 11) {
       ctx.fillStyle = colour;
-      ctx.textAlign = /** @type {Align} */ (align);
+      ctx.textAlign = align;
       ctx.textBaseline = "middle";
       ctx.font = `${bold ? "600 " : ""}${size}px system-ui, sans-serif`;
       ctx.fillText(s, x, y);
     },
-    hatch: hatchOf,
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {(...args: any[]) => any} draw
-     */
     clip(x, y, w, h, draw) {
       ctx.save();
       ctx.beginPath();
@@ -145,148 +91,111 @@ function groupMarks(marks, x, right = Infinity, say = duration) {
  * @param {string} ink
  */
 function strokeMarks(pen, groups, top, bottom, ink) {
-  for (const one of groups) {
-    pen.line(
-      [
-        [one.at, top],
-        [one.at, bottom],
-      ],
-      ink,
-      one.marks.length > 1 ? 2 : 1,
-      [4, 3],
-    );
-    if (one.label)
-      pen.text(
-        one.label,
-        one.at + (one.side === "left" ? 3 : -3),
-        top - 3,
-        ink,
-        one.side,
-        one.marks.length > 1,
-      );
+  for (const { at, marks, label, side } of groups) {
+    const many = marks.length > 1;
+    pen.line(segment(at, top, at, bottom), ink, many ? 2 : 1, [4, 3]);
+    if (label) pen.text(label, at + (side === "left" ? 3 : -3), top - 3, ink, side, many);
   }
 }
+const marksIn = (/** @type {Header} */ header, /** @type {Point} */ [low, high]) =>
+  (header.marks || []).filter((mark) => mark.t >= low && mark.t <= high);
 const NEAR = 6;
-/** @param {number} x @param {number} y @param {number} w @param {number} h @param {string} kind */
-function strokes(x, y, w, h, kind) {
-  const lines = /** @type {number[][]} */ ([]),
+/** @param {number} a @param {number} b @param {number} c @param {number} d @returns {Point[]} */
+const segment = (a, b, c, d) => [
+  [a, b],
+  [c, d],
+];
+/**
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ * @param {string} kind
+ * @param {string} colour
+ */
+function hatch(pen, x, y, w, h, kind, colour) {
+  const points = /** @type {Point[]} */ ([]),
     step = 6;
-  if (kind === "-") for (let v = y + 3; v < y + h; v += step / 2) lines.push([x, v, x + w, v]);
+  /** @param {number} a @param {number} b @param {number} c @param {number} d */
+  const add = (a, b, c, d) => points.push(...segment(a, b, c, d), [NaN, NaN]);
+  if (kind === "-") for (let v = y + 3; v < y + h; v += step / 2) add(x, v, x + w, v);
   const first = Math.floor((x - h) / step) * step;
   for (let u = first; kind !== "-" && u < x + w; u += step) {
-    if (kind !== "\\") lines.push([u, y + h, u + h, y]);
-    if (kind !== "/") lines.push([u, y, u + h, y + h]);
+    if (kind !== "\\") add(u, y + h, u + h, y);
+    if (kind !== "/") add(u, y, u + h, y + h);
   }
-  return lines;
+  pen.clip(x, y, w, h, () => pen.line(points, colour));
 }
 const escapeXml = (/** @type {any} */ s) =>
   String(s).replace(/[<>&"']/g, (c) => `&#${c.charCodeAt(0)};`);
-/** @param {number} width @param {number} height @param {string} background */
+/** @param {Record<string, any>} attrs */
+const xml = (attrs) =>
+  Object.entries(attrs)
+    .map(([name, v]) => ` ${name}="${escapeXml(known(v) ? Math.round(v * 100) / 100 : v)}"`)
+    .join("");
+/**
+ * @param {number} width
+ * @param {number} height
+ * @param {string} background
+ * @returns {Pen & { done(title: string): string }}
+ */
 function svgPen(width, height, background) {
-  const out = /** @type {string[]} */ ([]),
-    r = (/** @type {number} */ v) => (Number.isFinite(v) ? Math.round(v * 100) / 100 : 0);
-  const open = () => `<rect width="${width}" height="${height}" fill="${escapeXml(background)}"/>`;
+  const out = /** @type {string[]} */ ([]);
+  /** @param {string} tag @param {Record<string, any>} attrs */
+  const add = (tag, attrs, text = "") => out.push(`<${tag}${xml(attrs)}>${text}</${tag}>`);
+  const path = (/** @type {Point[]} */ points) =>
+    points
+      .map(([x, y], i) => {
+        const way = i && known(points[i - 1][1]) ? "L" : "M";
+        return known(y) ? `${way}${Math.round(x * 100) / 100} ${Math.round(y * 100) / 100}` : "";
+      })
+      .join("");
+  /** @type {Pen} */
   const pen = {
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {string} fill
-     */
-    rect(x, y, w, h, fill, alpha = 1) {
-      out.push(
-        `<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="${escapeXml(fill)}"${alpha < 1 ? ` opacity="${alpha}"` : ""}/>`,
-      );
+    rect(x, y, w, h, fill, opacity = 1) {
+      add("rect", { x, y, width: w, height: h, fill, opacity });
     },
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {string} colour
-     */
-    frame(x, y, w, h, colour, line = 1) {
-      out.push(
-        `<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="none" stroke="${escapeXml(colour)}" stroke-width="${line}"/>`,
-      );
+    frame(x, y, w, h, stroke, line = 1) {
+      add("rect", { x, y, width: w, height: h, fill: "none", stroke, "stroke-width": line });
     },
-    /** @param {Point[]} points @param {string} colour @param {number[]} [dash] */
-    line(points, colour, line = 1, dash = []) {
-      const d = points.reduce(
-        (/** @type {any} */ p, /** @type {Point} */ [x, y], /** @type {number} */ i) =>
-          known(y) ? `${p}${i && known(points[i - 1][1]) ? "L" : "M"}${r(x)} ${r(y)}` : p,
-        "",
-      );
-      out.push(
-        `<path d="${d}" fill="none" stroke="${escapeXml(colour)}" stroke-width="${line}"${dash.length ? ` stroke-dasharray="${dash}"` : ""}/>`,
-      );
+    line(points, stroke, line = 1, dash = []) {
+      const dashed = dash.length ? { "stroke-dasharray": dash } : {};
+      add("path", { d: path(points), fill: "none", stroke, "stroke-width": line, ...dashed });
     },
-    /** @param {Point[]} points @param {string} fill @param {number} alpha */
-    area(points, fill, alpha) {
-      if (points.length > 2)
-        out.push(
-          `<polygon points="${points.map((/** @type {Point} */ [x, y]) => `${r(x)},${r(y)}`).join(" ")}" fill="${escapeXml(fill)}" opacity="${alpha}"/>`,
-        );
+    area(points, fill, opacity) {
+      if (points.length > 2) add("path", { d: `${path(points)}Z`, fill, opacity });
     },
-    /** @param {string} s @param {number} x @param {number} y @param {string} colour */
-    text(s, x, y, colour, align = "left", bold = false, size = 11) {
-      const anchor = { left: "start", center: "middle", right: "end" }[
-        /** @type {Align} */ (align)
-      ];
-      out.push(
-        `<text x="${r(x)}" y="${r(y + size * 0.35)}" fill="${escapeXml(colour)}" text-anchor="${anchor}" font-size="${size}"${bold ? ' font-weight="600"' : ""} font-family="system-ui,sans-serif">${escapeXml(s)}</text>`,
-      );
+    text(s, x, y, fill, align = "left", bold = false, size = 11) {
+      const anchor = { left: "start", center: "middle", right: "end" }[align],
+        weight = bold ? { "font-weight": 600 } : {},
+        font = { "font-size": size, ...weight, "font-family": "system-ui,sans-serif" };
+      const where = { x, y: y + size * 0.35, "text-anchor": anchor };
+      add("text", { ...where, fill, ...font }, escapeXml(s));
     },
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {string} kind
-     * @param {string} colour
-     */
-    hatch(x, y, w, h, kind, colour) {
-      for (const [a, b, c, d] of strokes(x, y, w, h, kind)) {
-        const low = Math.max(0, (x - Math.min(a, c)) / Math.max(1e-9, Math.abs(c - a))),
-          high = Math.min(1, (x + w - a) / Math.max(1e-9, c - a));
-        if (low < high)
-          pen.line(
-            [
-              [a + low * (c - a), b + low * (d - b)],
-              [a + high * (c - a), b + high * (d - b)],
-            ],
-            colour,
-          );
-      }
-    },
-    /**
-     * @param {number} x
-     * @param {number} y
-     * @param {number} w
-     * @param {number} h
-     * @param {(...args: any[]) => any} draw
-     */
     clip(x, y, w, h, draw) {
       const id = `c${out.length}`;
-      out.push(
-        `<clipPath id="${id}"><rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}"/></clipPath><g clip-path="url(#${id})">`,
-      );
+      out.push(`<clipPath id="${id}"><rect${xml({ x, y, width: w, height: h })}/></clipPath>`);
+      out.push(`<g clip-path="url(#${id})">`);
       draw();
       out.push("</g>");
     },
-    done: (/** @type {string} */ title) =>
-      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img"><title>${escapeXml(title)}</title>${open()}${out.join("")}</svg>`,
   };
-  return pen;
+  pen.rect(0, 0, width, height, background);
+  return {
+    ...pen,
+    done(title) {
+      const box = xml({ width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
+      return `<svg xmlns="http://www.w3.org/2000/svg"${box}><title>${escapeXml(title)}</title>${out.join("")}</svg>`;
+    },
+  };
 }
+const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
 /** @param {number} span @param {number} most @param {boolean} clock */
 function tickStep(span, most, clock) {
   const raw = span / Math.max(1, most);
   if (clock && raw > 0.5) {
-    const step = [
-      1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400,
-    ].find((s) => s >= raw);
+    const step = CLOCK.find((s) => s >= raw);
     if (step) return step;
   }
   const ten = 10 ** Math.floor(Math.log10(raw)),
@@ -302,21 +211,21 @@ function ticks(low, high, most, clock = false) {
     at.push(i * step || 0);
   return { step, at };
 }
-const tickText = (
-  /** @type {any} */ v,
-  /** @type {number} */ step,
-  /** @type {string} */ kind = "",
-) =>
-  kind === "clock"
-    ? axisSeconds(v, step)
-    : Math.abs(v) >= 1e6
-      ? `${number(v / 1e6)}M`
-      : Math.abs(v) >= 1e4
-        ? `${number(v / 1e3)}k`
-        : number(v, 4);
+/** @param {number} v @param {number} step */
+function tickText(v, step, kind = "") {
+  if (kind === "clock") return axisSeconds(v, step);
+  if (Math.abs(v) >= 1e6) return `${number(v / 1e6)}M`;
+  return Math.abs(v) >= 1e4 ? `${number(v / 1e3)}k` : number(v, 4);
+}
 
 // -- table twin -------------------------------------------------------------------------------------------------------
-/** @param {Header} header @param {Tables} tables @param {Column} column @param {number} row */
+/**
+ * @param {Header} header
+ * @param {Tables} tables
+ * @param {Column} column
+ * @param {number} row
+ * @returns {any}
+ */
 function cellOf(header, tables, column, row, only = "") {
   const [table, name] = column.source.split("."),
     values = (tables[only || table] || {})[name],
@@ -324,7 +233,7 @@ function cellOf(header, tables, column, row, only = "") {
   if (v === undefined) return null;
   if (column.kind === "name") return header.names[v];
   if (column.kind === "series") return header.series[v].name;
-  if (column.kind === "lane") return header.lanes[v].label;
+  if (column.kind === "lane") return header.lanes?.[v].label;
   if (column.kind === "fence") return v ? `#${v}` : "";
   return known(v) ? v * column.factor : null;
 }
@@ -333,53 +242,35 @@ const sayCell = (/** @type {any} */ v) =>
 const titleOf = (/** @type {Column} */ column) =>
   column.unit ? `${column.label} (${column.unit})` : column.label;
 const drawnTable = (/** @type {Header} */ header) =>
-  ((header.table && header.table[0] && header.table[0].source) || "bars.").split(".")[0];
+  (header.table?.[0]?.source || "bars.").split(".")[0];
 /** @param {Header} header @param {Tables} tables */
 function rowsOf(header, tables, last = Infinity) {
   const table = tables[drawnTable(header)] || { n: 0 },
     rows = /** @type {any[][]} */ ([]);
   for (let i = Math.max(0, table.n - last); i < table.n; i++)
-    rows.push(header.table.map((/** @type {any} */ c) => cellOf(header, tables, c, i)));
+    rows.push(header.table.map((column) => cellOf(header, tables, column, i)));
   return rows;
 }
 /** @param {Header} header @param {Tables} tables */
 function twinTable(header, tables, most = 200) {
   const total = (tables[drawnTable(header)] || { n: 0 }).n,
     rows = rowsOf(header, tables, most);
-  const head = make(
-    "tr",
+  const head = header.table.map((c) =>
+    make("th", { scope: "col", title: c.definition, text: titleOf(c) }),
+  );
+  const cell = (/** @type {any} */ v) =>
+    make("td", { class: typeof v === "string" ? null : "drlnb-r", text: sayCell(v) });
+  const body = rows.reverse().map((row) => make("tr", {}, ...row.map(cell)));
+  const all = `${count(total)} rows`,
+    shown = total > most ? `newest ${most} of ${all}, the CSV has all` : `${all}, newest first`;
+  const table = make(
+    "table",
     {},
-    ...header.table.map((/** @type {any} */ c) =>
-      make("th", { scope: "col", title: c.definition, text: titleOf(c) }),
-    ),
+    make("caption", { class: "drlnb-dim", text: `${header.origin}; ${shown}` }),
+    make("thead", {}, make("tr", {}, ...head)),
+    make("tbody", {}, ...body),
   );
-  const body = make(
-    "tbody",
-    {},
-    ...rows
-      .reverse()
-      .map((row) =>
-        make(
-          "tr",
-          {},
-          ...row.map((v) =>
-            make("td", { class: typeof v === "string" ? null : "drlnb-r", text: sayCell(v) }),
-          ),
-        ),
-      ),
-  );
-  const note = `${header.origin}; ${total > most ? `newest ${most} of ${count(total)} rows, the CSV has all` : `${count(total)} rows, newest first`}`;
-  return make(
-    "div",
-    { class: "drlnb-scroll", test: "twin", tabindex: "0" },
-    make(
-      "table",
-      {},
-      make("caption", { class: "drlnb-dim", text: note }),
-      make("thead", {}, head),
-      body,
-    ),
-  );
+  return make("div", { class: "drlnb-scroll", test: "twin", tabindex: "0" }, table);
 }
 /** @param {any} v */
 function csvCell(v) {
@@ -390,7 +281,7 @@ function csvCell(v) {
 const csvOf = (/** @type {Header} */ header, /** @type {Tables} */ tables) =>
   [
     `# ${header.name}, ${header.origin}`,
-    header.table.map((/** @type {any} */ c) => csvCell(titleOf(c))).join(","),
+    header.table.map((column) => csvCell(titleOf(column))).join(","),
     ...rowsOf(header, tables).map((row) => row.map(csvCell).join(",")),
   ].join("\n") + "\n";
 const jsonOf = (/** @type {Header} */ header, /** @type {Tables} */ tables) =>
@@ -424,54 +315,34 @@ function toolRow(root, state, paint, canvas) {
   const place = make("div"),
     name = () => (state.header.name || "view").replace(/\W+/g, "-");
   let open = false;
-  const twin = make("button", {
-    type: "button",
-    test: "twin-button",
-    "aria-pressed": "false",
-    text: "Table",
-    title: "show the numbers as a table",
-  });
-  const renew = () =>
-    place.replaceChildren(
-      ...(open && state.header.table ? [twinTable(state.header, state.tables)] : []),
-    );
-  twin.addEventListener("click", () => {
+  const twin = textButton("twin-button", "Table", "show the numbers as a table", () => {
     open = !open;
     twin.setAttribute("aria-pressed", String(open));
     renew();
   });
-  const tool = (
-    /** @type {string} */ label,
-    /** @type {string} */ title,
-    /** @type {(...args: any[]) => any} */ run,
-  ) =>
-    make("button", {
-      type: "button",
-      test: `export-${label.toLowerCase()}`,
-      text: label,
-      title,
-      onclick: run,
-    });
+  twin.setAttribute("aria-pressed", "false");
+  const renew = () =>
+    place.replaceChildren(
+      ...(open && state.header.table ? [twinTable(state.header, state.tables)] : []),
+    );
+  /** @param {string} label @param {string} title @param {string} type @param {() => any} text */
+  const tool = (label, title, type, text) =>
+    textButton(`export-${label.toLowerCase()}`, label, title, () =>
+      save(`${name()}.${label.toLowerCase()}`, type, text()),
+    );
   const row = make(
     "div",
     { class: "drlnb-row", role: "group", "aria-label": "table and export" },
     twin,
-    tool("CSV", "save the numbers as CSV", () =>
-      save(`${name()}.csv`, "text/csv", csvOf(state.header, state.tables)),
-    ),
-    tool("JSON", "save the numbers with their definitions", () =>
-      save(`${name()}.json`, "application/json", jsonOf(state.header, state.tables)),
+    tool("CSV", "save the numbers as CSV", "text/csv", () => csvOf(state.header, state.tables)),
+    tool("JSON", "save the numbers with their definitions", "application/json", () =>
+      jsonOf(state.header, state.tables),
     ),
     canvas &&
-      tool("PNG", "save the picture", () =>
-        canvas.toBlob((/** @type {Blob | null} */ blob) =>
-          save(`${name()}.png`, "image/png", blob),
-        ),
+      textButton("export-png", "PNG", "save the picture", () =>
+        canvas.toBlob((blob) => save(`${name()}.png`, "image/png", blob)),
       ),
-    paint &&
-      tool("SVG", "save the picture for print", () =>
-        save(`${name()}.svg`, "image/svg+xml", paint()),
-      ),
+    paint && tool("SVG", "save the picture for print", "image/svg+xml", paint),
   );
   root.append(row, place);
   let at = 0,
@@ -491,10 +362,7 @@ function toolRow(root, state, paint, canvas) {
 }
 /** @param {Header} header @returns {Numbered[]} */
 const numbersOf = (header) =>
-  (header.numbers || []).map((/** @type {any} */ one, /** @type {number} */ i) => ({
-    ...one,
-    value: header.values[i],
-  }));
+  (header.numbers || []).map((one, i) => ({ ...one, value: header.values[i] }));
 /** @param {HTMLElement} place @param {Header} header */
 function numbersRow(place, header) {
   place.replaceChildren(
@@ -517,7 +385,7 @@ function numbersRow(place, header) {
  */
 function legendRow(place, header, focus, pick) {
   place.replaceChildren(
-    ...(header.series || []).map((/** @type {Series} */ series, /** @type {number} */ i) =>
+    ...(header.series || []).map((series, i) =>
       make(
         "button",
         {

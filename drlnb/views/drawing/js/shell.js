@@ -123,9 +123,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     if (chips.dataset.key !== marked) {
       chips.dataset.key = marked;
       chips.replaceChildren(
-        ...(header.chips || []).map((/** @type {string} */ text) =>
-          make("span", { class: "drlnb-from", text }),
-        ),
+        ...(header.chips || []).map((text) => make("span", { class: "drlnb-from", text })),
       );
     }
     if (notes.textContent !== noted) notes.textContent = noted;
@@ -133,7 +131,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     showButtons();
     if (Date.now() - spoken > 5000) {
       spoken = Date.now();
-      aloud.textContent = `${header.sentence || ""} (${header.origin || ""})`;
+      aloud.textContent = labelOf(header);
     }
   }
   function messages() {
@@ -146,7 +144,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     for (const d of area.querySelectorAll("details"))
       d.open = open.has(d.parentElement?.dataset.text);
   }
-  /** @param {Header} m */
+  /** @param {Message} m */
   function said(m) {
     commands.said(m);
     if (m.kind === "message") {
@@ -172,15 +170,11 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     banner.textContent = text;
     showButtons();
   });
-  function cleanup() {
-    if (gone.aborted) return;
-    gone.aborted = true;
+  return ending(gone, signal, () => {
     state.stop();
     quiet();
     model.off("change:_messages", renewMessages);
     model.off("change:_code", coded);
-  }
-  if (signal) signal.addEventListener("abort", cleanup, { once: true });
-  return cleanup;
+  });
 }
 export default { render };

@@ -15,31 +15,29 @@ const SETTLED = new Set(["done", "failed", "stopped", "paused"]);
 
 /** @param {number[]} values */
 function spark(values) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"),
-    line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   const low = Math.min(...values),
     high = Math.max(...values),
-    n = values.length;
-  const points = values.map(
-    (/** @type {any} */ v, /** @type {number} */ i) =>
-      `${n > 1 ? (1 + (i / (n - 1)) * 82).toFixed(1) : 42},${(high > low ? 20 - ((v - low) / (high - low)) * 18 : 11).toFixed(1)}`,
-  );
-  for (const [k, v] of [
-    ["width", 84],
-    ["height", 22],
-    ["role", "img"],
-    ["aria-label", n ? `from ${number(values[0])} to ${number(values[n - 1])}` : "no returns yet"],
-  ])
-    svg.setAttribute(String(k), String(v));
-  for (const [k, v] of [
-    ["points", points.join(" ")],
-    ["fill", "none"],
-    ["stroke", "currentColor"],
-    ["stroke-width", 1.4],
-  ])
-    line.setAttribute(String(k), String(v));
+    n = values.length,
+    x = (/** @type {number} */ i) => (n > 1 ? (1 + (i / (n - 1)) * 82).toFixed(1) : 42),
+    y = (/** @type {number} */ v) =>
+      (high > low ? 20 - ((v - low) / (high - low)) * 18 : 11).toFixed(1),
+    label = n ? `from ${number(values[0])} to ${number(values[n - 1])}` : "no returns yet",
+    points = values.map((v, i) => `${x(i)},${y(v)}`).join(" "),
+    line = svgNode("polyline", {
+      points,
+      fill: "none",
+      stroke: "currentColor",
+      "stroke-width": 1.4,
+    });
+  const svg = svgNode("svg", { width: 84, height: 22, role: "img", "aria-label": label });
   svg.append(line);
   return svg;
+}
+/** @param {string} tag @param {Record<string, any>} attrs */
+function svgNode(tag, attrs) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attrs)) node.setAttribute(key, String(value));
+  return node;
 }
 // A row is as wide as its box: minor columns go first, and where even that is too wide each row is a block with labels.
 const cardsOf = (
@@ -77,22 +75,20 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   );
 
   const table = () => state.tables.rows || /** @type {Table} */ ({ n: 0 });
-  /** @returns {any[]} */
   const cols = () => state.header.cols || [];
-  const nameOf = (/** @type {number} */ i) =>
-    state.header.series[table()[state.header.row_key || "task"][i]].name;
+  const actions = () => state.header.actions || [];
+  const rowKey = () => state.header.row_key || "task";
+  const nameOf = (/** @type {number} */ i) => state.header.series[table()[rowKey()][i]].name;
+  /** @param {any} row @param {string} [text] */
+  function say(row, text) {
+    if (text) Object.assign(row, { said: text, saidIn: undefined });
+    fill(row);
+  }
   const commands = commander(
     model,
     (key, text) => {
-      const [name] = key.split("\n"),
-        row = rows.get(name);
-      if (row) {
-        if (text) {
-          row.said = text;
-          row.saidIn = undefined;
-        }
-        fill(row);
-      }
+      const row = rows.get(key.split("\n")[0]);
+      if (row) say(row, text);
     },
     gone,
   );
@@ -101,60 +97,33 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     const text = JSON.stringify([cols(), state.header.actions, sort]);
     if (text === drawnHead) return;
     drawnHead = text;
-    grid.classList.toggle("drlnb-acting", (state.header.actions || []).length > 0);
-    head.replaceChildren(
-      ...cols().map((c) => {
-        const by = sort.key === c.key ? (sort.down ? "descending" : "ascending") : "none";
-        const label = by === "none" ? c.label : `${c.label} ${sort.down ? "▾" : "▴"}`;
-        const inner =
-          c.kind === "spark"
-            ? null
-            : make("button", {
-                type: "button",
-                test: `sort-${c.key}`,
-                text: label,
-                onclick: () => {
-                  sort = { key: c.key, down: sort.key === c.key && !sort.down };
-                  changed();
-                },
-              });
-        return make(
-          "th",
-          {
-            scope: "col",
-            role: "columnheader",
-            "aria-sort": inner ? by : null,
-            class: classOf(c),
-            title: definition(c.key),
-          },
-          inner || make("span", { text: c.label }),
-        );
-      }),
-      ...((state.header.actions || []).length
-        ? [
-            make(
-              "th",
-              { scope: "col", role: "columnheader" },
-              make("span", { class: "drlnb-off", text: "actions" }),
-            ),
-          ]
-        : []),
-    );
+    grid.classList.toggle("drlnb-acting", actions().length > 0);
+    head.replaceChildren(...cols().map(headCell));
+    if (!actions().length) return;
+    const inner = make("span", { class: "drlnb-off", text: "actions" });
+    head.append(make("th", { scope: "col", role: "columnheader" }, inner));
   }
-  const definition = (/** @type {string} */ key) =>
-    ((state.header.table || []).find((/** @type {any} */ c) => c.source === `rows.${key}`) || {})
-      .definition;
-  const classOf = (/** @type {any} */ c) =>
-    [
-      ["number", "duration", "percent"].includes(c.kind)
-        ? "drlnb-r"
-        : c.kind === "text"
-          ? "drlnb-note"
-          : "",
-      c.minor ? `drlnb-m${c.minor}` : "",
-    ]
-      .filter(Boolean)
-      .join(" ") || null;
+  /** @param {Shown} c */
+  function headCell(c) {
+    const mine = sort.key === c.key,
+      by = mine ? (sort.down ? "descending" : "ascending") : "none",
+      label = mine ? `${c.label} ${sort.down ? "▾" : "▴"}` : c.label,
+      title = state.header.table?.find((one) => one.source === `rows.${c.key}`)?.definition,
+      plain = { scope: "col", role: "columnheader", class: classOf(c), title };
+    if (c.kind === "spark") return make("th", plain, make("span", { text: c.label }));
+    const button = textButton(`sort-${c.key}`, label, "", () => {
+      sort = { key: c.key, down: mine && !sort.down };
+      changed();
+    });
+    button.removeAttribute("title");
+    return make("th", { ...plain, "aria-sort": by }, button);
+  }
+  /** @param {Shown} c */
+  function classOf(c) {
+    const right = ["number", "duration", "percent"].includes(c.kind),
+      of = right ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "";
+    return [of, c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
+  }
 
   /** @param {string} name */
   function newRow(name) {
@@ -167,10 +136,9 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         }),
       ),
       acts = make("div", { class: "drlnb-acts" }),
-      note = make("div", { class: "drlnb-note", role: "status", test: "row-note" });
-    const cause = make("b", { test: "cause" }),
-      trace = make("pre", { tabindex: "0", test: "traceback" }),
-      why = make("div", { class: "drlnb-why", test: "failure" });
+      note = make("div", { class: "drlnb-note", role: "status", test: "row-note" }),
+      cause = make("b", { test: "cause" }),
+      trace = make("pre", { tabindex: "0", test: "traceback" });
     const copy = make("button", {
       type: "button",
       test: "copy-traceback",
@@ -180,13 +148,11 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
           if (!gone.aborted) copy.textContent = done ? "Copied" : "Press Ctrl+C";
         }),
     });
-    why.append(cause, trace, copy);
-    const more = make(
-        "tr",
-        { role: "row", hidden: true },
-        make("td", { colspan: String(cells.length + 1), role: "cell", class: "drlnb-do" }, why),
-      ),
-      last = make("td", { class: "drlnb-do", role: "cell" }, acts, note);
+    const why = make("div", { class: "drlnb-why", test: "failure" }, cause, trace, copy),
+      cell = { role: "cell", class: "drlnb-do" },
+      wide = make("td", { ...cell, colspan: String(cells.length + 1) }, why),
+      more = make("tr", { role: "row", hidden: true }, wide),
+      last = make("td", cell, acts, note);
     const tr = make(
       "tr",
       {
@@ -195,33 +161,18 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         "data-task": name,
         tabindex: "0",
         onclick: () => choose(name),
-        onkeydown: (/** @type {any} */ e) => keys(e, name),
+        onkeydown: (/** @type {KeyboardEvent} */ e) => keys(e, name),
       },
       ...cells,
     );
-    const row = /** @type {any} */ ({
-      name,
-      tr,
-      more,
-      why,
-      cause,
-      trace,
-      cells,
-      note,
-      last,
-      said: "",
-    });
+    const row = /** @type {any} */ ({ name, tr, more, cause, trace, cells, note, last, said: "" });
     row.renew = actionRow(
       acts,
       (action) => `${name}\n${action}`,
-      () => ({ [state.header.row_key || "task"]: name }),
+      () => ({ [rowKey()]: name }),
       commands,
       gone,
-      (why_) => {
-        row.said = why_;
-        row.saidIn = undefined;
-        fill(row);
-      },
+      (reason) => say(row, reason),
     );
     rows.set(name, row);
     return row;
@@ -229,129 +180,111 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   // What the row can be asked for: bits of `can`; a reason stands for a button that is off, none for one without a place.
   /** @param {any} row @param {number} i @param {Table} t */
   function renewActions(row, i, t) {
-    const actions = state.header.actions || [],
-      reasons = state.header.reasons || {},
-      now = state.header.names[t.state ? t.state[i] : 0];
-    if (actions.length && !row.last.parentNode) row.tr.append(row.last);
-    if (!actions.length) row.last.remove();
-    const named = actions.map((/** @type {Action} */ action) => {
+    const { names, reasons } = state.header,
+      now = names[t.state ? t.state[i] : 0];
+    if (!actions().length) row.last.remove();
+    else if (!row.last.parentNode) row.tr.append(row.last);
+    const named = actions().map((action) => {
       const label = t[`${action.name}_label`];
-      return label ? { ...action, label: state.header.names[label[i]] || action.label } : action;
+      return label ? { ...action, label: names[label[i]] || action.label } : action;
     });
-    row.renew(named, (/** @type {Action} */ action, /** @type {number} */ bit) => {
-      const reason = (reasons[action.name] || {})[now];
-      return {
-        enabled: Boolean((t.can ? t.can[i] : 0) & (1 << bit)),
-        reason: reason === undefined ? null : reason,
-        off,
-      };
-    });
+    row.renew(named, (/** @type {Action} */ action, /** @type {number} */ bit) => ({
+      enabled: Boolean((t.can ? t.can[i] : 0) & (1 << bit)),
+      reason: reasons?.[action.name]?.[now] ?? null,
+      off,
+    }));
   }
   /** @param {HTMLElement} cell @param {string} text */
   function put(cell, text) {
     if (cell.textContent !== text) cell.textContent = text;
   }
+  // Changes what a cell holds if it is not made from this text already.
+  /** @param {HTMLElement} cell @param {string} text @param {() => Node[]} nodes */
+  function putNodes(cell, text, nodes) {
+    if (cell.dataset.key === text) return;
+    cell.dataset.key = text;
+    cell.replaceChildren(...nodes());
+  }
+  /** @param {any} row @param {Shown} c @param {HTMLElement} cell @param {any} v */
+  function fillCell(row, c, cell, v) {
+    if (c.kind === "series") {
+      const { letter, name, colour } = state.header.series[v];
+      putNodes(cell, letter + name + colour, () => [
+        chip(state.header.series[v]),
+        make("span", { class: "drlnb-name", title: name, text: name }),
+      ]);
+    } else if (c.kind === "state") {
+      const text = state.header.names[v];
+      put(cell, `${GLYPHS[text] || "◌"} ${text}`);
+      cell.classList.toggle("drlnb-bad", text === "failed");
+    } else if (c.kind === "progress") {
+      const of = table()[c.of][row.index],
+        text = of ? `${count(v)}/${count(of)}` : count(v);
+      putNodes(cell, text, () => {
+        const bar = make("i");
+        bar.style.width = `${of ? Math.min(100, (100 * v) / of) : 0}%`;
+        const frame = make("span", { class: "drlnb-bar", "aria-hidden": "true" }, bar);
+        return [frame, make("span", { text })];
+      });
+    } else if (c.kind === "duration") put(cell, duration(v));
+    else if (c.kind === "percent") put(cell, percent(v));
+    else if (c.kind === "spark") putNodes(cell, row.spark.join(), () => [spark(row.spark)]);
+    else put(cell, c.kind === "text" ? state.header.names[v] : number(v, 4));
+    const bare = c.kind === "spark" ? !row.spark.length : cell.textContent === "-";
+    cell.toggleAttribute("data-empty", bare);
+  }
   /** @param {any} row */
   function fill(row) {
     const i = row.index,
-      t = table();
-    cols().forEach((c, k) => {
-      const cell = row.cells[k],
-        v = t[c.key] && t[c.key][i];
-      if (c.kind === "series") {
-        const s = state.header.series[v],
-          key = s.letter + s.name + s.colour;
-        if (cell.dataset.key !== key) {
-          cell.dataset.key = key;
-          cell.replaceChildren(
-            chip(s),
-            make("span", { class: "drlnb-name", title: s.name, text: s.name }),
-          );
-        }
-      } else if (c.kind === "state") {
-        const text = state.header.names[v];
-        put(cell, `${GLYPHS[text] || "◌"} ${text}`);
-        cell.classList.toggle("drlnb-bad", text === "failed");
-      } else if (c.kind === "progress") {
-        const of = t[c.of][i],
-          text = of ? `${count(v)}/${count(of)}` : count(v);
-        if (cell.dataset.key !== text) {
-          cell.dataset.key = text;
-          const bar = make("i");
-          bar.style.width = `${of ? Math.min(100, (100 * v) / of) : 0}%`;
-          cell.replaceChildren(
-            make("span", { class: "drlnb-bar", "aria-hidden": "true" }, bar),
-            make("span", { text }),
-          );
-        }
-      } else if (c.kind === "duration") put(cell, duration(v));
-      else if (c.kind === "percent") put(cell, percent(v));
-      else if (c.kind === "spark") {
-        const key = row.spark.join();
-        if (cell.dataset.key !== key) {
-          cell.dataset.key = key;
-          cell.replaceChildren(spark(row.spark));
-        }
-      } else if (c.kind === "text") put(cell, state.header.names[v]);
-      else put(cell, number(v, 4));
-    });
-    cols().forEach((c, k) => {
-      const bare = c.kind === "spark" ? !row.spark.length : row.cells[k].textContent === "-";
-      row.cells[k].toggleAttribute("data-empty", bare);
-    });
+      t = table(),
+      text = (/** @type {string} */ key) => (t[key] ? state.header.names[t[key][i]] : "");
+    cols().forEach((c, k) => fillCell(row, c, row.cells[k], t[c.key] && t[c.key][i]));
     renewActions(row, i, t);
-    const mine = (state.header.actions || [])
-      .map((/** @type {any} */ a) => commands.of(`${row.name}\n${a.name}`))
-      .filter((/** @type {any} */ one) => one && one.text);
-    const called = t.state ? state.header.names[t.state[i]] : "",
-      now = SETTLED.has(called) ? called : "at work";
+    const mine = actions()
+      .map((action) => commands.of(`${row.name}\n${action.name}`))
+      .filter((asked) => asked?.text);
+    const now = SETTLED.has(text("state")) ? text("state") : "at work";
     if (row.saidIn === undefined) row.saidIn = now;
-    else if (row.saidIn !== now) {
-      // what was said of a row holds until it begins or ends
-      row.said = "";
-      row.saidIn = now;
-    }
-    put(row.note, mine.length ? mine[mine.length - 1].text : row.said);
+    else if (row.saidIn !== now) Object.assign(row, { said: "", saidIn: now }); // it has begun, or ended
+    put(row.note, mine.length ? mine[mine.length - 1]?.text || "" : row.said);
     row.note.classList.toggle(
       "drlnb-bad",
-      mine.some((/** @type {any} */ one) => one.state === "failed"),
+      mine.some((asked) => asked?.state === "failed"),
     );
-    put(row.trace, t.failure ? state.header.names[t.failure[i]] : "");
-    put(row.cause, t.cause ? state.header.names[t.cause[i]] : "");
+    put(row.trace, text("failure"));
+    put(row.cause, text("cause"));
     row.more.hidden = !(chosen === row.name && row.trace.textContent);
     row.tr.setAttribute("aria-selected", String(chosen === row.name));
   }
   function order() {
     const t = table(),
       all = [...Array(t.n).keys()],
-      c = cols().find((one) => one.key === sort.key);
-    if (!c) return all;
-    const value = (/** @type {number} */ i) =>
-        c.kind === "series"
-          ? nameOf(i)
-          : ["state", "text"].includes(c.kind)
-            ? state.header.names[t[c.key][i]]
-            : t[c.key][i],
+      c = cols().find((one) => one.key === sort.key),
       way = sort.down ? -1 : 1;
+    if (!c) return all;
+    const value = (/** @type {number} */ i) => {
+      const v = t[c.key][i];
+      if (c.kind === "series") return nameOf(i);
+      return ["state", "text"].includes(c.kind) ? state.header.names[v] : v;
+    };
     return all.sort((a, b) => {
       const p = value(a),
-        q = value(b);
-      if (Number.isNaN(p) || Number.isNaN(q))
-        return Number(Number.isNaN(p)) - Number(Number.isNaN(q));
+        q = value(b),
+        [first, second] = [p, q].map((v) => Number(Number.isNaN(v)));
+      if (first || second) return first - second;
       return (p < q ? -way : p > q ? way : 0) || a - b;
     });
   }
   /** @param {string} name */
   function choose(name, others = true) {
     chosen = chosen === name && others ? null : name;
-    model.set("_selection", chosen || "");
-    if (model.save_changes) model.save_changes();
+    chooseIn(model, chosen || "");
     rows.forEach(fill);
     if (others && chosen) tell({ task: chosen, source: state.header.name });
   }
-  /** @param {any} e @param {string} name */
+  /** @param {KeyboardEvent} e @param {string} name */
   function keys(e, name) {
-    if (e.target.tagName === "BUTTON") {
+    if (/** @type {HTMLElement} */ (e.target).tagName === "BUTTON") {
       e.stopPropagation();
       return;
     }
@@ -375,7 +308,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   /** @param {HTMLElement[]} wanted */
   function place(wanted) {
     const active = /** @type {HTMLElement | null} */ (document.activeElement);
-    wanted.forEach((/** @type {HTMLElement} */ node, /** @type {number} */ i) => {
+    wanted.forEach((node, i) => {
       if (body.children[i] !== node) body.insertBefore(node, body.children[i] || null);
     });
     if (active !== document.activeElement && body.contains(active)) active?.focus();
@@ -398,7 +331,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         row = rows.get(name) || newRow(name);
       names.add(name);
       row.index = i;
-      row.spark = sparks.get(t[state.header.row_key || "task"][i]) || [];
+      row.spark = sparks.get(t[rowKey()][i]) || [];
       fill(row);
       wanted.push(row.tr, row.more);
     }
@@ -409,37 +342,24 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         rows.delete(name);
       }
     if (!held) place(wanted);
-    if (!t.n && !body.children.length)
-      body.append(
-        make(
-          "tr",
-          { test: "empty" },
-          make("td", {
-            colspan: String(cols().length),
-            class: "drlnb-dim",
-            text: state.header.sentence,
-          }),
-        ),
-      );
-    else if (t.n) {
-      const empty = body.querySelector('[data-testid="empty"]');
-      if (empty) empty.remove();
+    const empty = body.querySelector('[data-testid="empty"]');
+    if (t.n) empty?.remove();
+    else if (!body.children.length) {
+      const colspan = String(cols().length),
+        text = state.header.sentence;
+      body.append(make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim", text })));
     }
-    if (tools) tools.renew();
+    tools?.renew();
   }
   let held = false;
-  const press = () => {
-      held = true;
-    },
-    lift = () => {
-      if (held) {
-        held = false;
-        setTimeout(() => {
-          if (!gone.aborted) guarded(model, changed)();
-        });
-      }
-    };
-  body.addEventListener("pointerdown", press);
+  const later = guarded(model, () => !gone.aborted && changed());
+  function lift() {
+    if (held) setTimeout(later);
+    held = false;
+  }
+  body.addEventListener("pointerdown", () => {
+    held = true;
+  });
   for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, lift);
   let tools = /** @type {ReturnType<typeof toolRow> | null} */ (null),
     state = blank();
@@ -461,15 +381,11 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     off = Boolean(text);
     rows.forEach(fill);
   }); // the shell above says it
-  function cleanup() {
-    if (gone.aborted) return;
-    gone.aborted = true;
+  return ending(gone, signal, () => {
     state.stop();
     quiet();
     window.removeEventListener("drlnb:select", select);
     for (const end of ["pointerup", "pointercancel"]) window.removeEventListener(end, lift);
-  }
-  if (signal) signal.addEventListener("abort", cleanup, { once: true });
-  return cleanup;
+  });
 }
 export default { render };

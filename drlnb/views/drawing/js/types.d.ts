@@ -64,8 +64,79 @@ interface Action {
   reason?: string | null;
   args?: Record<string, any>;
 }
+/** What stands at an axis. */
+interface Axis {
+  label: string;
+  unit: string;
+  kind: string;
+}
+/** A row of a timeline. */
+interface Lane {
+  label: string;
+  kind: string;
+}
+/** A line of a chart, and the rows of its points. */
+interface Line {
+  label: string;
+  series: number;
+  dots: boolean;
+  step: boolean;
+}
+type Drawn = Line & { at: number[] };
+/** A column as a table shows it. */
+interface Shown {
+  key: string;
+  label: string;
+  kind: string;
+  minor?: string;
+  of: string;
+}
+/** A price that the page may move: numbers of lines, cold's wait and idle time, standard errors. */
+interface Slider {
+  label: string;
+  value: number;
+  cost: number;
+  cold: Point | null;
+  line: number;
+  best: number;
+  chosen: number;
+  at: number;
+  errors?: [number, number, number][];
+}
 /** Everything about a picture but its columns; which keys there are depends on its module. */
-type Header = Record<string, any>;
+interface Header {
+  seq?: number;
+  t0?: number;
+  layout?: Layout;
+  name: string;
+  origin: string;
+  sentence: string;
+  names: string[];
+  numbers?: Omit<Numbered, "value">[];
+  values: (number | null)[];
+  table: Column[];
+  series: Series[];
+  marks?: Mark[];
+  x?: Axis;
+  y?: Axis;
+  lanes?: Lane[];
+  span?: Point;
+  now?: number;
+  window_s?: number | null;
+  windows?: boolean;
+  thin?: boolean;
+  lines?: Line[];
+  slider?: Slider;
+  cols?: Shown[];
+  actions?: Action[];
+  reasons?: Record<string, Record<string, string>>;
+  row_key?: string;
+  buttons?: Action[];
+  chips?: string[];
+  notes?: string[];
+}
+/** What Python says of a picture, of a click or in words. */
+type Message = Record<string, any>;
 /** Columns of one table, and the number of its rows. */
 type Table = { n: number } & Record<string, any>;
 type Tables = Record<string, Table>;
@@ -103,7 +174,6 @@ interface Pen {
     bold?: boolean,
     size?: number,
   ): void;
-  hatch(x: number, y: number, w: number, h: number, kind: string, colour: string): void;
   clip(x: number, y: number, w: number, h: number, draw: () => void): void;
 }
 /** Whether a module's page is gone. */
@@ -121,7 +191,7 @@ interface Commander {
   of(key: string): Asked | undefined;
   renew(key: string): void;
   send(key: string, name: string, args: object): void;
-  said(m: Header): void;
+  said(m: Message): void;
 }
 /** Whether a button works now; `reason`: why not, and null for one that has no place here. */
 interface Standing {
@@ -135,6 +205,65 @@ interface Easel {
   ask(): void;
   svg(title: string): string;
   stop(): void;
+}
+/** Colours of the page. */
+type Inks = Record<"fg" | "dim" | "line" | "soft" | "accent" | "bg", string>;
+/** Where a timeline or a chart lies on its canvas; `rows` are a timeline's lanes. */
+interface Places {
+  left: number;
+  right: number;
+  top: number;
+  bottom: number;
+  rows: { y: number; h: number }[];
+}
+/** Where it lies, and what it shows there. */
+interface Geometry extends Places {
+  low: number;
+  high: number;
+  x(value: number): number;
+}
+/** A bar of a timeline. */
+interface Bar {
+  name: string;
+  i: number;
+  lane: number;
+  series: number;
+  start: number;
+  stop: number;
+  key: string;
+}
+/** What a timeline or a chart does in its own way. */
+interface Drawing {
+  /** Stands between the numbers and the canvas. */
+  above: HTMLElement;
+  height(width: number): number;
+  /** Draws; null if there is nothing to draw. */
+  draw(pen: Pen, width: number, height: number, ink: Inks): Geometry | null;
+  /** Words for a place under the pointer, empty for none. */
+  tip(px: number, py: number): string;
+  tap(px: number, py: number): void;
+  keys: Record<string, () => void>;
+  changed(): void;
+  /** What keys zoom around; the middle if not known. */
+  centre?(): number | undefined;
+  stop?(): void;
+}
+/** What timelines and charts share. */
+interface Stage {
+  root: HTMLElement;
+  canvas: HTMLCanvasElement;
+  details: HTMLElement;
+  state: State;
+  geometry: Geometry | null;
+  groups: MarkGroup[];
+  zoom: Point | null;
+  /** Series that alone is drawn in strong colours. */
+  focus: number | null;
+  gone: Gone;
+  ask(): void;
+  valueAt(px: number): number;
+  magnify(factor: number, centre?: number | undefined): void;
+  start(drawing: Drawing): () => void;
 }
 interface HTMLCanvasElement {
   /** Draws at once, for paper. */

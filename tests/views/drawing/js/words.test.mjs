@@ -9,7 +9,7 @@ const load = (files, names) => {
   const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);
 };
-const common = await load(["common", "picture"], "duration, milliseconds, number, percent, count, axisSeconds, inkOn, readTables, patchTables, feed, ticks, csvCell, svgPen, strokes");
+const common = await load(["common", "picture"], "duration, milliseconds, number, percent, count, axisSeconds, inkOn, readTables, patchTables, feed, ticks, csvCell, svgPen");
 const golden = JSON.parse(readFileSync(new URL("words.golden.json", here), "utf8"));
 
 test("words are the golden ones", () => {

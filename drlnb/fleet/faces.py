@@ -1,0 +1,98 @@
+"""Face the user: find the panel or report that shows an object by its entry point, and write lines.
+
+This floor never imports a panel.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from drlnb.fleet.plain import Row
+from drlnb.records.errors import InputError
+
+__all__ = ["GROUP", "MissingFace", "face", "kernel", "note", "notebook", "say", "shown_as"]
+
+_LOG = logging.getLogger("drlnb")
+
+#: Group of entry points: name -> callable.
+GROUP = "drlnb.faces"
+
+
+class MissingFace(InputError, RuntimeError):
+    """Nothing is installed that can show this; the message names the group of entry points that was searched."""
+
+
+def face(name: str) -> Any:
+    """Return what shows things under `name`.
+
+    Parameters
+    ----------
+    name
+        ``panel``, ``launcher``, ``desk`` or ``report``.
+
+    Raises
+    ------
+    MissingFace
+        If no entry point has that name, or what it names cannot be imported.
+    """
+    installed = list(entry_points(group=GROUP, name=name))
+    if not installed:
+        raise MissingFace(f"no face {name!r} is installed (entry points of group {GROUP}); install drlnb anew with pip")
+    try:
+        return installed[0].load()
+    except (ImportError, AttributeError) as error:
+        raise MissingFace(f"face {name!r} ({installed[0].value}, group {GROUP}) cannot be loaded: {error}") from error
+
+
+def kernel() -> Any:
+    """Return the Jupyter kernel of this process, None where there is none (a script, a terminal, a worker)."""
+    if "IPython" not in sys.modules:
+        return None
+    shell = sys.modules["IPython"].get_ipython()
+    return getattr(shell, "kernel", None)
+
+
+def notebook() -> bool:
+    """Whether a cell may be run twice here, so that the same words mean the same thing."""
+    return kernel() is not None
+
+
+def shown_as(name: str) -> Callable[..., Row]:
+    """Return the method ``_repr_mimebundle_`` of what a notebook shows by a face.
+
+    In a terminal, and when the face fails, it gives the ``repr``.  It never raises: a cell that ends with a run shall
+    not end with a traceback.
+    """
+
+    def mimebundle(thing: object, include: object = None, exclude: object = None) -> Row:
+        del include, exclude
+        text = repr(thing)
+        if kernel() is None:
+            return {"text/plain": text}
+        try:
+            shown: Row = face(name)(thing)._repr_mimebundle_()
+            return shown
+        except Exception as error:  # noqa: BLE001 - shown in the output instead: a picture is not worth a failed cell
+            return {"text/plain": f"{text}\nno panel: {type(error).__name__}: {error}"}
+
+    return mimebundle
+
+
+def say(text: str) -> None:
+    """Write one line to the user, in a notebook to the cell's plain output, elsewhere to standard error.
+
+    A cell shows standard error in red, and this is no error.
+    """
+    stream = sys.stdout if notebook() else sys.stderr
+    stream.write(f"drlnb: {text}\n")
+    stream.flush()
+
+
+def note(text: str) -> None:
+    """Write what a panel shows anyway: in a notebook it is only logged."""
+    if notebook():
+        _LOG.info(text)
+    else:
+        say(text)

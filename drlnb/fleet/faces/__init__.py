@@ -1,1 +1,0 @@
-"""Find the panels and reports of headless objects."""

@@ -1,0 +1,253 @@
+"""Compute outputs and values of a task's networks on a device: two faces of one flat parameter tensor.
+
+An MLP's towers are views of it; a module's parameters are re-pointed to views, so that a step on the flat tensor is a
+step on the module.  PPO and GPF have a policy and a value function; DQN has action values, and a target network whose
+parameters lie in a flat tensor of their own.
+
+``MlpPolicy`` has separate towers for policy and value, and Stable-Baselines3's initialisation: orthogonal with gain
+sqrt 2 in the towers, 0.01 at the policy head, 1 at the value head, biases 0; of action values torch's own for linear
+layers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.functional import linear
+
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.networks.activations import BY_HAND
+from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
+from drlnb.rl.networks.modules import attach, build, check, module_layout
+from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
+from drlnb.rl.networks.trained_state import Kept, views
+from drlnb.rl.normalise import normalise
+from drlnb.rl.objectives import mlp_gradient
+from drlnb.rl.plain import Facts
+from drlnb.rl.rows import form_of, normalised_rows
+from drlnb.rl.seeding import INIT, generator
+
+__all__ = ["DQN_ADAM_EPS", "MlpTowers", "ModuleNetworks", "Networks", "dense", "initial", "make_networks"]
+
+#: Rows of one forward pass without gradients: images of a whole round would not fit.
+_CHUNK = 512
+#: torch's default, which Stable-Baselines3 leaves for DQN.
+DQN_ADAM_EPS = 1e-8
+
+
+def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...], gain: float) -> np.ndarray:
+    rows, columns = shape
+    q, r = np.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
+    q *= np.sign(np.diag(r))  # makes the distribution uniform (Saxe et al. 2013)
+    return gain * (q if rows >= columns else q.T)
+
+
+def initial(layout: Layout, rng: np.random.Generator, policy_kwargs: Facts, *, q_values: bool = False) -> np.ndarray:
+    """Return the starting values of the flat vector, float32, shape ``(n_total,)``.
+
+    Parameters
+    ----------
+    layout
+        The task's layout.
+    rng
+        Generator of the INIT stream.
+    policy_kwargs
+        ``ortho_init`` (True) and ``log_std_init`` (0) are read.
+    q_values
+        Weights and biases are drawn as torch does for linear layers.
+    """
+    flat = np.zeros(layout.n_total, np.float32)
+    orthogonal = bool(policy_kwargs.get("ortho_init", True)) and not q_values
+    gains = {"action.weight": 0.01, "value.weight": 1.0}
+    bound = 1.0
+    for entry in layout.entries:
+        values = flat[entry.start : entry.stop]
+        weight = entry.name.endswith("weight")
+        if weight:  # its bias follows and has the same bound
+            bound = 1.0 / sqrt(entry.shape[1])
+        if entry.name == "log_std":
+            values[:] = float(policy_kwargs.get("log_std_init", 0.0))
+        elif weight and orthogonal:
+            values[:] = _orthogonal(rng, entry.shape, gains.get(entry.name, sqrt(2.0))).ravel()
+        elif weight or q_values:
+            values[:] = rng.uniform(-bound, bound, len(values))
+    return flat
+
+
+def dense(
+    tensors: Mapping[str, Tensor],
+    tower: Tower,
+    x: Tensor,
+    activate: Callable[[Tensor], Tensor],
+    *,
+    features: bool = False,
+) -> Tensor:
+    """Return a tower's output for inputs `x`, shape ``(B, obs_width)`` -> ``(B, n_out)``.
+
+    With `features` the last hidden layer's outputs follow: ``(B, n_out + L)``.
+    """
+    (prefix, head), number = tower, 0
+    while f"{prefix}.{number}.weight" in tensors:
+        x = activate(linear(x, tensors[f"{prefix}.{number}.weight"], tensors[f"{prefix}.{number}.bias"]))
+        number += 1
+    outputs = linear(x, tensors[f"{head}.weight"], tensors[f"{head}.bias"])
+    return torch.cat((outputs, x), 1) if features else outputs
+
+
+class MlpTowers:
+    """Towers of dense layers: views of one flat tensor.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+    """
+
+    def __init__(self, spec: TaskSpec, device: torch.device) -> None:
+        self.layout = layout_of(spec)
+        kwargs = spec.hyperparameters.get("policy_kwargs") or {}
+        start = initial(self.layout, generator(spec.seed, INIT), kwargs, q_values=spec.algo == "dqn")
+        self.kept = _kept(spec, self.layout, start, device)
+        adam = self.kept.adam
+        self._leaves = adam.leaves(self.layout)
+        #: The same tensors; no gradient is recorded for these.
+        self.tensors = views(adam.flat, self.layout)
+        self.grads = views(adam.grad, self.layout)
+        self._target = {} if self.kept.target is None else views(self.kept.target, self.layout)
+        #: Log deviations of a box, a leaf; None for other actions.
+        self.log_std = self._leaves.get("log_std")
+        name = self.layout.activation
+        self._activate, self._relu = getattr(functional, name, None) or getattr(torch, name), name == "relu"
+        #: Whether gradients are written out for this network and these actions.
+        self.by_hand = name in BY_HAND and self.layout.head.kind in {"discrete", "box"}
+
+    def rows(self, parts: Iterable[np.ndarray]) -> np.ndarray:
+        """Return observations of several arrays as float32 rows ``(B, obs_width)``, normalised if the task is."""
+        rows = np.concatenate([part.reshape(len(part), self.layout.obs_width) for part in parts])
+        if self.layout.norm_obs:
+            rows = normalise(rows, self.kept.obs_moments.mean, self.kept.obs_moments.var)
+        rows = rows.astype(np.float32, copy=False)
+        return rows / np.float32(255.0) if self.layout.scaled else rows
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs ``(B, width)`` and values ``(B,)``; gradients are recorded."""
+        outputs = dense(self._leaves, PI, obs, self._activate, features=self.layout.head.kind == "sde")
+        return outputs, dense(self._leaves, VF, obs, self._activate)[:, 0]
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)``; no gradient is recorded."""
+        if self.layout.activation in BY_HAND:
+            return self.forward(VF, obs)[-1][:, 0]
+        return dense(self.tensors, VF, obs, self._activate)[:, 0]
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, A)``; gradients are recorded if wanted."""
+        return dense(self._leaves, Q, obs, self._activate)
+
+    def target_values(self, obs: Tensor) -> Tensor:
+        """Return the target network's action values ``(B, A)``."""
+        return dense(self._target, Q, obs, self._activate)
+
+    def forward(self, tower: Tower, obs: Tensor) -> list[Tensor]:
+        """Return a tower's inputs layer by layer, and its output last; see :mod:`.mlp_gradient`."""
+        return mlp_gradient.forward(self.tensors, tower, obs, relu=self._relu)
+
+    def backward(self, tower: Tower, layers: list[Tensor], d_out: Tensor) -> None:
+        """Write the gradients of a tower that :meth:`forward` went through, for that of its output."""
+        mlp_gradient.backward(self.tensors, self.grads, tower, layers, d_out, relu=self._relu)
+
+
+class ModuleNetworks:
+    """A torch module, see :mod:`drlnb.rl.networks.modules`; for DQN a second one is the target network.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    device
+        A torch device.
+
+    Raises
+    ------
+    ConfigError
+        If the module cannot be built or breaks its contract.
+    """
+
+    by_hand = False
+
+    def __init__(self, spec: TaskSpec, device: torch.device) -> None:
+        self._module = self._target = build(spec, device)
+        check(self._module, spec)
+        self.layout = module_layout(spec, self._module)
+        start = np.zeros(self.layout.n_total, np.float32)  # the module brings its own
+        self.kept = _kept(spec, self.layout, start, device)
+        places, grads = views(self.kept.adam.flat, self.layout), views(self.kept.adam.grad, self.layout)
+        attach(self._module, places, grads)
+        if self.kept.target is not None:
+            self._target = build(spec, device).requires_grad_(False)
+            attach(self._target, views(self.kept.target, self.layout))
+        #: Log deviations of a box, a leaf; None for other actions.
+        self.log_std: Tensor | None = None
+        if "log_std" in places:
+            kwargs = spec.hyperparameters.get("policy_kwargs") or {}
+            places["log_std"].fill_(float(kwargs.get("log_std_init", 0.0)))
+            self.log_std = places["log_std"].detach().requires_grad_()
+            self.log_std.grad = grads["log_std"]
+        self._obs_shape = tuple((spec.observation_space or {})["shape"])
+        self._form = form_of(spec.observation_space)
+
+    def rows(self, parts: Iterable[np.ndarray]) -> np.ndarray:
+        """Return observations of several arrays as rows ``(B, *obs)``: integers as they are, floats as float32."""
+        rows = np.concatenate([np.asarray(part).reshape(-1, *self._obs_shape) for part in parts])
+        if self.layout.norm_obs:
+            rows = normalised_rows(self._form, rows, self.kept.obs_moments.mean, self.kept.obs_moments.var)
+        return rows.astype(np.float32) if rows.dtype == np.float64 else rows
+
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs ``(B, width)`` and values ``(B,)``; gradients are recorded."""
+        return self._module.both(obs)
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Return values ``(B,)``; no gradient is recorded."""
+        with torch.no_grad():
+            return torch.cat([self._module.critic(part) for part in obs.split(_CHUNK)])
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """Return action values ``(B, A)``; gradients are recorded if wanted."""
+        return self._module.actor(obs)
+
+    def target_values(self, obs: Tensor) -> Tensor:
+        """Return the target network's action values ``(B, A)``."""
+        return self._target.actor(obs)
+
+
+#: What a task's learner trains.
+Networks = MlpTowers | ModuleNetworks
+
+
+def _kept(spec: TaskSpec, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
+    if spec.algo == "dqn":
+        return Kept(layout, start, device, {"eps": DQN_ADAM_EPS}, target=True)
+    return Kept(layout, start, device, (spec.hyperparameters.get("policy_kwargs") or {}).get("optimizer_kwargs"))
+
+
+def make_networks(spec: TaskSpec, device: torch.device) -> Networks:
+    """Return the networks of a task with their starting weights.
+
+    Raises
+    ------
+    ValueError
+        If the spec holds no spaces.
+    UnsupportedSpace
+        If its algorithm cannot serve its actions.
+    ConfigError
+        If its policy does not fit its spaces, or a module cannot be built or breaks its contract.
+    """
+    spaces_of(spec)
+    check_spaces(spec)
+    return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

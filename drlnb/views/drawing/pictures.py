@@ -1,0 +1,237 @@
+"""Put pictures together, as the page reads them: charts of lines, timelines of bars, and tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from drlnb.views.drawing import marks, theme
+from drlnb.views.drawing.payload import Array, Content, Floats, Plain, Table, Tables
+from drlnb.views.drawing.theme import Style
+from drlnb.views.drawing.view import Column, Numbers, View
+from drlnb.views.folds.fold import Fold
+
+__all__ = ["RUN_TIME", "Axis", "Lines", "axis", "lanes_of", "listing", "shown", "timeline"]
+
+
+class Axis(TypedDict):
+    """What stands at an axis; `kind` is ``number`` or ``clock``."""
+
+    label: str
+    unit: str
+    kind: str
+
+
+def axis(label: str, unit: str = "", kind: str = "number") -> Axis:
+    """Return an axis."""
+    return {"label": label, "unit": unit, "kind": kind}
+
+
+#: Axis of the pictures over a run's time.
+RUN_TIME = axis("time since the run began", "s", "clock")
+
+#: Columns of the drawn points of a chart, beside their line's number.
+_POINTS = ("x", "y", "lo", "hi")
+
+
+class Lines:
+    """Lines of a chart in the making.
+
+    Parameters
+    ----------
+    series
+        Styles that lines refer to; None: each line has one of its own.
+    """
+
+    def __init__(self, series: Sequence[Style] | None = None) -> None:
+        self.lines: list[dict[str, object]] = []
+        self.series = list(series or ())
+        self._parts: list[Floats] = []
+
+    def add(
+        self,
+        label: str,
+        colour: str | int,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        style: tuple[str, str] = ("", ""),
+        band: tuple[ArrayLike, ArrayLike] = (np.nan, np.nan),
+        dots: bool = False,
+        step: bool = False,
+    ) -> None:
+        """Add a line.
+
+        Parameters
+        ----------
+        colour
+            A colour, or the number of the series that it belongs to.
+        style
+            Letter (none: the next one) and hatch.
+        """
+        if isinstance(colour, str):
+            self.series.append(Style(label, style[0] or theme.letter(len(self.series)), colour, style[1]))
+            colour = len(self.series) - 1
+        self.lines.append({"label": label, "series": colour, "dots": dots, "step": step})
+        self._parts.append(np.array(np.broadcast_arrays(x, y, *band), dtype=np.float64))
+
+    def view(
+        self,
+        name: str,
+        fold: Fold,
+        sentence: str,
+        table: tuple[Column, ...],
+        axes: tuple[Axis, Axis],
+        *,
+        notes: Sequence[str] = (),
+        numbers: Numbers | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> View:
+        """Return the chart."""
+        line = np.repeat(np.arange(len(self._parts)), [part.shape[1] for part in self._parts]).astype(np.uint16)
+        parts = np.concatenate([np.zeros((len(_POINTS), 0)), *self._parts], axis=1)
+        points: dict[str, Array] = {"line": line, **dict(zip(_POINTS, parts, strict=True))}
+        more = {"x": axes[0], "y": axes[1], "lines": self.lines, "series": theme.plain(self.series), **(facts or {})}
+        return View(
+            name=name, module="chart", origin=fold.origin, sentence=sentence, notes=tuple(notes),
+            columns={"points": points}, table=table, names=tuple(str(line["label"]) for line in self.lines),
+            numbers=numbers or {}, facts=more,
+        )  # fmt: skip
+
+
+def timeline(
+    name: str,
+    fold: Fold,
+    sentence: str,
+    columns: Mapping[str, Table],
+    twin: tuple[Column, ...],
+    *,
+    lanes: Sequence[Content],
+    series: Sequence[Style],
+    span: tuple[float, float],
+    x: Axis = RUN_TIME,
+    notes: Sequence[str] = (),
+    names: Sequence[str] = (),
+    numbers: Numbers | None = None,
+    facts: Plain | None = None,
+) -> View:
+    """Return bars on lanes as a picture; over a run's time it has marks of changed settings.
+
+    Parameters
+    ----------
+    columns
+        ``bars``, ``work``, ``waits`` and so on: ``start``, ``stop``, ``lane``, ``series``, and the columns of `twin`.
+    twin
+        Columns as they are exported.
+    lanes
+        Label and kind of each.
+    series
+        Name, letter and colour by the index in column ``series``.
+    span
+        What is shown, in units of `x`.
+    """
+    small = {"lane", "series", *(column.name for column in twin if column.kind == "name")}
+    drawn = {
+        table: {key: values.astype(np.uint16) if key in small else values for key, values in of.items()}
+        for table, of in columns.items()
+    }
+    more = {
+        "x": x, "span": list(span), "thin": False, "lanes": list(lanes), "series": theme.plain(series),
+        "marks": marks.in_time(fold, span[0]) if x is RUN_TIME else [],
+    }  # fmt: skip
+    return View(
+        name=name, module="timeline", origin=fold.origin, sentence=sentence, notes=tuple(notes), columns=drawn,
+        table=twin, names=tuple(names), numbers=numbers or {}, facts={**more, **(facts or {})},
+    )  # fmt: skip
+
+
+def lanes_of(kind: str, labels: Iterable[str]) -> list[Content]:
+    """Return lanes of one kind."""
+    return [{"label": label, "kind": kind} for label in labels]
+
+
+def shown(twin: Sequence[Column], order: str, **labels: str) -> tuple[Mapping[str, str], ...]:
+    """Return columns of a table as the page shows them: of the kind and with the label of their twin.
+
+    Parameters
+    ----------
+    twin
+        Columns as they are exported.
+    order
+        Names of the columns in order; ``name/2``: of minor importance, hidden where there is little room (3 goes
+        first).
+    **labels
+        Labels that are other than the twin's.
+    """
+    known = {column.name: column for column in twin}
+    columns = []
+    for word in order.split():
+        name, _, minor = word.partition("/")
+        kind = _KINDS.get(known[name].kind) or _KINDS.get(known[name].unit, "number")
+        column = {"key": name, "label": labels.get(name, known[name].label), "kind": kind}
+        columns.append({**column, "minor": minor} if minor else column)
+    return tuple(columns)
+
+
+#: Kind or unit of a twin's column -> kind of the page's.
+_KINDS = {"series": "series", "name": "text", "s": "duration", "%": "percent"}
+
+
+def listing(
+    name: str,
+    fold: Fold,
+    sentence: str,
+    rows: Sequence[Plain],
+    twin: tuple[Column, ...],
+    *,
+    shown: Sequence[Mapping[str, str]],
+    series: Sequence[Style],
+    row_key: str = "row",
+    texts: Sequence[str] = (),
+    tables: Tables | None = None,
+    notes: Sequence[str] = (),
+    numbers: Numbers | None = None,
+    facts: Plain | None = None,
+) -> View:
+    """Return a table as a picture.
+
+    Parameters
+    ----------
+    rows
+        Values of `twin` and `texts` by their names; a row without a series has one of its own.
+    twin
+        Columns as they are exported.
+    shown
+        Columns as the page shows them.
+    series
+        Name, letter and colour by the index in column `row_key`.
+    texts
+        Names of more columns of text.
+    tables
+        What else the page draws, and more columns in ``rows``.
+    """
+    kinds = {column.name: column.kind for column in twin} | dict.fromkeys(texts, "name")
+    words = [key for key, kind in kinds.items() if kind == "name"]
+    names = dict.fromkeys(["", *(row[key] for row in rows for key in words)])
+    index = {text: np.uint16(i) for i, text in enumerate(names)}
+    columns: dict[str, Array] = {row_key: np.arange(len(rows), dtype=np.uint16)}
+    for key, kind in kinds.items():
+        if kind == "name":
+            columns[key] = np.array([index[row[key]] for row in rows], dtype=np.uint16)
+        elif kind == "series":
+            columns[key] = np.array([row.get(key, i) for i, row in enumerate(rows)], dtype=np.uint16)
+        else:
+            columns[key] = np.array([row[key] for row in rows], dtype=np.float64)  # None becomes NaN
+    more = {
+        "cols": [dict(column) for column in shown],
+        "series": theme.plain(series),
+        "actions": [],
+        "row_key": row_key,
+    }
+    others = dict(tables or {})
+    return View(
+        name=name, module="table", origin=fold.origin, sentence=sentence, notes=tuple(notes),
+        columns={"rows": {**columns, **others.pop("rows", {})}, **others}, table=twin, names=tuple(names),
+        numbers=numbers or {}, facts={**more, **(facts or {})},
+    )  # fmt: skip

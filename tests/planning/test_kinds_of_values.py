@@ -1,0 +1,171 @@
+"""The kinds of values that settings have, at their bounds, and what is said of a value that is none."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drlnb.planning.declared import (
+    ANYTHING,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SECONDS,
+    SHARE,
+    choice,
+    count,
+    fitting,
+    is_whole,
+    planner,
+)
+from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.seats.rules import ISOLATIONS, isolation_problem
+from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
+from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
+from drlnb.planning.warmup.settings import mode_problem
+
+PROBED = "seats='auto' needs isolation='shared'"
+TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "words"),
+    [
+        (SECONDS, [TINY, 1, 0.5, 1e308], [0, 0.0, -TINY, -1, *NONE], "a finite number > 0 s"),
+        (POSITIVE, [TINY, 1, 1e308], [0, -1, *NONE], "a finite number > 0"),
+        (NOT_NEGATIVE, [0, 0.0, TINY, 7], [-TINY, -1, *NONE[:5]], "a finite number >= 0"),
+        (SHARE, [0, 0.0, 0.5, 1, 1.0], [-TINY, 1.0000000000000002, 2, *NONE[:5]], r"in [0, 1]"),
+        (FLAG, [True, False], [0, 1, "true", None], "true or false"),
+        (count(0), [0, 1, 10**30], [-1, 0.0, 1.0, *NONE], "a whole number >= 0"),
+        (count(2, 4), [2, 3, 4], [1, 5, 2.0, *NONE], "a whole number in 2..4"),
+        (count(-1, 0), [-1, 0], [-2, 1, -0.5, *NONE], "a whole number in -1..0"),
+        (choice("a", "b"), ["a", "b"], ["c", "", "A", None, 1], "one of a, b"),
+        (PRIORITIES, [-100, 0, 100], [-101, 101, 0.0, *NONE], "a whole number in -100..100"),
+        (CPU_SLOTS, ["auto", 1, 1024], ["Auto", 0, 1025, 1.0, *NONE[:3]], "'auto' or a whole number in 1..1024"),
+        (fitting("short", lambda value: len(value) < 2), ["", "a"], ["ab"], "short"),
+    ],
+)
+def test_a_kind_takes_what_lies_within_its_bounds_and_names_what_does_not(kind, good, bad, words):
+    """The bounds themselves, their nearest neighbours, and what is no number at all."""
+    assert [value for value in good if kind.problem("x", value)] == []
+    assert [kind.problem("x", value) for value in bad] == [f"x must be {words}, got {value!r}" for value in bad]
+
+
+@given(st.integers(), st.integers(), st.integers())
+def test_a_count_is_a_range(value, least, most):
+    """It is that of Python."""
+    assert is_whole(value, least, most) == (value in range(least, most + 1))
+    assert (count(least, most).problem("x", value) == "") == (value in range(least, most + 1))
+
+
+def test_words_are_listed_for_forms():
+    """A choice knows its words, a planner's name those of its decision; a number has none."""
+    assert (choice("b", "a").values, count(1).values) == (("b", "a"), ())
+    assert planner(DISTRIBUTION).values == DISTRIBUTION.names
+    assert ANYTHING.problem("x", object()) == ""
+
+
+def test_the_name_of_a_users_own_planner_is_left_to_whoever_has_it():
+    """Every other name must be one of the decision's."""
+    kind = planner(DISTRIBUTION)
+    assert kind.problem("distribution.plan", "own:mine") == ""
+    assert kind.problem("distribution.plan", "chain") == ""
+    assert kind.problem("distribution.plan", "ring").startswith("distribution planner must be one of star, chain")
+    assert kind.problem("distribution.plan", 7).startswith("distribution planner must be one of star, chain, got '7'")
+
+
+@pytest.mark.parametrize("key", [key for key in SETTINGS if key not in SLOT_KEYS])
+def test_every_default_is_a_value_of_its_kind(key):
+    """A setting that is put back to its default is never refused."""
+    assert SETTINGS[key].kind.problem(key, SETTINGS[key].default) == ""
+    assert setting_problem(key, SETTINGS[key].default, can_snapshot=True) == ""
+
+
+@pytest.mark.parametrize("key", [key for key in SETTINGS if key not in SLOT_KEYS])
+@pytest.mark.parametrize("value", [None, math.nan, [], {}, object])
+def test_no_setting_takes_what_is_no_value(key, value):
+    """The complaint names the setting, and holds the value."""
+    problem = setting_problem(key, value, can_snapshot=True)
+    assert repr(value) in problem or str(value) in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("key", SLOT_KEYS)
+@pytest.mark.parametrize(
+    ("value", "slots", "said"),
+    [
+        ("n0/a", ("n0/a",), ""),
+        ("n0/b", ("n0/c", "n0/a"), "the pool has no slot 'n0/b'; it has n0/a, n0/c"),
+        ("n0/b", (), "the pool has no slot 'n0/b'; it has none yet"),
+        (7, ("7",), "the pool has no slot 7; it has 7"),
+        (None, (), "the pool has no slot None; it has none yet"),
+    ],
+)
+def test_a_slot_must_be_one_of_the_pools(key, value, slots, said):
+    """They are listed in the order of their names."""
+    assert setting_problem(key, value, slots=slots) == (said and f"{key}: {said}")
+
+
+@pytest.mark.parametrize("mode", ["park", "keep", "respawn"])
+@pytest.mark.parametrize("can_snapshot", [True, False])
+def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
+    """It is said alike wherever the mode is asked for."""
+    problem = mode_problem(mode, can_snapshot=can_snapshot)
+    assert bool(problem) == (mode == "respawn" and not can_snapshot)
+    said = setting_problem("warmup.collector_mode", mode, can_snapshot=can_snapshot)
+    assert said == (problem and f"warmup.{problem}")
+
+
+@pytest.mark.parametrize(
+    ("isolation", "seats", "said"),
+    [
+        ("shared", 1, ""),
+        ("shared", "auto", ""),
+        ("process", 4, ""),
+        (
+            "process",
+            "auto",
+            "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process",
+        ),
+        ("thread", 1, "isolation must be 'shared' or 'process', got 'thread'"),
+        (None, "auto", "isolation must be 'shared' or 'process', got None"),
+    ],
+)
+def test_how_tasks_share_a_process(isolation, seats, said):
+    """A probe of seats needs one process for all tasks."""
+    assert isolation_problem(isolation, seats) == said
+    assert set(ISOLATIONS) == {"shared", "process"}
+
+
+# ------------------------------------------------------------------ from keys to a machine's configuration and back
+@pytest.mark.parametrize(
+    ("changes", "planners", "settings"),
+    [
+        ({}, {}, {}),
+        ({"leasing.hold": "last"}, {"hold": "last"}, {}),
+        ({"leasing.switch_limit_frac": 0.5}, {}, {"switch_limit_frac": 0.5}),
+        ({"warmup.planner": "saa", "warmup.rho": 2}, {"warmup": "saa"}, {"warmup": {"rho": 2}}),
+        ({"warmup.rho": 2, "warmup.kappa": 3}, {}, {"warmup": {"rho": 2, "kappa": 3}}),
+        (
+            {"distribution.plan": "chain", "placement.planner": "pack"},
+            {"distribution": "chain", "placement": "pack"},
+            {},
+        ),
+        ({"batching.planner": "proportional"}, {"batching": "proportional"}, {}),
+        ({"task.priority": 5, "leasing.ttl_s": 9.0, "agent.collector_slots": 2}, {}, {}),
+        ({"rl.gamma": 0.9, "slot.drain": "n0/a", "nonsense": 1}, {}, {}),
+    ],
+)
+def test_a_round_machine_is_configured_by_what_is_a_tasks_own(changes, planners, settings):
+    """The pool's settings, the algorithm's, and what the pool holds for a task are left out."""
+    assert as_config(changes) == {"planners": planners, "settings": settings}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SETTINGS)), st.integers(0, 9)))
+def test_what_a_run_is_configured_with_is_what_it_begins_with(changes):
+    """Both ways between keys and configuration agree, for every setting that is a task's own."""
+    config = as_config(changes)
+    mine = {key: value for key, value in changes.items() if owner(key) == "task" and key != "task.priority"}
+    assert begun_with(config["planners"], config["settings"]) == mine

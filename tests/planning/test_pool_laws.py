@@ -1,0 +1,210 @@
+"""A pool under any events: its laws hold, a copy answers alike, and what it did is decided again by a fresh one."""
+
+import json
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from lease_indices import CheckedPool
+from pool_words import (
+    asked,
+    cancelled,
+    idled,
+    node_added,
+    node_lost,
+    of,
+    only,
+    reap,
+    renewed,
+    requested,
+    returned,
+    setting,
+    slot_added,
+    slot_failed,
+    stopped,
+)
+
+from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.pool import PoolMachine
+from drlnb.planning.replay import replay
+from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, RequestRefused
+from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
+from drlnb.records.journal import Stream, StreamOpened
+
+NODES, TASKS = ["n0", "n1", "n2"], ["a", "b", "c"]
+SLOTS = [f"{node}/gpu{k}" for node in NODES for k in range(2)]
+nodes, tasks, slots = st.sampled_from(NODES), st.sampled_from(TASKS), st.sampled_from(SLOTS)
+
+
+class World(RuleBasedStateMachine):
+    """Nodes and slots come and go; tasks ask to be placed, for slots, and end."""
+
+    @initialize(queue=st.sampled_from(["fifo", "drr"]), residency=st.booleans())
+    def begin(self, queue, residency):
+        self.settings = LeasingSettings(queue=queue, residency=residency, reserve_after_s=2.0)
+        self.pool = CheckedPool(self.settings, epoch=1)
+        self.t, self.said, self.rounds = 0.0, [], dict.fromkeys(TASKS, 0)
+        self.attempts, self.epochs, self.fences = dict.fromkeys(TASKS, 1), dict.fromkeys(SLOTS, 0), {}
+        self.placed, self.up = {}, set()
+
+    def tell(self, event):
+        """Feed an event to the pool, and to a copy that was restored just before."""
+        copy = PoolMachine(self.settings, epoch=1)
+        if len(self.said) % 4 == 0:  # often enough, and not slow
+            copy.restore(json.loads(json.dumps(self.pool.snapshot())))
+            answer = copy.handle(event)
+        out = self.pool.handle(event)
+        assert len(self.said) % 4 or answer == out
+        self.said += [event, *out]
+        for lent in of(LeaseGranted, out):
+            assert not any(set(lent.slots) & set(held) for held in self.fences.values()), "a slot is lent twice"
+            assert not self.fences or lent.fence > max(self.seen), "fences rise"
+            self.fences[lent.fence] = lent.slots
+            self.seen = {*getattr(self, "seen", ()), lent.fence}
+        for ended in of(LeaseReleased, out) + of(LeaseExpired, out):
+            assert self.fences.pop(ended.fence) == ended.slots, "a lease ends once"
+        for sent in of(SendPlacement, out):
+            self.is_placed(sent, of(PlacementPlanned, out))
+        return out
+
+    def is_placed(self, sent, planned):
+        """Collectors live on nodes that are up, home is a live slot, and the attempt is the newest."""
+        assert sent.refusal == ""
+        assert set(sent.collector_nodes) <= self.up
+        assert sent.attempt >= self.attempts[sent.task]
+        (plan,) = [each for each in planned if each.task == sent.task]
+        assert plan.home is None or plan.home in plan.allowed
+        self.placed[sent.task] = sent.collector_nodes
+
+    def now(self, later):
+        self.t += later
+        return self.t
+
+    # -------------------------------------------------------------- nodes and slots
+    @rule(node=nodes, n=st.integers(0, 4))
+    def node_comes(self, node, n):
+        self.up.add(node)
+        self.tell(node_added(node, t=self.t, n=n))
+
+    @rule(node=nodes)
+    def node_goes(self, node):
+        self.up.discard(node)
+        out = self.tell(node_lost(node, t=self.t))
+        assert all(not record.slots[0].startswith(f"{node}/") for record in of(LeaseGranted, out))
+        self.placed = {task: where for task, where in self.placed.items() if task in self.pool.state.placed}
+
+    @rule(slot=slots)
+    def slot_comes(self, slot):
+        self.epochs[slot] += 1
+        self.tell(slot_added(slot, t=self.t, epoch=self.epochs[slot]))
+
+    @rule(slot=slots)
+    def slot_fails(self, slot):
+        self.tell(slot_failed(slot, t=self.t))
+
+    @rule(slot=slots, key=st.sampled_from(["slot.drain", "slot.undrain"]))
+    def slot_is_closed_or_opened(self, slot, key):
+        self.tell(setting(key, slot, t=self.t))
+
+    @rule(slot=slots)
+    def slot_is_idle(self, slot):
+        self.tell(idled(slot, t=self.t))
+
+    @rule(n=st.sampled_from(["auto", 1, 3, 0, "many"]))
+    def share_of_cpus_is_set(self, n):
+        out = self.tell(setting("agent.collector_slots", n, t=self.t))
+        if n in {0, "many"}:
+            reason = f"agent.collector_slots must be 'auto' or a whole number in 1..1024, got {n!r}"
+            assert only(RequestRefused, out).reason == reason
+        else:
+            assert out == ()
+            assert self.pool.cpu_slots == (0 if n == "auto" else n)
+
+    # -------------------------------------------------------------- tasks
+    @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())
+    def task_asks_for_its_place(self, task, node, n, again):
+        self.attempts[task] += not again
+        out = self.tell(asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n))
+        waits = task in self.pool.state.asked
+        assert bool(of(SendPlacement, out)) != (waits or bool(of(RequestRefused, out)))
+
+    @rule(task=tasks, late=st.booleans())
+    def task_stops(self, task, late):
+        attempt = self.attempts[task] - late
+        self.tell(stopped(task, t=self.t, attempt=attempt))
+        if not late:
+            self.attempts[task] += 1
+            assert task not in self.pool.state.placed
+            assert task not in self.pool.state.asked
+
+    @rule(task=tasks)
+    def task_is_started_again(self, task):
+        self.attempts[task] += 1
+        self.tell(TaskRestarted(t=self.t, task=task, attempt=self.attempts[task]))
+
+    @rule(task=tasks)
+    def former_attempt_asks(self, task):
+        attempt = self.attempts[task] - 2
+        out = self.tell(asked(task, t=self.t, attempt=attempt)) if attempt > 0 else ()
+        assert not of(PlacementPlanned, out) or self.pool.state.floors[task] <= attempt
+
+    @rule(task=tasks, node=nodes, n_slots=st.integers(1, 2), yields=st.booleans())
+    def task_asks_for_a_slot(self, task, node, n_slots, yields):
+        self.rounds[task] += 1
+        attempt = self.attempts[task]
+        self.tell(
+            requested(
+                task, t=self.t, attempt=attempt, round=self.rounds[task], node=node, n_slots=n_slots, yields=yields
+            )
+        )
+
+    @rule(data=st.data(), clean=st.booleans(), yielded=st.booleans())
+    def holder_returns(self, data, clean, yielded):
+        if self.fences:
+            fence = data.draw(st.sampled_from(sorted(self.fences)))
+            self.tell(returned(fence, t=self.t, clean=clean, yielded=yielded))
+            assert fence not in self.fences
+
+    @rule(data=st.data())
+    def holder_renews(self, data):
+        if self.fences:
+            assert self.tell(renewed(data.draw(st.sampled_from(sorted(self.fences))), t=self.t)) == ()
+
+    @rule(data=st.data())
+    def requester_gives_up(self, data):
+        if names := sorted(self.pool.state.open):
+            name = data.draw(st.sampled_from(names))
+            self.tell(cancelled(name, t=self.t))
+            assert name not in self.pool.state.open
+
+    @rule(later=st.sampled_from([0.1, 1.0, 3.0, 11.0]))
+    def time_passes(self, later):
+        self.tell(reap(t=self.now(later)))
+
+    # -------------------------------------------------------------- laws
+    @invariant()
+    def slots_are_lent_as_the_leases_say(self):
+        if hasattr(self, "pool"):
+            slots = self.pool.state.slots.values()
+            assert {slot.name for slot in slots if slot.state == "granted"} == set().union(*self.fences.values())
+            assert self.pool.n_slots == sum(slot.state != "failed" for slot in slots)
+
+    @invariant()
+    def nobody_is_placed_on_a_node_that_is_gone_by_a_master_that_is(self):
+        if hasattr(self, "pool"):
+            assert set(self.pool.state.nodes) == self.up
+
+    def teardown(self):
+        """All of it replays from the journal's header."""
+        if hasattr(self, "pool"):
+            header = StreamOpened(
+                stream="broker-e1", machine="pool", config=PoolMachine(self.settings, 1).config, origin="simulated",
+                version="0",
+            )  # fmt: skip
+            stream = Stream(header=header, records=tuple(self.said), torn=False, source="world")
+            assert replay(stream).difference is None
+
+
+TestWorld = pytest.mark.filterwarnings("default")(World.TestCase)
+TestWorld.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
