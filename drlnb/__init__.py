@@ -58,16 +58,11 @@ _MODULES = {
 _HOMES = dict.fromkeys(__all__, "drlnb.fleet.callbacks.stock")
 _HOMES |= {name: f"drlnb.fleet.{module}" for module, names in _MODULES.items() for name in names}
 
-#: Names whose runs give back trained models: the classes that these models can learn on with are loaded with them.
-_WITH_MODELS = frozenset({"Fleet", "play", "resume"})
-
 register_environments()
 
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
-    if name in _WITH_MODELS:
-        import_module(_HOMES["PPO"])
     if name == "__version__":
         return _version()
     if name in _HOMES:

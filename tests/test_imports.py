@@ -20,17 +20,17 @@ HEAVY = {"torch", "dask", "distributed", "gymnasium", "plotly", "ipywidgets", "a
 IMPURE = {"asyncio", "random", "threading", "socket", "subprocess", "logging", "multiprocessing"}
 
 _PROBE = """
-import importlib, json, sys
+import json, pkgutil, sys
 found = {}
 for name in sys.argv[2:]:
-    importlib.import_module(name)
+    pkgutil.resolve_name(name)
     found[name] = sorted(set(json.loads(sys.argv[1])) & set(sys.modules))
 print(json.dumps(found))
 """
 
 
 def loaded_by(*names, of):
-    """Import modules one after the other in one fresh interpreter; return name -> which of `of` are loaded after it."""
+    """Import modules, or ``module:name``, in turn in one fresh interpreter; return name -> which of `of` are loaded."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
     command = [sys.executable, "-c", _PROBE, json.dumps(sorted(of)), *names]
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
@@ -90,10 +90,13 @@ def test_the_package_itself_loads_nothing_heavy():
         ("drlnb.rl.acting.actors", {"torch", "gymnasium"}),
         ("drlnb.runtime.scheduler.plugin", {"torch", "gymnasium"}),
         ("drlnb.cli.main", {"torch", "distributed"}),
+        ("drlnb:Fleet", {"torch", "gymnasium"}),
+        ("drlnb:resume", {"torch", "gymnasium"}),
+        ("drlnb:play", {"torch", "gymnasium"}),
     ],
 )
 def test_a_process_loads_only_what_it_needs(name, absent):
-    """Collectors run without torch; agents and the broker without torch and gymnasium; the terminal starts at once."""
+    """Collectors run without torch; agents, broker and notebooks without torch and gymnasium; the terminal at once."""
     assert not loaded_by(name, of=absent | {"plotly", "ipywidgets", "jupyterlab"})[name]
 
 

@@ -1,5 +1,6 @@
 """Use a trained policy: predict, save."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,7 @@ class Model:
 
 #: Algorithm -> class of its models; :mod:`drlnb.fleet.algorithms` puts its own in, which can learn on.
 KINDS: dict[str, type[Model]] = {}
+_ALGORITHMS = "drlnb.fleet.algorithms"
 
 
 def load_model(spec: TaskSpec, folder: Path) -> Model:
@@ -167,6 +169,7 @@ def load_model(spec: TaskSpec, folder: Path) -> Model:
     CheckpointError
         If there is none, or it holds no parameters of this task.
     """
+    import_module(_ALGORITHMS)  # not before: it loads torch, for which nobody waits who only starts a fleet
     kind = KINDS.get(spec.algo, Model)
     model = kind.__new__(kind)
     Model.__init__(model, spec, newest(spec, folder))
