@@ -1,15 +1,25 @@
 """Which processes live on."""
 
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable
 
 import psutil
 
 __all__ = ["survivors"]
 
 
-def survivors(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return which of some processes live: the same process under its number, and not a zombie."""
+def survivors(processes: Iterable[psutil.Process], within_s: float = 0.0) -> list[psutil.Process]:
+    """Return which of some processes live, at the latest after a time: the same process, and not a zombie."""
+    deadline = time.monotonic() + within_s
+    alive = _living(processes)
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+        alive = _living(alive)
+    return alive
+
+
+def _living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     alive = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

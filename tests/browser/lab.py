@@ -25,6 +25,8 @@ from urllib.parse import quote
 
 import psutil
 
+from tests.survivors import survivors
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Playwright, WebSocket
 
@@ -225,7 +227,7 @@ class LabServer:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-        for process in psutil.wait_procs(below, 2.0)[1]:
+        for process in survivors(below, 2.0):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 

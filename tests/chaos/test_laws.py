@@ -15,6 +15,7 @@ from tests.chaos import course
 from tests.chaos.arena import KINDS
 from tests.chaos.family import Family
 from tests.chaos.laws import broken_laws
+from tests.survivors import survivors
 
 
 def F(token):
@@ -178,7 +179,7 @@ def parent():
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
-    psutil.wait_procs(children, timeout=3.0)
+    assert survivors(children, 3.0) == []
 
 
 def test_an_orphan_is_counted(parent):

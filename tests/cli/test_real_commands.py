@@ -10,6 +10,8 @@ import time
 import psutil
 import pytest
 
+from tests.survivors import survivors
+
 pytestmark = pytest.mark.cluster
 
 #: Nothing here may take longer than this, in seconds.
@@ -64,7 +66,7 @@ class Command:
         while self.process.poll() is None:
             self.note()
             time.sleep(0.05)
-        _, alive = psutil.wait_procs(list(self.family.values()), timeout=5.0)
+        alive = survivors(self.family.values(), 5.0)
         out, err = self._text(self.out), self._text(self.err)
         self.out.close()
         self.err.close()

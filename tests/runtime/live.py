@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from drlnb.records.spec import TaskSpec
+from tests.survivors import survivors
 
 #: Nothing in these tests may take longer than this, in seconds.
 LIMIT_S = 90.0
@@ -105,7 +106,7 @@ class Bench:
         with contextlib.suppress(OSError):
             self.client.close()
         self.handle.stop()
-        _, alive = psutil.wait_procs(list(self.seen.values()), timeout=5.0)
+        alive = survivors(self.seen.values(), 5.0)
         assert not alive, f"left behind: {alive}"
 
 
@@ -202,7 +203,7 @@ class ForeignCluster:
         family = [child for p in self.started for child in psutil.Process(p.pid).children(recursive=True)]
         for process in reversed(list(self.started)):
             self.end(process)
-        _, alive = psutil.wait_procs(family, timeout=5.0)
+        alive = survivors(family, 5.0)
         for process in alive:
             process.kill()
         self.log.close()

@@ -3,7 +3,6 @@
 import os
 import signal
 
-import psutil
 import pytest
 from distributed import Client
 
@@ -12,6 +11,7 @@ from drlnb.records.columns import leasing, placement, warmup
 from drlnb.runtime.client.link import Link
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
+from tests.survivors import survivors
 
 pytestmark = pytest.mark.cluster
 
@@ -66,7 +66,7 @@ def test_everything_ends_with_the_supervisor(make_bench):
     run.round(3)
     bench.note()
     os.kill(bench.handle.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(list(bench.seen.values()), timeout=5.0)
+    alive = survivors(bench.seen.values(), 5.0)
     assert not alive
     bench.client.close(timeout=1)
 

@@ -16,6 +16,7 @@ import psutil
 
 from drlnb.bench.frame.stage import virtual_devices
 from drlnb.records.errors import TrainingFailed
+from drlnb.runtime.client.local_cluster import wait_gone
 from drlnb.runtime.ipc.start_modes import child_environment, last_line, tail
 
 __all__ = ["OWN", "Trained", "drlnb_train", "train_all"]
@@ -144,7 +145,6 @@ def _end_family(process: "subprocess.Popen[bytes]") -> None:
         process.wait(20.0)
     process.kill()
     process.wait()
-    _, alive = psutil.wait_procs(family, timeout=15.0)
-    for child in alive:
+    for child in wait_gone(family, 15.0):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()

@@ -12,6 +12,8 @@ import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from drlnb.runtime.ipc.start_modes import NICE, last_line
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
-__all__ = ["LocalHandle", "main", "start_local"]
+__all__ = ["LocalHandle", "main", "start_local", "wait_gone"]
 
 #: Longest start of scheduler and workers, in seconds: two imports of distributed on a busy machine.
 _START_S = 60.0
@@ -33,6 +35,8 @@ _START_S = 60.0
 _NICENESS = 15
 #: Seconds between two looks at whether all workers are there.
 _LOOK_S = 1.0
+#: Seconds between two looks at whether processes have ended.
+_GONE_S = 0.01
 
 
 class LocalHandle:
@@ -64,15 +68,35 @@ class LocalHandle:
             family += _family(self.pid)
             self.process.kill()
         self.process.wait(10.0)
-        _, alive = psutil.wait_procs(family, timeout=3.0)
+        alive = wait_gone(family, 3.0)
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(alive, timeout=5.0)
+        wait_gone(alive, 5.0)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def wait_gone(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait until processes have ended; return those that live on.
+
+    One that has ended and was not reaped holds nothing, and whoever should reap it may take seconds, or never do so
+    (process 1 of a container).
+    """
+    deadline = time.monotonic() + timeout_s
+    alive = list(processes)
+    while (alive := [process for process in alive if _lives(process)]) and time.monotonic() < deadline:
+        time.sleep(_GONE_S)
+    return alive
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -289,9 +289,10 @@ class Executor:
     async def end(self) -> None:
         """End the child for good."""
         self._stopping = True
+        grace_s = 1.0 if self._up.done() else 0.0  # before that it imports torch and reads nothing
         _fail(self._up, f"executor {self.slot} was ended")
         if self.child is not None:
-            await self.child.end(grace_s=1.0)
+            await self.child.end(grace_s)
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
