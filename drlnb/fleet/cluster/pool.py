@@ -173,6 +173,8 @@ def start_cluster(n_workers: int) -> "tuple[LocalHandle, Path]":
     root = Path(tempfile.mkdtemp(prefix="drlnb-"))
     with ThreadPoolExecutor(1, thread_name_prefix="drlnb-start") as starter:
         started = starter.submit(start_local, n_workers=n_workers, root=root)
+        import drlnb.runtime.client.link  # noqa: F401 - loads Dask while the child does
+
         try:
             return started.result(), root
         except KeyboardInterrupt:
