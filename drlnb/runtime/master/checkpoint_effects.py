@@ -116,30 +116,7 @@ def write_trained(
     best: bool = False,
     attempt: int | None = None,
 ) -> int:
-    """Write a state as a checkpoint of a task; return its bytes.
-
-    Parameters
-    ----------
-    folder
-        ``OUT/checkpoints/<task>``.
-    spec
-        The task, with its spaces.
-    trained
-        Its state.
-    more
-        Other facts.
-    best
-        It is the best one so far.
-    attempt
-        Whose; None: no master writes there yet.
-
-    Raises
-    ------
-    OSError
-        If the disk refuses; what was there before is whole.
-    SupersededError
-        If a later attempt has begun.
-    """
+    """Write a state, and `more` facts, by :func:`drlnb.runtime.files.checkpoint.write`; raises and returns as it does."""
     facts, blobs = pack(spec, trained)
     return checkpoint.write(
         folder, n_rounds=trained.n_rounds, facts={**facts, **(more or {})}, blobs=blobs, best=best, attempt=attempt

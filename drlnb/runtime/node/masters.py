@@ -14,13 +14,7 @@ __all__ = ["Masters"]
 
 
 class Masters:
-    """The masters of one node.
-
-    Parameters
-    ----------
-    link
-        Speaks for the node.
-    """
+    """The masters of one node, for which `link` speaks."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

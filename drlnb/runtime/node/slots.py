@@ -15,13 +15,7 @@ __all__ = ["Slots"]
 
 
 class Slots:
-    """The executors of one node.
-
-    Parameters
-    ----------
-    link
-        Speaks for the node.
-    """
+    """The executors of one node, for which `link` speaks."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -25,13 +25,7 @@ class _Kept:
 
 
 class Stores:
-    """The host stores of one node, by (run, task).
-
-    Parameters
-    ----------
-    link
-        Speaks for the node.
-    """
+    """The host stores of one node, for which `link` speaks, by (run, task)."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

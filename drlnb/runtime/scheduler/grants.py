@@ -19,13 +19,7 @@ _ENDS = 256
 
 
 class Grants:
-    """Requests for leases that wait, and the answers about leases that live.
-
-    Parameters
-    ----------
-    broker
-        Whose pool.
-    """
+    """Requests for leases of the broker's pool that wait, and the answers about leases that live."""
 
     def __init__(self, broker: "BrokerPlugin") -> None:
         self._broker = broker

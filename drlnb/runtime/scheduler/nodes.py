@@ -25,13 +25,7 @@ _AGAIN_S = (0.5, 2.0, 5.0)
 
 
 class Nodes:
-    """Agents by node name (the Dask worker's name: it survives a nanny's restart, the address does not).
-
-    Parameters
-    ----------
-    broker
-        Whose cluster.
-    """
+    """The broker's agents by node name (the Dask worker's: it survives a nanny's restart, the address does not)."""
 
     def __init__(self, broker: "BrokerPlugin") -> None:
         self.broker = broker

@@ -117,13 +117,7 @@ class _Loop:
 
 
 class Loops:
-    """Requests and leases of users' own loops.
-
-    Parameters
-    ----------
-    broker
-        Whose pool.
-    """
+    """Requests and leases of users' own loops, on the broker's pool."""
 
     def __init__(self, broker: "BrokerPlugin") -> None:
         self.broker = broker

@@ -24,13 +24,7 @@ _PRIORITY = 10
 
 
 class SeatLeases:
-    """The leases of the probes of one cluster.
-
-    Parameters
-    ----------
-    broker
-        Whose pool.
-    """
+    """The leases of the broker's pool that probes hold."""
 
     def __init__(self, broker: "BrokerPlugin") -> None:
         self._broker = broker
