@@ -116,7 +116,7 @@ def write_trained(
     best: bool = False,
     attempt: int | None = None,
 ) -> int:
-    """Write a state, and `more` facts, by :func:`drlnb.runtime.files.checkpoint.write`; raises and returns as it does."""
+    """Write a state, and `more` facts, as :func:`drlnb.runtime.files.checkpoint.write` does."""
     facts, blobs = pack(spec, trained)
     return checkpoint.write(
         folder, n_rounds=trained.n_rounds, facts={**facts, **(more or {})}, blobs=blobs, best=best, attempt=attempt
