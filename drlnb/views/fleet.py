@@ -10,7 +10,7 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Plain
-from drlnb.views.drawing.pictures import listing, shown
+from drlnb.views.drawing.pictures import listing, picture, shown
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
@@ -141,12 +141,10 @@ def tasks(
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     specs
         The run's tasks as ``run.json`` holds them: for seed and environment, and for tasks that have not begun.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     live
         Whether the run can be steered: rows then say which buttons work.
     over
@@ -164,10 +162,12 @@ def tasks(
     ]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
-    return listing(
-        "fleet.tasks", fold, _sentence(rows), rows, TABLE,
-        shown=_COLUMNS, series=theme.styles(names), row_key="task", notes=fold.defects, texts=_TEXTS,
+    body = listing(
+        rows, TABLE, _COLUMNS, theme.styles(names), row_key="task", texts=_TEXTS,
         tables={"rows": {"can": np.array(can, dtype=np.uint8)}, "spark": _sparks(fold, names)},
+    )  # fmt: skip
+    return picture(
+        "fleet.tasks", fold, _sentence(rows), TABLE, body, notes=fold.defects,
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
             "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),

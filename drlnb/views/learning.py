@@ -9,7 +9,7 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.payload import Floats
-from drlnb.views.drawing.pictures import Lines, axis
+from drlnb.views.drawing.pictures import Lines, axis, picture
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
@@ -81,14 +81,12 @@ def curves(
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     metric
         Any name in the tasks' ``MetricsRecorded`` rows.
     groups
         Task -> group (``run.json`` has it); tasks of one group become one curve with a band.  None: the fold's.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     n_columns
         Most pixel columns of a line; None: 400, fewer if there are many.
 
@@ -123,9 +121,9 @@ def curves(
             made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
-    return made.view(
-        "learning.curves", fold, _sentence(metric, last, names), TABLE, (axis("environment steps"), axis(metric)),
-        notes=notes, facts={"marks": marks.in_steps(fold)},
+    return picture(
+        "learning.curves", fold, _sentence(metric, last, names), TABLE,
+        made.body(axis("environment steps"), axis(metric)), notes=notes, facts={"marks": marks.in_steps(fold)},
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Table
-from drlnb.views.drawing.pictures import axis, lanes_of, timeline
+from drlnb.views.drawing.pictures import axis, lanes_of, picture, timeline
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
@@ -14,6 +14,10 @@ __all__ = ["anatomy"]
 
 #: Said when the parts of a round add up to more than the round.
 _OVERLAP = "collecting went on while a slot was waited for: the parts add up to more than the round"
+
+#: Metrics of the parts, in the order of the styles; that of control includes the push.
+_METRICS = ("collect", "wait_lease", "update", "push", "control")
+_PUSH, _CONTROL = 3, 4
 
 TABLE = table(
     "bars",
@@ -32,25 +36,19 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
 
     ``collect`` is the slowest collector's time, ``wait for a slot`` from request to grant, ``update`` staging and
     gradient steps, ``push`` the way of the parameters to every host, ``control`` all that is left.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
     fold = fold_of(journal, until_s)
     names = fold.task_names()
     means = {name: _parts(fold.tasks[name]) for name in names if name in fold.tasks}
     means = {name: parts for name, parts in means.items() if parts[1] > 0}
     bars = _bars(means)
-    return timeline(
-        "rounds.anatomy", fold, _sentence(means), {"bars": bars}, TABLE,
-        lanes=lanes_of("task", [f"{theme.letter(names.index(name))} {name}" for name in means]), series=theme.PHASES,
-        span=(0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0), x=axis("mean time per round", "s"),
-        notes=(_OVERLAP,) if any(parts[3] for parts in means.values()) else (), facts={"window_s": None},
+    body = timeline(
+        {"bars": bars}, lanes_of("task", [f"{theme.letter(names.index(name))} {name}" for name in means]),
+        theme.PHASES, (0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0), axis("mean time per round", "s"),
     )  # fmt: skip
+    notes = (_OVERLAP,) if any(parts[3] for parts in means.values()) else ()
+    return picture("rounds.anatomy", fold, _sentence(means), TABLE, body, notes=notes, facts={"window_s": None})
 
 
 def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
@@ -60,21 +58,11 @@ def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
     if not known.any():
         return np.zeros(len(theme.PHASES)), 0, 0.0, False
 
-    def mean(name: str) -> float:
-        values = task.metric(name)[known]
-        return float(np.mean(np.where(np.isfinite(values), values, 0.0)))
-
-    push = mean("round/push_s")
-    control = mean("round/control_s") - push
-    parts = np.array([
-        mean("round/collect_s"),
-        mean("round/wait_lease_s"),
-        mean("round/update_s"),
-        push,
-        max(0.0, control),
-    ])
+    values = np.array([task.metric(f"round/{name}_s")[known] for name in _METRICS])
+    parts = np.where(np.isfinite(values), values, 0.0).mean(axis=1)
+    parts[_CONTROL] -= parts[_PUSH]
     whole = float(np.mean(round_s[known]))
-    return parts, int(known.sum()), whole, control < -1e-3 * whole
+    return np.maximum(0.0, parts), int(known.sum()), whole, bool(parts[_CONTROL] < -1e-3 * whole)
 
 
 def _bars(means: dict[str, tuple[Floats, int, float, bool]]) -> Table:

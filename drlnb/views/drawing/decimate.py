@@ -1,30 +1,15 @@
 """Thin out more marks than there are pixels: lines keep extremes per column, bars their total width."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drlnb.views.drawing.payload import Array, Floats, Table
+from drlnb.views.drawing.payload import Floats, Table
 
-__all__ = ["Merged", "column_s", "merge_bars", "merge_table", "min_max"]
+__all__ = ["column_s", "merge_bars", "merge_table", "min_max"]
 
 Index = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """Bars of one lane after merging; all arrays have shape ``(k,)``."""
-
-    #: Seconds.
-    start: Floats
-    stop: Floats
-    series: Index
-    #: Bars that are in it.
-    n: Index
-    #: The one bar of the input that it is, -1 if it is several.
-    index: Index
 
 
 def min_max(x: Floats, y: Floats, n_columns: int) -> Index:
@@ -67,7 +52,7 @@ def min_max(x: Floats, y: Floats, n_columns: int) -> Index:
     return np.unique(keep)
 
 
-def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> Merged:
+def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> Table:
     """Merge the bars of one lane that are narrower than a pixel column, keeping the width of each series.
 
     Columns begin at whole multiples of `column_s`, so appending bars changes no earlier column.  The narrow bars that
@@ -85,8 +70,9 @@ def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> M
 
     Returns
     -------
-    Merged
-        Bars in order of their start; the sum of widths of each series is that of the input.
+    Table
+        ``start``, ``stop`` and ``series``, in order of their start, the sum of widths of each series as it was;
+        ``count`` of the bars that are in each, and ``index`` of the one bar that it is, -1 if it is several.
 
     Raises
     ------
@@ -98,35 +84,28 @@ def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> M
     column = np.floor(start / column_s).astype(np.int64)
     narrow = (stop - start) < column_s
     # One group per wide bar, one per run of narrow bars that begin in the same column.
-    breaks = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
-    first = np.flatnonzero(np.concatenate([[True], breaks])[: len(start)])
-    group = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(start))))
-    if not len(start):
-        return Merged(start=start, stop=stop, series=series, n=first, index=first)
-    return _packed(start, stop, series, group)
+    apart = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
+    return _packed(start, stop, series, np.cumsum(np.append(0, apart)[: len(start)]))
 
 
-def _packed(start: Floats, stop: Floats, series: Index, group: Index) -> Merged:
+def _packed(start: Floats, stop: Floats, series: Index, group: Index) -> Table:
     """Make one bar per group and series, packed side by side from where the group begins."""
     order = np.lexsort((series, group))
     apart = (np.diff(group[order]) != 0) | (np.diff(series[order]) != 0)
-    heads = np.flatnonzero(np.concatenate([[True], apart]))
+    heads = np.flatnonzero(np.append(True, apart)[: len(start)])
     rank = np.argsort(order[heads])
     index = order[heads][rank]
     n = np.diff(np.append(heads, len(start)))[rank]
-    width = np.add.reduceat((stop - start)[order], heads)[rank]
+    width = np.add.reduceat((stop - start)[order], heads)[rank] if len(start) else start
     before = np.cumsum(width) - width
-    opens = np.concatenate([[True], np.diff(group[index]) != 0])
+    opens = np.append(True, np.diff(group[index]) != 0)[: len(index)]
     base = np.maximum.accumulate(np.where(opens, before, 0.0))
     begin = start[np.maximum.accumulate(np.where(opens, index, 0))] + (before - base)
     alone = np.bincount(group)[group[index]] == 1
-    return Merged(
-        start=begin,
-        stop=np.where(alone, stop[index], begin + width),
-        series=series[index].astype(np.int64),
-        n=n.astype(np.int64),
-        index=np.where(n == 1, index, -1).astype(np.int64),
-    )
+    return {
+        "start": begin, "stop": np.where(alone, stop[index], begin + width), "series": series[index],
+        "count": n, "index": np.where(n == 1, index, -1),
+    }  # fmt: skip
 
 
 def column_s(span_s: float, n_columns: int) -> float:
@@ -144,7 +123,7 @@ def column_s(span_s: float, n_columns: int) -> float:
     return float(2.0 ** math.ceil(math.log2(span_s / n_columns)))
 
 
-def merge_table(columns: Table, column_s: float) -> dict[str, Array]:
+def merge_table(columns: Table, column_s: float) -> Table:
     """Merge the narrow bars of a whole drawn table, lane by lane.
 
     Parameters
@@ -153,14 +132,19 @@ def merge_table(columns: Table, column_s: float) -> dict[str, Array]:
         ``start``, ``stop``, ``lane`` and, where bars have one, ``series``; others are left out.
     column_s
         Seconds per pixel column, above 0.
+
+    Returns
+    -------
+    Table
+        As :func:`merge_bars` gives it, and ``lane``.
     """
-    whole = {"series": np.zeros(len(columns["start"]), dtype=np.int64), **columns}
-    names = ("start", "stop", "series")
-    parts: list[Array] = [np.zeros((4, 0))]
-    for lane in np.unique(whole["lane"]).tolist():
-        mine = np.flatnonzero(whole["lane"] == lane)
-        mine = mine[np.argsort(whole["start"][mine], kind="stable")]
-        merged = merge_bars(whole["start"][mine], whole["stop"][mine], whole["series"][mine], column_s)
-        parts.append(np.stack([*(getattr(merged, name) for name in names), np.full(len(merged.n), lane)]))
-    table = dict(zip((*names, "lane"), np.concatenate(parts, axis=1), strict=True))
-    return {name: values for name, values in table.items() if name in columns}
+    series = columns.get("series", np.zeros(len(columns["start"]), dtype=np.int64))
+    parts: list[Table] = []
+    lanes = np.unique(columns["lane"])
+    for lane in lanes if len(lanes) else (0,):
+        mine = np.flatnonzero(columns["lane"] == lane)
+        mine = mine[np.argsort(columns["start"][mine], kind="stable")]
+        merged = merge_bars(columns["start"][mine], columns["stop"][mine], series[mine], column_s)
+        index = np.where(merged["index"] < 0, -1, mine[merged["index"]])
+        parts.append({**merged, "index": index, "lane": np.full(len(index), lane)})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,7 +1,7 @@
 """Put pictures together, as the page reads them: charts of lines, timelines of bars, and tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,43 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, Numbers, View
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["RUN_TIME", "Axis", "Lines", "axis", "lanes_of", "listing", "shown", "timeline"]
+__all__ = ["RUN_TIME", "Axis", "Body", "Lines", "axis", "lanes_of", "listing", "picture", "shown", "timeline"]
+
+
+class Body(NamedTuple):
+    """What a module of the page draws."""
+
+    module: str
+    columns: Tables
+    facts: Plain
+    #: Names that columns of indices point to.
+    names: tuple[str, ...] = ()
+
+
+def picture(
+    name: str,
+    fold: Fold,
+    sentence: str,
+    twin: tuple[Column, ...],
+    body: Body,
+    *,
+    notes: Sequence[str] = (),
+    numbers: Numbers | None = None,
+    facts: Plain | None = None,
+) -> View:
+    """Return a picture of a run, its columns as they are exported beside it; over a run's time it has marks."""
+    more = {**body.facts, **(facts or {})}
+    if more.get("x") is RUN_TIME:
+        more["marks"] = marks.in_time(fold, more.get("span", (0.0,))[0])
+    small = {"lane", "series", *(column.name for column in twin if column.kind == "name")}
+    columns = {
+        table: {key: values.astype(np.uint16) if key in small else values for key, values in of.items()}
+        for table, of in body.columns.items()
+    }
+    return View(
+        name=name, module=body.module, origin=fold.origin, sentence=sentence, notes=tuple(notes), columns=columns,
+        table=twin, names=body.names, numbers=numbers or {}, facts=more,
+    )  # fmt: skip
 
 
 class Axis(TypedDict):
@@ -76,74 +112,47 @@ class Lines:
         self.lines.append({"label": label, "series": colour, "dots": dots, "step": step})
         self._parts.append(np.array(np.broadcast_arrays(x, y, *band), dtype=np.float64))
 
-    def view(
-        self,
-        name: str,
-        fold: Fold,
-        sentence: str,
-        table: tuple[Column, ...],
-        axes: tuple[Axis, Axis],
-        *,
-        notes: Sequence[str] = (),
-        numbers: Numbers | None = None,
-        facts: Mapping[str, object] | None = None,
-    ) -> View:
-        """Return the chart."""
-        line = np.repeat(np.arange(len(self._parts)), [part.shape[1] for part in self._parts]).astype(np.uint16)
+    def body(self, x: Axis, y: Axis) -> Body:
+        """Return the chart of the lines."""
+        line = np.repeat(np.arange(len(self._parts)), [part.shape[1] for part in self._parts])
         parts = np.concatenate([np.zeros((len(_POINTS), 0)), *self._parts], axis=1)
         points: dict[str, Array] = {"line": line, **dict(zip(_POINTS, parts, strict=True))}
-        more = {"x": axes[0], "y": axes[1], "lines": self.lines, "series": theme.plain(self.series), **(facts or {})}
-        return View(
-            name=name, module="chart", origin=fold.origin, sentence=sentence, notes=tuple(notes),
-            columns={"points": points}, table=table, names=tuple(str(line["label"]) for line in self.lines),
-            numbers=numbers or {}, facts=more,
-        )  # fmt: skip
+        facts = {"x": x, "y": y, "lines": self.lines, "series": theme.plain(self.series)}
+        return Body("chart", {"points": points}, facts, tuple(str(line["label"]) for line in self.lines))
 
 
 def timeline(
-    name: str,
-    fold: Fold,
-    sentence: str,
     columns: Mapping[str, Table],
-    twin: tuple[Column, ...],
-    *,
     lanes: Sequence[Content],
     series: Sequence[Style],
     span: tuple[float, float],
     x: Axis = RUN_TIME,
-    notes: Sequence[str] = (),
     names: Sequence[str] = (),
-    numbers: Numbers | None = None,
-    facts: Plain | None = None,
-) -> View:
-    """Return bars on lanes as a picture; over a run's time it has marks of changed settings.
+) -> Body:
+    """Return bars on lanes.
 
     Parameters
     ----------
     columns
-        ``bars``, ``work``, ``waits`` and so on: ``start``, ``stop``, ``lane``, ``series``, and the columns of `twin`.
-    twin
-        Columns as they are exported.
+        ``bars``, ``work``, ``waits`` and so on: ``start``, ``stop``, ``lane``, ``series``, and what is exported.
     lanes
         Label and kind of each.
     series
         Name, letter and colour by the index in column ``series``.
     span
         What is shown, in units of `x`.
+    names
+        What columns of texts point to.
     """
-    small = {"lane", "series", *(column.name for column in twin if column.kind == "name")}
-    drawn = {
-        table: {key: values.astype(np.uint16) if key in small else values for key, values in of.items()}
-        for table, of in columns.items()
+    facts = {
+        "x": x,
+        "span": list(span),
+        "thin": False,
+        "lanes": list(lanes),
+        "series": theme.plain(series),
+        "marks": [],
     }
-    more = {
-        "x": x, "span": list(span), "thin": False, "lanes": list(lanes), "series": theme.plain(series),
-        "marks": marks.in_time(fold, span[0]) if x is RUN_TIME else [],
-    }  # fmt: skip
-    return View(
-        name=name, module="timeline", origin=fold.origin, sentence=sentence, notes=tuple(notes), columns=drawn,
-        table=twin, names=tuple(names), numbers=numbers or {}, facts={**more, **(facts or {})},
-    )  # fmt: skip
+    return Body("timeline", columns, facts, tuple(names))
 
 
 def lanes_of(kind: str, labels: Iterable[str]) -> list[Content]:
@@ -179,22 +188,16 @@ _KINDS = {"series": "series", "name": "text", "s": "duration", "%": "percent"}
 
 
 def listing(
-    name: str,
-    fold: Fold,
-    sentence: str,
     rows: Sequence[Plain],
     twin: tuple[Column, ...],
-    *,
     shown: Sequence[Mapping[str, str]],
     series: Sequence[Style],
+    *,
     row_key: str = "row",
     texts: Sequence[str] = (),
     tables: Tables | None = None,
-    notes: Sequence[str] = (),
-    numbers: Numbers | None = None,
-    facts: Plain | None = None,
-) -> View:
-    """Return a table as a picture.
+) -> Body:
+    """Return a table.
 
     Parameters
     ----------
@@ -223,15 +226,8 @@ def listing(
             columns[key] = np.array([row.get(key, i) for i, row in enumerate(rows)], dtype=np.uint16)
         else:
             columns[key] = np.array([row[key] for row in rows], dtype=np.float64)  # None becomes NaN
-    more = {
-        "cols": [dict(column) for column in shown],
-        "series": theme.plain(series),
-        "actions": [],
-        "row_key": row_key,
-    }
+    facts = {
+        "cols": [dict(column) for column in shown], "series": theme.plain(series), "actions": [], "row_key": row_key
+    }  # fmt: skip
     others = dict(tables or {})
-    return View(
-        name=name, module="table", origin=fold.origin, sentence=sentence, notes=tuple(notes),
-        columns={"rows": {**columns, **others.pop("rows", {})}, **others}, table=twin, names=tuple(names),
-        numbers=numbers or {}, facts={**more, **(facts or {})},
-    )  # fmt: skip
+    return Body("table", {"rows": {**columns, **others.pop("rows", {})}, **others}, facts, tuple(names))

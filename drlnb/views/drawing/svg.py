@@ -3,6 +3,7 @@
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +96,65 @@ def _tick_text(value: float, step: float, kind: str) -> str:
     return f"{words.number(value / 1e3)}k" if abs(value) >= 1e4 else words.number(value, 4)
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """The level axis of a picture: what stands at it, from where to where, and on which pixels."""
+
+    header: Plain
+    low: float
+    high: float
+    left: float
+    right: float
+    bottom: float
+
+    def x(self, value: float) -> float:
+        """Return the pixel of a value."""
+        at = self.left + (value - self.low) / (self.high - self.low) * (self.right - self.left)
+        return min(self.right, max(self.left, at))
+
+    def axis(self, *, rules: bool = True) -> list[str]:
+        """Draw ticks, label and, if wanted, upright rules."""
+        axis = self.header["x"]
+        step, at = ticks(self.low, self.high, (self.right - self.left) / 90, clock=axis["kind"] == "clock")
+        body = []
+        for x, value in ((self.x(value), value) for value in at):
+            body += [_line([(x, _TOP), (x, self.bottom)], _LINE)] if rules else []
+            body.append(_text(x, self.bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"))
+        label = words.titled(axis["label"], axis["unit"])
+        return [*body, _text((self.left + self.right) / 2, self.bottom + 26, label, _DIM, "middle")]
+
+    def marks(self, y: float = 8) -> list[str]:
+        """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
+        groups: list[tuple[float, list[Plain]]] = []
+        shown = [mark for mark in self.header.get("marks", ()) if self.low <= mark["t"] <= self.high]
+        for mark in sorted(shown, key=lambda mark: (mark["t"], mark["label"])):
+            at = self.x(mark["t"])
+            if groups and at - groups[-1][0] <= _NEAR:
+                groups[-1][1].append(mark)
+            else:
+                groups.append((at, [mark]))
+        body = []
+        for (at, marks), (end, _) in zip(groups, [*groups[1:], (self.right + _RIGHT, [])], strict=False):
+            label = marks[0]["label"] if len(marks) == 1 else f"{len(marks)} marks"
+            text = _text(at + 3, y, label) if 6.2 * len(label) <= end - at - 6 else ""
+            title = f"<title>{html.escape('; '.join(mark.get('said', mark['label']) for mark in marks))}</title>"
+            body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, self.bottom)], _INK, 1, '4 3')}{text}</g>")
+        return body
+
+    def legend(self) -> list[str]:
+        """Draw the series below the axis, as far as there is room."""
+        body, x, y = [], 8.0, self.bottom + _AXIS
+        for series in self.header["series"]:
+            size = 20 + 6.2 * len(series["name"]) + 14
+            if x + size > self.right + _RIGHT:
+                break
+            body.append(_rect(x, y, 14, 14, series["colour"]))
+            body.append(_text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True))
+            body.append(_text(x + 18, y + 7, series["name"]))
+            x += size
+        return body
+
+
 # -- timeline ---------------------------------------------------------------------------------------------------------
 def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
     lanes, right = header["lanes"], width - _RIGHT
@@ -103,57 +163,17 @@ def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
     left = min(width * 0.3, max(46.0, 12 + 7.2 * max((len(lane["label"]) for lane in lanes), default=0)))
     bottom = max(_TOP + sum(weights) * unit, _TOP + 40.0)
     low, high = (float(edge) for edge in header["span"])
-    high = high if high > low else low + 1.0
-
-    def x(t: float) -> float:
-        return min(right, max(left, left + (t - low) / (high - low) * (right - left)))
-
+    frame = _Frame(header, low, high if high > low else low + 1.0, left, right, bottom)
     body, at, y = [], [], float(_TOP)
     for lane, height in zip(lanes, (weight * unit for weight in weights), strict=True):
         at.append((y, max(2.0, height - min(4.0, height * 0.2))))
         body.append(_rect(left, y, right - left, at[-1][1], _SOFT))
         body.append(_text(left - 6, y + at[-1][1] / 2, lane["label"], _INK, "end"))
         y += height
-    body += _axis(header, (low, high), x, bottom)
-    body += _blocks(header, tables, at, x)
-    body += _marks(header, x, (low, high), bottom, width)
+    body += [*frame.axis(), *_blocks(header, tables, at, frame.x), *frame.marks()]
     if not any(len(columns["start"]) for columns in tables.values()):
         body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
-    return body + _legend(header, width, bottom + _AXIS), int(bottom + _AXIS + 20)  # fmt: skip
-
-
-def _marks(
-    header: Plain, x: Callable[[float], float], span: tuple[float, float], bottom: float, width: int, *, y: float = 8
-) -> list[str]:
-    """Draw marks; those within a few pixels become one line with their number, and their words as its title."""
-    groups: list[tuple[float, list[Plain]]] = []
-    shown = [mark for mark in header.get("marks", ()) if span[0] <= mark["t"] <= span[1]]
-    for mark in sorted(shown, key=lambda mark: (mark["t"], mark["label"])):
-        at = x(mark["t"])
-        if groups and at - groups[-1][0] <= _NEAR:
-            groups[-1][1].append(mark)
-        else:
-            groups.append((at, [mark]))
-    body = []
-    for (at, marks), (end, _) in zip(groups, [*groups[1:], (float(width), [])], strict=False):
-        label = marks[0]["label"] if len(marks) == 1 else f"{len(marks)} marks"
-        text = _text(at + 3, y, label) if 6.2 * len(label) <= end - at - 6 else ""
-        title = f"<title>{html.escape('; '.join(mark.get('said', mark['label']) for mark in marks))}</title>"
-        body.append(f"<g>{title}{_line([(at, _TOP - 6), (at, bottom)], _INK, 1, '4 3')}{text}</g>")
-    return body
-
-
-def _axis(
-    header: Plain, span: tuple[float, float], x: Callable[[float], float], bottom: float, *, rules: bool = True
-) -> list[str]:
-    axis = header["x"]
-    step, at = ticks(*span, (x(span[1]) - x(span[0])) / 90, clock=axis["kind"] == "clock")
-    body = []
-    for value in at:
-        body += [_line([(x(value), _TOP), (x(value), bottom)], _LINE)] if rules else []
-        body.append(_text(x(value), bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"))
-    label = words.titled(axis["label"], axis["unit"])
-    return [*body, _text((x(span[0]) + x(span[1])) / 2, bottom + 26, label, _DIM, "middle")]
+    return body + frame.legend(), int(bottom + _AXIS + 20)
 
 
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
@@ -186,20 +206,6 @@ def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x:
     ]
 
 
-def _legend(header: Plain, width: int, y: float) -> list[str]:
-    body = []
-    x = 8.0
-    for series in header["series"]:
-        size = 20 + 6.2 * len(series["name"]) + 14
-        if x + size > width:
-            break
-        body.append(_rect(x, y, 14, 14, series["colour"]))
-        body.append(_text(x + 7, y + 7, series["letter"], _INK, "middle", bold=True))
-        body.append(_text(x + 18, y + 7, series["name"]))
-        x += size
-    return body
-
-
 # -- chart ------------------------------------------------------------------------------------------------------------
 def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
     points = tables["points"]
@@ -210,8 +216,7 @@ def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     values = np.concatenate([points[name][np.isfinite(points[name])] for name in ("y", "lo", "hi")])
     least, most = _padded(float(np.min(values)), float(np.max(values)), 0.06)
 
-    def x(value: float) -> float:
-        return left + (value - low) / (high - low) * (width - _RIGHT - left)
+    frame = _Frame(header, low, high, left, width - _RIGHT, bottom)
 
     def y(value: float) -> float:
         return bottom - (value - least) / (most - least) * (bottom - _TOP)
@@ -219,15 +224,14 @@ def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
     step, at = ticks(least, most, 5)
     body = [_text(left, 8, words.titled(header["y"]["label"], header["y"]["unit"]), _DIM)]
     for value in at:
-        body.append(_line([(left, y(value)), (width - _RIGHT, y(value))], _LINE))
+        body.append(_line([(left, y(value)), (frame.right, y(value))], _LINE))
         body.append(_text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"))
-    body += _axis(header, (low, high), x, bottom, rules=False)
+    body += frame.axis(rules=False)
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
         colour = header["series"][line["series"]]["colour"]
-        body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, x, y)
-    body += _marks(header, x, (low, high), bottom, width, y=_TOP + 6)  # below the axis' label
-    return body + _legend(header, width, bottom + _AXIS), height  # fmt: skip
+        body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, frame.x, y)
+    return [*body, *frame.marks(_TOP + 6), *frame.legend()], height  # marks: below the axis' label
 
 
 def _padded(low: float, high: float, share: float) -> tuple[float, float]:

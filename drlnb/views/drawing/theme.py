@@ -21,26 +21,21 @@ class Style(NamedTuple):
     hatch: str = ""
 
 
+def _styled(*series: str) -> tuple[Style, ...]:
+    """Return styles that are written ``letter colour name``."""
+    return tuple(Style(name, letter, colour) for letter, colour, name in (word.split(" ", 2) for word in series))
+
+
 #: Parts of a round.  Apart from the tasks' colours by the letter, not by the hue alone.
-PHASES = (
-    Style("collect", "C", "#56B4E9"),
-    Style("wait for a slot", "W", "#D55E00"),
-    Style("update", "U", "#009E73"),
-    Style("push", "P", "#CC79A7"),
-    Style("control", "K", "#999999"),
-)
+PHASES = _styled(
+    "C #56B4E9 collect", "W #D55E00 wait for a slot", "U #009E73 update", "P #CC79A7 push", "K #999999 control"
+)  # fmt: skip
 
 #: What a collector does between two rounds, and two points in time; amber is idle, red is late.
-WARMUP = (
-    Style("acts", "A", "#009E73"),
-    Style("process ended", "E", "#999999"),
-    Style("parked", "P", "#BBBBBB"),
-    Style("starts", "S", "#56B4E9"),
-    Style("idle", "I", "#E69F00"),
-    Style("late", "L", "#D55E00"),
-    Style("planned start", "p", "#0072B2"),
-    Style("parameters arrive", "k", "#CC79A7"),
-)
+WARMUP = _styled(
+    "A #009E73 acts", "E #999999 process ended", "P #BBBBBB parked", "S #56B4E9 starts", "I #E69F00 idle",
+    "L #D55E00 late", "p #0072B2 planned start", "k #CC79A7 parameters arrive",
+)  # fmt: skip
 
 
 def letter(index: int) -> str:

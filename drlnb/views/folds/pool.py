@@ -31,22 +31,14 @@ class SlotLife:
     draining: _Spans = field(default_factory=list)
 
     def added(self, t: float) -> None:
-        """Begin a span in which the slot is there."""
-        self.freed(t)
+        """Begin a span in which the slot is there; it may be lent."""
+        end_span(self.draining, t)
         begin_span(self.up, t)
 
     def gone(self, t: float) -> None:
         """End the span in which the slot is there."""
-        self.freed(t)
-        end_span(self.up, t)
-
-    def drained(self, t: float) -> None:
-        """Begin a span in which nobody may have it, until it is idle."""
-        begin_span(self.draining, t)
-
-    def freed(self, t: float) -> None:
-        """End that span: it may be lent again."""
         end_span(self.draining, t)
+        end_span(self.up, t)
 
 
 class PoolFold:
@@ -134,10 +126,10 @@ class PoolFold:
                 life.gone(t)
 
     def _slot_drained(self, stream: int, decision: leasing.SlotDrained, t: float) -> None:
-        self._slot(decision.slot, "", stream).drained(t)
+        begin_span(self._slot(decision.slot, "", stream).draining, t)
 
     def _slot_freed(self, stream: int, decision: leasing.SlotFreed, t: float) -> None:
-        self._slot(decision.slot, "", stream).freed(t)
+        end_span(self._slot(decision.slot, "", stream).draining, t)
 
     def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
         task = self._task(event.task)

@@ -8,10 +8,10 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats, Table
-from drlnb.views.drawing.pictures import lanes_of, timeline
+from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.leasing.lines import LeaseLine, expected, picked, sharing
+from drlnb.views.leasing.lines import LeaseLine, expected, inflation, picked, sharing
 from drlnb.views.leasing.shares import shares
 from drlnb.views.leasing.tables import lending, queue, reasons
 
@@ -71,12 +71,10 @@ def gantt(
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     window_s
         Only the latest so many seconds; None: all.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     max_bars
         Most bars; above, bars narrower than a pixel are merged, and then the oldest left out.
     theory
@@ -98,26 +96,23 @@ def gantt(
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
     fold = fold_of(journal, until_s)
     line = LeaseLine(fold)
-    now = fold.now_s
-    span = (max(0.0, now - window_s) if window_s is not None else 0.0, now)
-    leases = line.leases(now)
-    work = line.work(leases)
-    numbers = _numbers(line, leases, work, span, theory or _theory(line, leases, now))
-    columns, notes = _drawn(line, leases, work, span, max_bars)
+    span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
+    numbers = _numbers(line, span, theory or _theory(line))
+    columns, notes = _drawn(line, span, max_bars)
     styles = theme.styles(line.tasks)
     waits = [{"label": f"{style.letter} waits", "kind": "wait", "series": i} for i, style in enumerate(styles)]
     whole = not len(columns["absent"]["start"])
-    return timeline(
-        "leasing.gantt", fold, _sentence(numbers, len(fold.pool.lease_rows), ended=line.ended, whole=whole), columns,
-        TABLE, lanes=[*lanes_of("slot", line.slots), *waits], series=styles, span=span, numbers=numbers,
-        notes=(*notes, *_strangers(line, work), *fold.clock_note()), names=tuple(fold.pool.reasons),
-        facts={"now": now, "window_s": window_s, "thin": len(work["start"]) > 0},
+    body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
+    return picture(
+        "leasing.gantt", fold, _sentence(numbers, len(fold.pool.lease_rows), ended=line.ended, whole=whole), TABLE,
+        body, numbers=numbers, notes=(*notes, *_strangers(line), *fold.clock_note()),
+        facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0},
     )  # fmt: skip
 
 
-def _strangers(line: LeaseLine, work: Table) -> tuple[str, ...]:
+def _strangers(line: LeaseLine) -> tuple[str, ...]:
     """Return a note of whose work only the pool's word is known."""
-    drawn = set(work["series"].tolist())
+    drawn = set(line.work["series"].tolist())
     names = [name for name in line.strangers if line.tasks.index(name) in drawn]
     if not names:
         return ()
@@ -131,11 +126,11 @@ def _overlap(bars: Table, low: float, high: float) -> Floats:
     return shared
 
 
-def _numbers(line: LeaseLine, leases: Table, work: Table, span: tuple[float, float], theory: Numbers) -> Numbers:
+def _numbers(line: LeaseLine, span: tuple[float, float], theory: Numbers) -> Numbers:
     low, high = span
+    leases, going = line.leases, line.waiting
     alive = line.alive_s(low, high)
     held = _overlap(leases, low, high)
-    going = line.waiting(high)
     waits = np.concatenate([leases["waited"][leases["stop"] >= low], high - going["start"]])
     first = numbered(
         NUMBERS,
@@ -143,32 +138,30 @@ def _numbers(line: LeaseLine, leases: Table, work: Table, span: tuple[float, flo
         busy=float(len(set(leases["lane"][leases["is_open"]].tolist()))),
         waiting=float(len(set(going["series"].tolist()))),
         held=_share(float(np.sum(held)), alive),
-        computing=_share(float(np.sum(_overlap(work, low, high))), alive),
+        computing=_share(float(np.sum(_overlap(line.work, low, high))), alive),
         longest_wait_s=float(waits.max()) if len(waits) else None,
-        utilisation=_utilisation(line, leases),
+        utilisation=_utilisation(line),
     )
     return {**first, **theory, **numbered(NUMBERS, fairness=_fairness(held, leases["series"], going["series"]))}
 
 
 def beside_theory(fold: Fold) -> Numbers:
     """Return the numbers that compare a run with queueing theory, as of now."""
-    line = LeaseLine(fold)
-    return _theory(line, line.leases(fold.now_s), fold.now_s)
+    return _theory(LeaseLine(fold))
 
 
-def _theory(line: LeaseLine, leases: Table, now: float) -> Numbers:
+def _theory(line: LeaseLine) -> Numbers:
     """Return bound and expectation of the utilisation, and the price in round time beside its own expectation."""
-    whole = (float(np.min(leases["start"], initial=now)), float(np.max(leases["stop"], initial=0.0)))
-    prices = [part.inflation for part in sharing(line, leases, now) if part.inflation is not None]
-    price = sum(prices) / len(prices) if prices else None
-    return numbered(NUMBERS, inflation=price, **expected(line, *whole))
+    whole = (float(np.min(line.leases["start"], initial=line.now)), float(np.max(line.leases["stop"], initial=0.0)))
+    return numbered(NUMBERS, inflation=inflation(sharing(line)), **expected(line, *whole))
 
 
 def _share(part: float, whole: float) -> float | None:
     return min(1.0, part / whole) if whole > 0 else None
 
 
-def _utilisation(line: LeaseLine, leases: Table) -> float | None:
+def _utilisation(line: LeaseLine) -> float | None:
+    leases = line.leases
     ended = ~leases["is_open"]
     if not ended.any():
         return None
@@ -202,10 +195,9 @@ def _sentence(numbers: Numbers, n_leases: int, *, ended: bool, whole: bool) -> s
     return f"{text}; held {held}, computing {computing} {over}"
 
 
-def _drawn(
-    line: LeaseLine, leases: Table, work: Table, span: tuple[float, float], max_bars: int
-) -> tuple[dict[str, Table], list[str]]:
+def _drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[dict[str, Table], list[str]]:
     low, now = span
+    leases, work, waits = line.leases, line.work, line.waits
     ended = np.flatnonzero(~leases["is_open"] & (leases["stop"] >= low))
     ended = ended[np.argsort(leases["stop"][ended], kind="stable")]
     notes: list[str] = []
@@ -219,14 +211,13 @@ def _drawn(
         )
         if len(bars["start"]) > max_bars:
             notes[-1] += f", and only the newest {max_bars:,} are shown"
-    waits = line.waits()
     absences = [absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]
     return {
         "bars": picked(bars, slice(-max_bars, None)),
         "open": _bars(leases, np.flatnonzero(leases["is_open"])),
         "work": picked(_joined(picked(work, work["stop"] >= low), width), slice(-2 * max_bars, None)),
         "waits": _with_lane(line, picked(picked(waits, waits["stop"] >= low), slice(-max_bars, None))),
-        "waiting": _with_lane(line, line.waiting(now)),
+        "waiting": _with_lane(line, line.waiting),
         "drains": _spans(_drains(line, span)),
         "absent": _spans(absences),
     }, notes  # fmt: skip
@@ -242,18 +233,13 @@ _OF_SEVERAL = {"waited": np.nan, "computed": np.nan, "token": 0, "reason": 0}
 
 
 def _merged(bars: Table, width: float) -> Table:
-    parts = []
-    for lane in np.unique(bars["lane"]):
-        mine = picked(bars, bars["lane"] == lane)
-        merged = decimate.merge_bars(mine["start"], mine["stop"], mine["series"], width)
-        single = merged.index >= 0
-        of_each = picked(mine, np.maximum(merged.index, 0))
-        of_each["held"] = np.where(single, of_each["held"], merged.stop - merged.start)
-        of_each |= {name: np.where(single, of_each[name], value) for name, value in _OF_SEVERAL.items()}
-        drawn = {"start": merged.start, "stop": merged.stop, "series": merged.series, "count": merged.n}
-        parts.append({**of_each, **drawn})
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return picked(whole, np.argsort(whole["stop"], kind="stable"))
+    merged = decimate.merge_table(bars, width)
+    single = merged["index"] >= 0
+    of_each = picked(bars, merged["index"])
+    of_each["held"] = np.where(single, of_each["held"], merged["stop"] - merged["start"])
+    of_each |= {name: np.where(single, of_each[name], value) for name, value in _OF_SEVERAL.items()}
+    of_each |= {name: merged[name] for name in ("start", "stop", "series", "count", "lane")}
+    return picked(of_each, np.argsort(of_each["stop"], kind="stable"))
 
 
 def _joined(work: Table, gap: float) -> Table:
@@ -268,12 +254,7 @@ def _joined(work: Table, gap: float) -> Table:
 
 
 def _with_lane(line: LeaseLine, waits: Table) -> Table:
-    return {
-        "start": waits["start"],
-        "stop": waits["stop"],
-        "lane": waits["series"] + len(line.slots),
-        "series": waits["series"],
-    }
+    return {**waits, "lane": waits["series"] + len(line.slots)}
 
 
 def _drains(line: LeaseLine, span: tuple[float, float]) -> list[tuple[float, float, int]]:

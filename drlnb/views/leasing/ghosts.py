@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drlnb.views.drawing.payload import Floats, Table
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.leasing.lines import LeaseLine, Sharing, n_devices
 
 __all__ = ["Ghosts", "Process", "ends", "ghosts"]
@@ -47,18 +47,8 @@ class Ghosts:
         return ends[0], ends[1]
 
 
-def ghosts(line: LeaseLine, leases: Table, parts: tuple[Sharing, ...], start: float) -> Ghosts:
-    """Return both ways to do without leases, on as many devices.
-
-    Parameters
-    ----------
-    line, leases
-        A fold's pool.
-    parts
-        What each task's rounds came to.
-    start
-        When all begin, in seconds: at the first lease of all.
-    """
+def ghosts(line: LeaseLine, parts: tuple[Sharing, ...], start: float) -> Ghosts:
+    """Return both ways to do the tasks' parts without leases, on as many devices; all begin at the first lease."""
     if not parts:
         return Ghosts()
     n = max(1, n_devices(line))
@@ -71,12 +61,11 @@ def ghosts(line: LeaseLine, leases: Table, parts: tuple[Sharing, ...], start: fl
             exclusive.append((row, part.series, begin, begin + part.alone))
             free[row] = begin + part.alone
     most = max(1, MOST_PIECES // len(parts))
-    work = line.work(leases)
     processes, at = [], 0
     for part in parts:
         devices = tuple((at + k) % n for k in range(max(1, min(part.n_slots, n))))
         at += len(devices)
-        processes.append(replace(_process(line, work, part, most), devices=devices))
+        processes.append(replace(_process(line, part, most), devices=devices))
     stops = ends(processes)
     last = [
         max((end for process, end in zip(processes, stops, strict=True) if k in process.devices), default=0.0)
@@ -162,22 +151,13 @@ def _go_on(left: dict[int, float], slow: dict[int, int], seconds: float) -> None
         left[i] = max(0.0, left[i] - seconds / slow[i])
 
 
-def _process(line: LeaseLine, work: Table, part: Sharing, most: int) -> Process:
+def _process(line: LeaseLine, part: Sharing, most: int) -> Process:
     """Return a task as it worked from its first lease on, less its waits and pauses, on device 0.
 
-    Parameters
-    ----------
-    line
-        A fold's pool.
-    work
-        What was computed when, as :meth:`~drlnb.views.leasing.lines.LeaseLine.work` says.
-    part
-        The task; what its pieces do not fill of the seconds that it takes alone is rest.
-    most
-        Most pieces; above, pieces in a row become one.
+    What its pieces do not fill of the seconds that it takes alone is rest; above so many pieces, some in a row are one.
     """
-    mine = work["series"] == part.series
-    start, stop = (np.sort(work[edge][mine]) for edge in ("start", "stop"))  # two slots' pieces may overlap
+    mine = line.work["series"] == part.series
+    start, stop = (np.sort(line.work[edge][mine]) for edge in ("start", "stop"))  # two slots' pieces may overlap
     stop = np.minimum(stop, np.append(start[1:], math.inf))
     gone = _blocked(line, part.series, part.span)
     first, last = (_alone(edge, gone) - part.span[0] for edge in (start, stop))
@@ -196,7 +176,7 @@ def _sums(values: Floats, k: int) -> Floats:
 def _blocked(line: LeaseLine, series: int, span: tuple[float, float]) -> Floats:
     """Return when the task waited for a slot or was paused: rows of (start, stop) that do not overlap, in order."""
     blocked = [np.array(line.pauses(line.tasks[series], span), dtype=np.float64).reshape(-1, 2)]
-    for waits in (line.waits(), line.waiting(span[1])):
+    for waits in (line.waits, line.waiting):
         mine = (waits["series"] == series) & (waits["start"] >= span[0])
         blocked.append(np.stack([waits["start"][mine], waits["stop"][mine]], axis=1))
     rows = np.concatenate(blocked)

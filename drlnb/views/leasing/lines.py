@@ -1,7 +1,9 @@
 """Put every lease of a run on one clock, joined with what was computed under each; sum up each task's part."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,7 +11,7 @@ from drlnb.views.drawing.payload import Array, Floats, Table
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow
 
-__all__ = ["LeaseLine", "Sharing", "expected", "n_devices", "picked", "sharing"]
+__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "picked", "sharing"]
 
 
 def picked(table: Table, rows: Array | slice) -> dict[str, Array]:
@@ -18,16 +20,10 @@ def picked(table: Table, rows: Array | slice) -> dict[str, Array]:
 
 
 class LeaseLine:
-    """A fold's pool, with every time in seconds since the run's first event.
-
-    Parameters
-    ----------
-    fold
-        A run's columns.
-    """
+    """A fold's pool as it is now, with every time in seconds since the run's first event."""
 
     def __init__(self, fold: Fold) -> None:
-        self.fold = fold
+        self.fold, self.now = fold, fold.now_s
         self.tasks = fold.task_names()
         self.slots = tuple(fold.pool.slots)
         short = [fold.pool.short(name) for name in fold.pool.tasks]
@@ -46,15 +42,16 @@ class LeaseLine:
         times: Floats = grow[name] + self.offsets[grow["stream"].astype(np.int64)]
         return times
 
-    def leases(self, now: float) -> dict[str, Array]:
-        """Return all leases; one that goes on is drawn until `now`.
+    @cached_property
+    def leases(self) -> Table:
+        """All leases; one that goes on is drawn until now.
 
         ``is_open``: it goes on; ``resident``: its slot held the parameters that the round began with; ``reason``:
         number of how it ended.
         """
         grow = self.fold.pool.leases
         start, ended = self.at(grow, "granted"), self.at(grow, "ended")
-        stop = np.maximum(np.where(np.isnan(ended), max(now, 0.0), ended), start)
+        stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
         return {
             "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
             "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
@@ -63,17 +60,16 @@ class LeaseLine:
             "is_open": np.isnan(ended), "resident": grow["resident"] > 0,
         }  # fmt: skip
 
-    def work(self, leases: Table) -> dict[str, Array]:
-        """Return what was computed when, cut to the lease that it was computed under; by lane, in order of time."""
-        row, first, last = np.concatenate([self._told(leases), self._untold(leases)], axis=1)
+    @cached_property
+    def work(self) -> Table:
+        """What was computed when, cut to the lease that it was computed under; by lane, in order of time."""
+        row, start, stop = np.concatenate([self._in_streams(), self._of_strangers()], axis=1)
         row = row.astype(np.int64)
-        order = np.lexsort((first, leases["lane"][row]))
-        row = row[order]
-        return {
-            "start": first[order], "stop": last[order], "lane": leases["lane"][row], "series": leases["series"][row]
-        }  # fmt: skip
+        order = np.lexsort((start, self.leases["lane"][row]))
+        of_lease = {name: self.leases[name][row] for name in ("lane", "series")}
+        return picked({"start": start, "stop": stop, **of_lease}, order)
 
-    def _told(self, leases: Table) -> Floats:
+    def _in_streams(self) -> Floats:
         """Return lease, start and stop of each piece of work in the tasks' own streams."""
         none = (np.zeros(0),) * 3
         parts = [
@@ -84,15 +80,14 @@ class LeaseLine:
         stop, elapsed, lease = (np.concatenate(column) for column in zip(none, *parts, strict=True))
         known = ~np.isnan(lease)
         row = lease[known].astype(np.int64)
-        first = np.maximum((stop - elapsed)[known], leases["start"][row])
-        last = np.minimum(stop[known], leases["stop"][row])
+        first = np.maximum((stop - elapsed)[known], self.leases["start"][row])
+        last = np.minimum(stop[known], self.leases["stop"][row])
         return np.stack([row, first, last])[:, last > first]
 
-    def _untold(self, leases: Table) -> Floats:
-        """Return, for holders without a stream here, the seconds that the pool was told, at the end of each lease."""
-        if not self.strangers:
-            return np.zeros((3, 0))
+    def _of_strangers(self) -> Floats:
+        """Return, for holders without a stream here, the seconds that the pool knows of, at the end of each lease."""
         series = [self.tasks.index(name) for name in self.strangers]
+        leases = self.leases
         row = np.flatnonzero(np.isin(leases["series"], series) & ~leases["is_open"] & (leases["computed"] > 0))
         stop = leases["stop"][row]
         return np.stack([row, np.maximum(stop - leases["computed"][row], leases["start"][row]), stop])
@@ -138,18 +133,20 @@ class LeaseLine:
         lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
         return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
 
-    def waits(self) -> dict[str, Array]:
-        """Return the waits that ended."""
+    @cached_property
+    def waits(self) -> Table:
+        """The waits that ended."""
         grow = self.fold.pool.waits
         series = self.series[grow["task"].astype(np.int64)]
         return {"start": self.at(grow, "start"), "stop": self.at(grow, "stop"), "series": series}
 
-    def waiting(self, now: float) -> dict[str, Array]:
-        """Return the waits that go on."""
+    @cached_property
+    def waiting(self) -> Table:
+        """The waits that go on, until now."""
         going = list(self.fold.pool.waiting.values())
         start = np.array([t + self.offsets[stream] for stream, _, t in going], dtype=np.float64)
         asking = np.array([self.series[task] for _, task, _ in going], dtype=np.int64)
-        return {"start": start, "stop": np.full(len(start), now), "series": asking}
+        return {"start": start, "stop": np.full(len(start), self.now), "series": asking}
 
     def pauses(self, task: str, span: tuple[float, float]) -> list[tuple[float, float]]:
         """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
@@ -195,15 +192,7 @@ class Sharing:
 
 
 def expected(line: LeaseLine, low: float, high: float) -> dict[str, float | None]:
-    """Return the means over time of what theory expects, each estimate holding until the next one; None before it.
-
-    Parameters
-    ----------
-    line
-        A fold's pool.
-    low, high
-        Seconds since the run's first event.
-    """
+    """Return the means over a time of what theory expects, each estimate holding until the next one; None before it."""
     grow = line.fold.pool.loads
     if not len(grow):
         return dict.fromkeys(_EXPECTED)
@@ -216,16 +205,15 @@ def expected(line: LeaseLine, low: float, high: float) -> dict[str, float | None
     return {key: float(np.average(grow[name][order], weights=weight)) for key, name in _EXPECTED.items()}
 
 
-def sharing(line: LeaseLine, leases: Table, now: float) -> tuple[Sharing, ...]:
+def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
     """Return every task's part from its first lease on, in the order of tasks; who has had none is left out.
 
     The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
     """
-    done, going = line.waits(), line.waiting(now)
-    waits = {name: np.concatenate([done[name], going[name]]) for name in done}
+    waits = {name: np.concatenate([line.waits[name], line.waiting[name]]) for name in line.waits}
     parts = []
-    for series in np.unique(leases["series"]).tolist():
-        mine = {name: values[leases["series"] == series] for name, values in leases.items()}
+    for series in np.unique(line.leases["series"]).tolist():
+        mine = picked(line.leases, line.leases["series"] == series)
         first = float(np.min(mine["start"]))
         asked = (waits["series"] == series) & (waits["start"] >= first)
         last = float(np.max(np.concatenate([waits["stop"][asked], mine["stop"]])))
@@ -242,6 +230,12 @@ def sharing(line: LeaseLine, leases: Table, now: float) -> tuple[Sharing, ...]:
             )
         )
     return tuple(parts)
+
+
+def inflation(parts: Sequence[Sharing]) -> float | None:
+    """Return the mean of the tasks' time with the waits for slots / time without, None if there is none."""
+    prices = [part.inflation for part in parts if part.inflation is not None]
+    return sum(prices) / len(prices) if prices else None
 
 
 def n_devices(line: LeaseLine) -> int:

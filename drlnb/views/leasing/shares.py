@@ -8,11 +8,11 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Table
-from drlnb.views.drawing.pictures import lanes_of, timeline
+from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
-from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, n_devices, picked, sharing
+from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, picked, sharing
 
 __all__ = ["shares"]
 
@@ -68,23 +68,16 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     Co-located: all tasks at once as ordinary processes, time-sliced; a model, see
     :mod:`drlnb.views.leasing.ghosts`.  Saved
     slot-seconds stand beside the price in round time, utilisation beside its bound, both beside what theory expects.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
-    fold = fold_of(journal, until_s)
-    line = LeaseLine(fold)
-    leases = line.leases(fold.now_s)
-    parts = tuple(part for part in sharing(line, leases, fold.now_s) if part.held > 0 and part.alone > 0)
+    line = LeaseLine(fold_of(journal, until_s))
+    leases = line.leases
+    parts = tuple(part for part in sharing(line) if part.held > 0 and part.alone > 0)
     first = float(np.min(leases["start"])) if len(leases["start"]) else 0.0
     last = float(np.max(leases["stop"], initial=first))
-    without = ghosts(line, leases, parts, first)
+    without = ghosts(line, parts, first)
     end = max(last, *without.last(first))
-    numbers = _numbers(line, leases, parts, (first, last), without)
+    numbers = _numbers(line, parts, (first, last), without)
     styles = theme.styles(line.tasks)
     drawn = [
         style._replace(name=f"{style.name} {word}", hatch=style.hatch or hatch)
@@ -93,20 +86,21 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     ]
     rows = [f"exclusive {row + 1}" for row in range(without.n_exclusive)]
     rows += [f"co-located {styles[series].letter}" for _, series, *_ in without.colocated]
-    return timeline(
-        "leasing.shares", fold, _sentence(numbers), {"bars": _bars(line, leases, without, end - first)}, TABLE,
-        lanes=[*lanes_of("slot", line.slots), *lanes_of("ghost", rows)], series=[*styles, *drawn], span=(first, end),
-        notes=_notes(line, parts), names=_KNOWN, numbers=numbers,
-    )  # fmt: skip
+    lanes = [*lanes_of("slot", line.slots), *lanes_of("ghost", rows)]
+    body = timeline({"bars": _bars(line, without, end - first)}, lanes, [*styles, *drawn], (first, end), names=_KNOWN)
+    return picture(
+        "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=_notes(line, parts), numbers=numbers
+    )
 
 
-def _bars(line: LeaseLine, leases: Table, without: Ghosts, span: float) -> Table:
+def _bars(line: LeaseLine, without: Ghosts, span: float) -> Table:
     n_slots, n_tasks = len(line.slots), len(line.tasks)
-    mine = picked({name: leases[name] for name in _DRAWN}, np.argsort(leases["start"], kind="stable"))
+    mine: Table = picked({name: line.leases[name] for name in _DRAWN}, np.argsort(line.leases["start"], kind="stable"))
     if len(mine["start"]) > _COLUMNS:
         mine = decimate.merge_table(mine, decimate.column_s(span, _COLUMNS))
-    both = (np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated))
-    exclusive, together = both
+    exclusive, together = (
+        np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
+    )
     exclusive[:, :2] += (n_slots, n_tasks)
     together[:, :2] += (n_slots + without.n_exclusive, 2 * n_tasks)
     known = (np.stack([mine[name] for name in _DRAWN], axis=1), exclusive, together)
@@ -118,15 +112,12 @@ def _bars(line: LeaseLine, leases: Table, without: Ghosts, span: float) -> Table
 _DRAWN = ("lane", "series", "start", "stop")
 
 
-def _numbers(
-    line: LeaseLine, leases: Table, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts
-) -> Numbers:
+def _numbers(line: LeaseLine, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts) -> Numbers:
     shared = span[1] - span[0] if parts else None
     exclusive, together = (end - span[0] if parts else None for end in without.last(span[0]))
     there = line.alive_s(*span)
     spent = sum(part.alone * part.n_slots for part in parts)
     held = sum(part.held for part in parts)
-    ratios = [part.inflation for part in parts if part.inflation is not None]
     return numbered(
         NUMBERS,
         shared_s=shared,
@@ -136,8 +127,8 @@ def _numbers(
         times_colocated=together / shared if shared and together else None,
         saved=1.0 - held / spent if spent > 0 else None,
         saved_colocated=1.0 - held / without.occupied if without.occupied > 0 else None,
-        inflation=sum(ratios) / len(ratios) if ratios else None,
-        utilisation=float(np.nansum(leases["computed"])) / there if there > 0 and parts else None,
+        inflation=inflation(parts),
+        utilisation=float(np.nansum(line.leases["computed"])) / there if there > 0 and parts else None,
         **expected(line, *span),
     )
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from drlnb.records.journal import Journal
-from drlnb.views.drawing import decimate, marks, theme, words
+from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats, Plain, Table
-from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, shown
+from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
@@ -65,23 +65,14 @@ REASONS = table(
 def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return how many requests waited, and how many slots were lent and there, over time.
 
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
-    fold = fold_of(journal, until_s)
-    line = LeaseLine(fold)
-    now = fold.now_s
-    leases, done, going = line.leases(now), line.waits(), line.waiting(now)
-    asked = np.concatenate([done["start"], going["start"]])
-    left = done["stop"]
-    absent = line.absent(0.0, now)
-    waiting = _steps(asked, left, now)
+    line = LeaseLine(fold_of(journal, until_s))
+    now, leases = line.now, line.leases
+    asked = np.concatenate([line.waits["start"], line.waiting["start"]])
+    waiting = _steps(asked, line.waits["stop"], now)
     lent = _steps(leases["start"], leases["stop"][~leases["is_open"]], now)
-    lost, back, _ = np.array(absent, dtype=np.float64).reshape(-1, 3).T
+    lost, back, _ = np.array(line.absent(0.0, now), dtype=np.float64).reshape(-1, 3).T
     gone = _steps(lost, back, now)
     made = Lines()
     if line.slots:
@@ -90,15 +81,14 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         _add(made, "requests waiting", "#D55E00", *waiting, "W")
     mean, most = _mean(*waiting), float(np.max(waiting[1], initial=0.0))
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
-    return made.view(
-        "leasing.queue", fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        (RUN_TIME, axis("count")),
+    return picture(
+        "leasing.queue", line.fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
+        made.body(RUN_TIME, axis("count")),
         numbers={
             "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
             "most": ("at most", most, "", "most requests that waited at once"),
             "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
         },
-        facts={"marks": marks.in_time(fold)},
     )  # fmt: skip
 
 
@@ -125,38 +115,30 @@ def _add(made: Lines, label: str, colour: str, t: Floats, count: Floats, letter:
 def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return the table of what each task was lent: leases per round, waits, slot-seconds, duty, price in round time.
 
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
-    fold = fold_of(journal, until_s)
-    line = LeaseLine(fold)
-    leases = line.leases(fold.now_s)
-    parts = sharing(line, leases, fold.now_s)
-    done = line.waits()
+    line = LeaseLine(fold_of(journal, until_s))
+    fold, parts = line.fold, sharing(line)
     grants = {fold.pool.short(task): of for task, of in fold.reasons.grants.items()}
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
         name = line.tasks[part.series]
         of = grants.get(name, {})
-        p50, p95 = wait_quantiles((done["stop"] - done["start"])[done["series"] == part.series].tolist())
+        p50, p95 = wait_quantiles(
+            (line.waits["stop"] - line.waits["start"])[line.waits["series"] == part.series].tolist()
+        )
         n_leases = sum(of.values())
         rows.append({
             "task": part.series, "rounds": len(of), "leases": n_leases,
             "per_round": n_leases / len(of) if of else None, "p50": p50, "p95": p95, "held": part.held,
             "computed": part.computed, "share": part.held / total if total > 0 else None,
-            "resident": _resident(leases, part.series),
+            "resident": _resident(line.leases, part.series),
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
         })  # fmt: skip
-    return listing(
-        "leasing.lending", fold, _lending_said(line, rows), rows, LENDING,
-        shown=_LENDING_COLUMNS, series=theme.styles(line.tasks), row_key="task", notes=fold.clock_note(),
-    )  # fmt: skip
+    body = listing(rows, LENDING, _LENDING_COLUMNS, theme.styles(line.tasks), row_key="task")
+    return picture("leasing.lending", fold, _lending_said(line, rows), LENDING, body, notes=fold.clock_note())
 
 
 def _resident(leases: Table, series: int) -> float:
@@ -182,12 +164,7 @@ def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
 def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return why slots were asked for, kept, given back, refused, taken away or drained, and how often.
 
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
     fold = fold_of(journal, until_s)
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
@@ -199,10 +176,11 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     rows = [{"what": kind, "times": times, "reason": why, "by": by} for (kind, why, _), (times, by) in most]
     sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
     meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
-    return listing(
-        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", rows, REASONS,
-        shown=shown(REASONS, "what times reason by"), numbers={"trouble": ("trouble", float(trouble), "", meaning)},
-        series=[Style(f"{kind}: {why} {who}", "", "#999999") for (kind, why, who), _ in most],
+    series = [Style(f"{kind}: {why} {who}", "", "#999999") for (kind, why, who), _ in most]
+    return picture(
+        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", REASONS,
+        listing(rows, REASONS, shown(REASONS, "what times reason by"), series),
+        numbers={"trouble": ("trouble", float(trouble), "", meaning)},
     )  # fmt: skip
 
 

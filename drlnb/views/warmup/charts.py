@@ -6,10 +6,10 @@ from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.payload import Array, Floats
-from drlnb.views.drawing.pictures import Lines, axis
+from drlnb.views.drawing.pictures import Lines, axis, picture
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.warmup.lines import WarmupLine, task_to_draw
+from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
 __all__ = ["rounds", "starts"]
 
@@ -55,23 +55,10 @@ NUMBERS = meanings(
 def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
     """Return a task's history of rounds: those that the newest plan's filter kept and dropped, and ends of regimes.
 
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    task
-        Name of the task; None: the first whose collectors are started between rounds.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
-
-    Raises
-    ------
-    ValueError
-        If there is no such task.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them, the task as
+    :func:`~drlnb.views.warmup.lines.line_to_draw`.
     """
-    fold = fold_of(journal, until_s)
-    name = task_to_draw(fold, task)
-    line = WarmupLine(fold, name or "")
+    line = line_to_draw(fold_of(journal, until_s), task)
     plan = line.filtered
     of_rounds = plan is not None and plan.planner == "seed"
     number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
@@ -89,10 +76,10 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
         label = f"regime ends in round {cut.round}: {cut.reason}; {words.plural(cut.n_kept, 'round')} kept"
         made.add(label, _COLOURS["cut"], [cut.round] * 2, top, style=("|", "/"))
     label_y = "whole round" if of_rounds else "from sending to the next parameters"
-    return made.view(
-        "warmup.rounds", fold, _rounds_said(name, line, (int(kept.sum()), int(dropped.sum()))), ROUNDS,
-        (axis("round"), axis(label_y, "s")), notes=_rounds_notes(line),
-        facts={"marks": marks.in_rounds(fold, name) if name else []},
+    return picture(
+        "warmup.rounds", line.fold, _rounds_said(line, (int(kept.sum()), int(dropped.sum()))), ROUNDS,
+        made.body(axis("round"), axis(label_y, "s")), notes=_rounds_notes(line),
+        facts={"marks": marks.in_rounds(line.fold, line.task) if line.task else []},
     )  # fmt: skip
 
 
@@ -111,11 +98,11 @@ def _filtered(number: Array, seconds: Floats, plan: WarmupPlanned | None) -> tup
     return seen & inside, seen & ~inside
 
 
-def _rounds_said(name: str | None, line: WarmupLine, n: tuple[int, int]) -> str:
-    if name is None or not len(line):
+def _rounds_said(line: WarmupLine, n: tuple[int, int]) -> str:
+    if not len(line):
         return "no collector was ended or parked between rounds yet: there is no history to plan from"
     done = "no filter was asked" if line.filtered is None else f"{n[0]} rounds kept, {n[1]} dropped"
-    return f"{name}: {done}; the newest plan says: {line.newest_reason}"
+    return f"{line.task}: {done}; the newest plan says: {line.newest_reason}"
 
 
 def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
@@ -135,13 +122,7 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return how long starts take: a histogram per node, start mode and number of starts at the same time, and L*.
 
     L* is the newsvendor's lead of each task's newest plan: what would cost least if the arrival were known.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
     """
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}
@@ -166,9 +147,9 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
             "L*: the lead that costs least if the parameters' arrival is known, a quantile of the starts that the "
             "task's newest plan looked at (newsvendor)"
         )
-    return made.view(
+    return picture(
         "warmup.starts", fold, _starts_said(everything, len(by_key)), STARTS,
-        (axis("from the command to ready", "s"), axis("starts")), notes=notes,
+        made.body(axis("from the command to ready", "s"), axis("starts")), notes=notes,
         numbers=_starts_numbers(everything, leads[0][1] if len(leads) == 1 else None),
     )  # fmt: skip
 

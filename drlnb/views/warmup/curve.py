@@ -8,10 +8,10 @@ from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content
-from drlnb.views.drawing.pictures import Lines, axis
+from drlnb.views.drawing.pictures import Lines, axis, picture
 from drlnb.views.drawing.view import Number, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.warmup.lines import WarmupLine, task_to_draw
+from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
 __all__ = ["curve"]
 
@@ -63,12 +63,10 @@ def curve(
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     task
-        Name of the task; None: the first whose collectors are started between rounds.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+        As :func:`~drlnb.views.warmup.lines.line_to_draw` has it.
     rho
         Cost of a second of a delayed round, relative to one of an idle collector; None: the task's own.
 
@@ -79,21 +77,20 @@ def curve(
     """
     if rho is not None and not (math.isfinite(rho) and rho > 0):
         raise ValueError(f"rho must be finite and > 0, got {rho}")
-    fold = fold_of(journal, until_s)
-    name = task_to_draw(fold, task)
-    line = WarmupLine(fold, name or "")
+    line = line_to_draw(fold_of(journal, until_s), task)
     weighed = line.weighed
     made = Lines()
     axes = (axis("planned start after sending", "s"), axis("mean per round", "s"))
     if weighed is None:
         why = "no plan has weighed start times yet: " + (line.newest_reason or "nothing was started between rounds")
-        return made.view("warmup.curve", fold, why, CURVE, axes)
+        return picture("warmup.curve", line.fold, why, CURVE, made.body(*axes))
     own = float(line.settings.get("rho", _RHO))
     costs = _Costs(line, weighed, own if rho is None else rho)
-    return made.view(
-        "warmup.curve", fold, f"{name}, round {weighed.round}, rho {words.number(costs.rho)}: {costs.said()}", CURVE,
-        axes, notes=_curve_notes(weighed, own, costs.kappa), numbers=costs.numbers(weighed),
-        facts={"slider": _drawn(costs, made)},
+    slider = _drawn(costs, made)
+    return picture(
+        "warmup.curve", line.fold, f"{line.task}, round {weighed.round}, rho {words.number(costs.rho)}: {costs.said()}",
+        CURVE, made.body(*axes), notes=_curve_notes(weighed, own, costs.kappa), numbers=costs.numbers(weighed),
+        facts={"slider": slider},
     )  # fmt: skip
 
 

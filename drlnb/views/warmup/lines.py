@@ -10,7 +10,7 @@ from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.warmup import REST, WarmupFold
 
-__all__ = ["WarmupLine", "task_to_draw", "tasks_with_starts"]
+__all__ = ["WarmupLine", "line_to_draw", "tasks_with_starts"]
 
 #: Columns of a rest that are points in time.
 _TIMES = ("began", "sent", "planned", "ready", "arrival")
@@ -27,32 +27,8 @@ def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
     )
 
 
-def task_to_draw(fold: Fold, task: str | None) -> str | None:
-    """Return the task asked for, else the first whose collectors were ended or parked between rounds.
-
-    Raises
-    ------
-    ValueError
-        If there is no such task.
-    """
-    known = tasks_with_starts(fold)
-    if task is None:
-        return known[0] if known else None
-    if task not in fold.task_names():
-        raise ValueError(f"task must be one of {', '.join(fold.task_names()) or 'none yet'}, got {task!r}")
-    return task
-
-
 class WarmupLine:
-    """One task's warm-up, with every time in seconds since the run's first event.
-
-    Parameters
-    ----------
-    fold
-        A run's columns.
-    task
-        Name of the task.
-    """
+    """One task's warm-up, with every time in seconds since the run's first event."""
 
     def __init__(self, fold: Fold, task: str) -> None:
         self.fold = fold
@@ -159,3 +135,17 @@ class WarmupLine:
             number.append(version[follows])
             seconds.append(t[follows + 1] - t[follows])
         return np.concatenate(number), np.concatenate(seconds)
+
+
+def line_to_draw(fold: Fold, task: str | None) -> WarmupLine:
+    """Return the task asked for, None: the first whose collectors were ended or parked between rounds.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
+    """
+    known = fold.task_names()
+    if task is not None and task not in known:
+        raise ValueError(f"task must be one of {', '.join(known) or 'none yet'}, got {task!r}")
+    return WarmupLine(fold, task or next(iter(tasks_with_starts(fold)), ""))

@@ -7,7 +7,7 @@ import numpy as np
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Floats, Table
-from drlnb.views.drawing.pictures import lanes_of, listing, shown, timeline
+from drlnb.views.drawing.pictures import lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.charts import rounds, starts
@@ -70,10 +70,8 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     n_rounds
         Newest rounds of each task, at least 1.
 
@@ -97,11 +95,14 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     parts = [_bars(line, n_rounds, lanes, texts, fold.now_s) for line in lines]
     bars, dots = (_joined(tables) for tables in zip(*parts, strict=True)) if parts else (_NOTHING, _NOTHING)
     low = float(np.min(bars["start"], initial=np.inf)) if len(bars["start"]) else 0.0
-    return timeline(
-        "warmup.waterfall", fold, _sentence(lines), {"bars": bars, "dots": dots}, WATERFALL,
-        lanes=lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]), series=theme.WARMUP,
-        span=(low, max(low, float(np.max(bars["stop"], initial=low)))), notes=_waterfall_notes(lines, n_rounds),
-        names=tuple(texts), numbers=_numbers(lines), facts={"window_s": None},
+    numbers = _numbers(lines)
+    body = timeline(
+        {"bars": bars, "dots": dots}, lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]),
+        theme.WARMUP, (low, max(low, float(np.max(bars["stop"], initial=low)))), names=tuple(texts),
+    )  # fmt: skip
+    return picture(
+        "warmup.waterfall", fold, _sentence(lines, numbers), WATERFALL, body,
+        notes=_waterfall_notes(lines, n_rounds), numbers=numbers, facts={"window_s": None},
     )  # fmt: skip
 
 
@@ -198,10 +199,9 @@ def _numbers(lines: Sequence[WarmupLine]) -> Numbers:
     )
 
 
-def _sentence(lines: Sequence[WarmupLine]) -> str:
+def _sentence(lines: Sequence[WarmupLine], numbers: Numbers) -> str:
     if not lines:
         return "no round has been sent yet"
-    numbers = _numbers(lines)
     n = int(numbers["starts"][1] or 0)
     if not n:
         keep = any(action == "keep" for line in lines for action in line.texts("action"))
@@ -226,10 +226,8 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
 
     Parameters
     ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
+    journal, until_s
+        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     n_rounds
         Newest rounds of each task, at least 1.
 
@@ -250,11 +248,9 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     rows = [row for *_, row in chosen]
     planned = sum(row["action"] == "start" for row in rows)
     sentence = f"newest {words.plural(len(rows), 'choice')}: {planned} planned" if rows else "no choice yet"
-    return listing(
-        "warmup.choices", fold, sentence, rows, CHOICES,
-        shown=shown(CHOICES, "row planner/1 action after/2 lead wait idle reason"),
-        series=[styles[k]._replace(name=f"{styles[k].name}, round {n}") for n, k, _ in chosen],
-    )  # fmt: skip
+    series = [styles[k]._replace(name=f"{styles[k].name}, round {n}") for n, k, _ in chosen]
+    columns = shown(CHOICES, "row planner/1 action after/2 lead wait idle reason")
+    return picture("warmup.choices", fold, sentence, CHOICES, listing(rows, CHOICES, columns, series))
 
 
 def _choices(line: WarmupLine, n_rounds: int) -> Iterator[Content]:

@@ -33,20 +33,20 @@ def test_widths_of_every_series_stay(bars, width):
     start = np.cumsum(gaps + sizes) - sizes
     merged = decimate.merge_bars(start, start + sizes, series.astype(np.int64), width)
     for one in range(3):
-        mine = merged.series == one
-        assert (merged.stop - merged.start)[mine].sum() == pytest.approx(sizes[series == one].sum())
-    assert np.all(merged.start[1:] >= merged.stop[:-1] - 1e-9)
-    assert merged.n.sum() == len(bars)
+        mine = merged["series"] == one
+        assert (merged["stop"] - merged["start"])[mine].sum() == pytest.approx(sizes[series == one].sum())
+    assert np.all(merged["start"][1:] >= merged["stop"][:-1] - 1e-9)
+    assert merged["count"].sum() == len(bars)
 
 
 def test_merging_by_hand():
     """Three narrow bars of two series in one column of 1 s become two, side by side; the wide one stays."""
     start, stop = np.array([0.1, 0.3, 0.5, 2.0]), np.array([0.2, 0.4, 0.6, 3.5])
     merged = decimate.merge_bars(start, stop, np.array([7, 8, 7, 8]), 1.0)
-    assert merged.start == pytest.approx([0.1, 0.3, 2.0])
-    assert merged.stop == pytest.approx([0.3, 0.4, 3.5])
-    assert merged.n.tolist() == [2, 1, 1]
-    assert merged.index.tolist() == [-1, 1, 3]
+    assert merged["start"] == pytest.approx([0.1, 0.3, 2.0])
+    assert merged["stop"] == pytest.approx([0.3, 0.4, 3.5])
+    assert merged["count"].tolist() == [2, 1, 1]
+    assert merged["index"].tolist() == [-1, 1, 3]
 
 
 @pytest.mark.parametrize("width", [0.0, -1.0, float("nan")])
