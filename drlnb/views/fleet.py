@@ -137,12 +137,10 @@ def tasks(
     over: bool = False,
     ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> View:
-    """Return the table of tasks.
+    """Return the table of tasks; journal and until_s: :func:`~drlnb.views.folds.fold.fold_of`.
 
     Parameters
     ----------
-    journal, until_s
-        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     specs
         The run's tasks as ``run.json`` holds them: for seed and environment, and for tasks that have not begun.
     live

@@ -77,12 +77,10 @@ def curves(
     *,
     n_columns: int | None = None,
 ) -> View:
-    """Return the curves of one recorded metric.
+    """Return the curves of one recorded metric; journal and until_s: :func:`~drlnb.views.folds.fold.fold_of`.
 
     Parameters
     ----------
-    journal, until_s
-        As :func:`~drlnb.views.folds.fold.fold_of` has them.
     metric
         Any name in the tasks' ``MetricsRecorded`` rows.
     groups

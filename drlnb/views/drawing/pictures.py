@@ -72,13 +72,7 @@ _POINTS = ("x", "y", "lo", "hi")
 
 
 class Lines:
-    """Lines of a chart in the making.
-
-    Parameters
-    ----------
-    series
-        Styles that lines refer to; None: each line has one of its own.
-    """
+    """Lines of a chart in the making; they refer to styles, or without any have each one of its own."""
 
     def __init__(self, series: Sequence[Style] | None = None) -> None:
         self.lines: list[dict[str, object]] = []

@@ -22,15 +22,7 @@ _BARS = 2000
 
 
 def figure(header: Plain, tables: Tables, rows: Rows) -> Plotly:
-    """Return a plotly figure of a picture.
-
-    Parameters
-    ----------
-    header, tables
-        As a view's ``header`` and ``columns``.
-    rows
-        Rows of the table twin, for a view that is a table.
-    """
+    """Return a plotly figure of a picture, of what :func:`~drlnb.views.drawing.svg.draw` takes, too."""
     go: Plotly = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
 
     fig = go.Figure()

@@ -27,15 +27,7 @@ _LOOK_S = 5.0
 
 
 class Form:
-    """The fields of the form, and what is wrong with them.
-
-    Parameters
-    ----------
-    panel
-        Its settings are the fields.
-    fleet
-        Where tasks shall run.
-    """
+    """The fields of the form, which begin with the panel's settings, and what is wrong with them."""
 
     def __init__(self, panel: Panel, fleet: Fleet) -> None:
         self._panel, self._fleet = panel, fleet
@@ -84,15 +76,7 @@ class Form:
 
 
 class Runs:
-    """The choice of the run that is shown: the newest of this kernel, until another one is chosen.
-
-    Parameters
-    ----------
-    panel
-        Shows the run.
-    fleet
-        Whose runs they are.
-    """
+    """The choice of the fleet's run that is shown: the newest of this kernel, until another one is chosen."""
 
     def __init__(self, panel: Panel, fleet: Fleet) -> None:
         self._panel, self._fleet = panel, fleet

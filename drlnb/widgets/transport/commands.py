@@ -37,13 +37,7 @@ class Command:
 
 
 class Commands:
-    """The commands of one panel, carried out one after the other.
-
-    Parameters
-    ----------
-    messages
-        Where failures are told.
-    """
+    """The commands of one panel, carried out one after the other; failures are messages."""
 
     def __init__(self, messages: MessageArea) -> None:
         self.messages = messages

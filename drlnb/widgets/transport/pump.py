@@ -23,13 +23,7 @@ class Writing(Protocol):
 
 
 class Pump:
-    """The task and whom it serves.  It runs only while there is somebody to serve.
-
-    Parameters
-    ----------
-    period_s
-        Seconds between two rounds.
-    """
+    """The task and whom it serves.  It runs only while there is somebody to serve."""
 
     def __init__(self, period_s: float = _PERIOD_S) -> None:
         self._period_s = period_s
