@@ -31,6 +31,7 @@ __all__ = [
     "encode",
     "header_json",
     "pack",
+    "picked",
     "plain",
 ]
 
@@ -68,6 +69,11 @@ _DTYPES = {"t": "<f4", "f": "<f4", "u": "<u4", "h": "<u2", "b": "u1"}
 
 #: What JSON holds as it is.
 _ATOMS = frozenset({str, int, bool, type(None)})
+
+
+def picked(table: Table, rows: Array | slice) -> dict[str, Array]:
+    """Return some rows of a table."""
+    return {name: values[rows] for name, values in table.items()}
 
 
 def plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Put pictures together, as the page reads them: charts of lines, timelines of bars, and tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,7 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, Numbers, View
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["RUN_TIME", "Axis", "Body", "Lines", "axis", "lanes_of", "listing", "picture", "shown", "timeline"]
+__all__ = ["RUN_TIME", "Body", "Lines", "axis", "lanes_of", "listing", "picture", "shown", "timeline"]
 
 
 class Body(NamedTuple):
@@ -51,16 +51,8 @@ def picture(
     )  # fmt: skip
 
 
-class Axis(TypedDict):
-    """What stands at an axis; `kind` is ``number`` or ``clock``."""
-
-    label: str
-    unit: str
-    kind: str
-
-
-def axis(label: str, unit: str = "", kind: str = "number") -> Axis:
-    """Return an axis."""
+def axis(label: str, unit: str = "", kind: str = "number") -> Content:
+    """Return what stands at an axis of kind ``number`` or ``clock``."""
     return {"label": label, "unit": unit, "kind": kind}
 
 
@@ -106,7 +98,7 @@ class Lines:
         self.lines.append({"label": label, "series": colour, "dots": dots, "step": step})
         self._parts.append(np.array(np.broadcast_arrays(x, y, *band), dtype=np.float64))
 
-    def body(self, x: Axis, y: Axis) -> Body:
+    def body(self, x: Content, y: Content) -> Body:
         """Return the chart of the lines."""
         line = np.repeat(np.arange(len(self._parts)), [part.shape[1] for part in self._parts])
         parts = np.concatenate([np.zeros((len(_POINTS), 0)), *self._parts], axis=1)
@@ -120,7 +112,7 @@ def timeline(
     lanes: Sequence[Content],
     series: Sequence[Style],
     span: tuple[float, float],
-    x: Axis = RUN_TIME,
+    x: Content = RUN_TIME,
     names: Sequence[str] = (),
 ) -> Body:
     """Return bars on lanes.
@@ -138,14 +130,8 @@ def timeline(
     names
         What columns of texts point to.
     """
-    facts = {
-        "x": x,
-        "span": list(span),
-        "thin": False,
-        "lanes": list(lanes),
-        "series": theme.plain(series),
-        "marks": [],
-    }
+    facts: Content = {"x": x, "span": list(span), "thin": False, "lanes": list(lanes), "marks": []}
+    facts["series"] = theme.plain(series)
     return Body("timeline", columns, facts, tuple(names))
 
 

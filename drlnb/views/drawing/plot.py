@@ -1,7 +1,7 @@
 """Draw settled pictures with plotly: values as lists, no theme, no fixed width."""
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -126,8 +126,4 @@ def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
     fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
 
 
-_BY_MODULE: Mapping[str, Callable[[Plotly, Plotly, Plain, Tables, Rows], None]] = {
-    "timeline": _timeline,
-    "chart": _chart,
-    "table": _table,
-}
+_BY_MODULE = {"timeline": _timeline, "chart": _chart, "table": _table}

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -285,8 +285,4 @@ def _short(text: str, room: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-_BY_MODULE: Mapping[str, Callable[[Plain, Tables, Rows, int], tuple[list[str], int]]] = {
-    "timeline": _timeline,
-    "chart": _chart,
-    "table": _table,
-}
+_BY_MODULE = {"timeline": _timeline, "chart": _chart, "table": _table}

@@ -58,10 +58,6 @@ def roundest(low: float, high: float) -> float:
     return min(high, math.ceil(low / step) * step)
 
 
-#: Key -> stream and its second.
-_Sides = dict[tuple[str, object], tuple[str, float]]
-
-
 @dataclass(slots=True)
 class Clocks:
     """Bounds between streams, growing with the journal."""
@@ -73,9 +69,8 @@ class Clocks:
     _pools: dict[str, int] = field(default_factory=dict)
     #: Stream -> (pool, Clock) from ClockRelated.
     _related: dict[str, tuple[str, Clock]] = field(default_factory=dict)
-    #: Key -> (stream, t) of the side that was seen first.
-    _sent: _Sides = field(default_factory=dict)
-    _seen: _Sides = field(default_factory=dict)
+    #: (kind, key, whether it was sent) -> (stream, t), of what the other side has not told yet.
+    _alone: dict[tuple[str, object, bool], tuple[str, float]] = field(default_factory=dict)
 
     def pool(self, stream: str) -> None:
         """Add a pool's stream."""
@@ -87,18 +82,18 @@ class Clocks:
 
     def sent(self, kind: str, key: object, stream: str, t: float) -> None:
         """Bound clocks by what `stream` sent at its `t`; the other side sees it later."""
-        self._meet((kind, key), self._sent, self._seen, stream, t)
+        self._meet(kind, key, (stream, t), is_sent=True)
 
     def seen(self, kind: str, key: object, stream: str, t: float) -> None:
         """Bound clocks by what `stream` saw at its `t` that another had sent."""
-        self._meet((kind, key), self._seen, self._sent, stream, t)
+        self._meet(kind, key, (stream, t), is_sent=False)
 
-    def _meet(self, key: tuple[str, object], mine: _Sides, others: _Sides, stream: str, t: float) -> None:
-        other = others.pop(key, None)
+    def _meet(self, kind: str, key: object, mine: tuple[str, float], *, is_sent: bool) -> None:
+        other = self._alone.pop((kind, key, not is_sent), None)
         if other is None:
-            mine.setdefault(key, (stream, t))
+            self._alone.setdefault((kind, key, is_sent), mine)
             return
-        sent, seen = ((stream, t), other) if mine is self._sent else (other, (stream, t))
+        sent, seen = (mine, other) if is_sent else (other, mine)
         pool_sent = sent[0] in self._pools
         pair = (seen[0], sent[0]) if pool_sent else (sent[0], seen[0])
         low, high = self._bounds.get(pair, (-math.inf, math.inf))
@@ -126,9 +121,7 @@ class Clocks:
         bounds = [(b, pools[pool]) for (task, pool), b in self._bounds.items() if task == stream and pool in pools]
         low = max((least + zero for (least, _), zero in bounds), default=-math.inf)
         high = min((most + zero for (_, most), zero in bounds), default=math.inf)
-        if math.isinf(low) and math.isinf(high):
-            return Clock(offset_s=0.0, error_s=math.inf)
-        if math.isinf(low) or math.isinf(high):
-            return Clock(offset_s=high if math.isinf(low) else low, error_s=math.inf)
+        if math.isinf(high - low):  # one of them, or none, is known
+            return Clock(offset_s=next(filter(math.isfinite, (low, high)), 0.0), error_s=math.inf)
         offset_s = roundest(low + (high - low) / 4, high - (high - low) / 4)
         return Clock(offset_s=offset_s, error_s=max(abs(high - offset_s), abs(offset_s - low)))

@@ -10,21 +10,23 @@ from numpy.typing import NDArray
 
 from drlnb.records.ids import Fence
 
-__all__ = ["Fences", "Floats", "Grow", "Plain", "begin_span", "end_span"]
+__all__ = ["Fences", "Floats", "Grow", "Plain", "Spans", "begin_span", "end_span"]
 
 #: Real numbers in a row.
 Floats = NDArray[np.float64]
 #: Plain data, as JSON holds it: text, numbers, None, lists and mappings of them.
 Plain = Mapping[str, Any]
+#: Spans of seconds; the end of the last one is NaN while it goes on.
+Spans = list[tuple[float, float]]
 
 
-def begin_span(spans: list[tuple[float, float]], t: float) -> None:
+def begin_span(spans: Spans, t: float) -> None:
     """Begin a span of seconds, unless one goes on: its end is NaN."""
     if not spans or not math.isnan(spans[-1][1]):
         spans.append((t, math.nan))
 
 
-def end_span(spans: list[tuple[float, float]], t: float) -> None:
+def end_span(spans: Spans, t: float) -> None:
     """End the span that goes on."""
     if spans and math.isnan(spans[-1][1]):
         spans[-1] = (spans[-1][0], t)

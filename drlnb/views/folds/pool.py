@@ -10,13 +10,10 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, handlers_of
-from drlnb.views.folds.grow import Fences, Grow, begin_span, end_span
+from drlnb.views.folds.grow import Fences, Grow, Spans, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
 __all__ = ["PoolFold", "SlotLife"]
-
-#: Spans of seconds, the last one perhaps open.
-_Spans = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -27,8 +24,8 @@ class SlotLife:
     node: str
     stream: str
     device: str = ""
-    up: _Spans = field(default_factory=list)
-    draining: _Spans = field(default_factory=list)
+    up: Spans = field(default_factory=list)
+    draining: Spans = field(default_factory=list)
 
     def added(self, t: float) -> None:
         """Begin a span in which the slot is there; it may be lent."""

@@ -11,7 +11,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, handlers_of
-from drlnb.views.folds.grow import Fences, Floats, Grow, Plain, begin_span, end_span
+from drlnb.views.folds.grow import Fences, Floats, Grow, Plain, Spans, begin_span, end_span
 
 __all__ = ["Attempt", "TaskFold"]
 
@@ -47,7 +47,7 @@ class Attempt:
     #: Evaluations that did not fail, with the environment steps before them.
     evaluations: list[tuple[int, of_round.EvaluationFinished]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
-    pauses: list[tuple[float, float]] = field(default_factory=list)
+    pauses: Spans = field(default_factory=list)
     #: Changes with their time.
     settings: list[tuple[float, SettingChanged]] = field(default_factory=list)
     #: Name of the planner that decided last how long a slot is kept; empty before.

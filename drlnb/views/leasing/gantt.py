@@ -1,22 +1,23 @@
 """Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (seed 000)."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
-from drlnb.views.drawing.payload import Array, Floats, Table
+from drlnb.views.drawing.payload import Array, Floats, Table, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.leasing.lines import LeaseLine, expected, inflation, picked, sharing
+from drlnb.views.leasing.lines import LeaseLine, expected, inflation, sharing
 from drlnb.views.leasing.shares import shares
 from drlnb.views.leasing.tables import lending, queue, reasons
 
-__all__ = ["Numbers", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
+__all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
 
+#: Key of a number beside the picture -> its value.
+Theory = Mapping[str, float | None]
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
@@ -65,7 +66,7 @@ def gantt(
     until_s: float | None = None,
     *,
     max_bars: int = MAX_BARS,
-    theory: Numbers | None = None,
+    theory: Theory | None = None,
 ) -> View:
     """Return the lease Gantt: a lane per slot, a waiting lane per task.
 
@@ -126,13 +127,13 @@ def _overlap(bars: Table, low: float, high: float) -> Floats:
     return shared
 
 
-def _numbers(line: LeaseLine, span: tuple[float, float], theory: Numbers) -> Numbers:
+def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numbers:
     low, high = span
     leases, going = line.leases, line.waiting
     alive = line.alive_s(low, high)
     held = _overlap(leases, low, high)
     waits = np.concatenate([leases["waited"][leases["stop"] >= low], high - going["start"]])
-    first = numbered(
+    return numbered(
         NUMBERS,
         slots=float(line.n_alive()),
         busy=float(len(set(leases["lane"][leases["is_open"]].tolist()))),
@@ -141,19 +142,20 @@ def _numbers(line: LeaseLine, span: tuple[float, float], theory: Numbers) -> Num
         computing=_share(float(np.sum(_overlap(line.work, low, high))), alive),
         longest_wait_s=float(waits.max()) if len(waits) else None,
         utilisation=_utilisation(line),
+        fairness=_fairness(held, leases["series"], going["series"]),
+        **theory,
     )
-    return {**first, **theory, **numbered(NUMBERS, fairness=_fairness(held, leases["series"], going["series"]))}
 
 
-def beside_theory(fold: Fold) -> Numbers:
+def beside_theory(fold: Fold) -> Theory:
     """Return the numbers that compare a run with queueing theory, as of now."""
     return _theory(LeaseLine(fold))
 
 
-def _theory(line: LeaseLine) -> Numbers:
+def _theory(line: LeaseLine) -> Theory:
     """Return bound and expectation of the utilisation, and the price in round time beside its own expectation."""
     whole = (float(np.min(line.leases["start"], initial=line.now)), float(np.max(line.leases["stop"], initial=0.0)))
-    return numbered(NUMBERS, inflation=inflation(sharing(line)), **expected(line, *whole))
+    return {"inflation": inflation(sharing(line)), **expected(line, *whole)}
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -258,14 +260,11 @@ def _with_lane(line: LeaseLine, waits: Table) -> Table:
 
 
 def _drains(line: LeaseLine, span: tuple[float, float]) -> list[tuple[float, float, int]]:
-    drained = []
-    for life in line.fold.pool.lives.values():
-        shift = line.fold.offset_s(life.stream)
-        for since, until in life.draining:
-            stop = span[1] if math.isnan(until) else until + shift
-            if stop >= span[0]:
-                drained.append((since + shift, stop, line.slots.index(life.name)))
-    return drained
+    lives = line.fold.pool.lives.values()
+    drains = [
+        (*drain, line.slots.index(of.name)) for of in lives for drain in line.spans(of.stream, of.draining, span[1])
+    ]
+    return [drain for drain in drains if drain[1] >= span[0]]
 
 
 def _spans(spans: Sequence[tuple[float, float, int]]) -> Table:

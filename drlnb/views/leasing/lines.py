@@ -7,16 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from drlnb.views.drawing.payload import Array, Floats, Table
+from drlnb.views.drawing.payload import Floats, Table, picked
 from drlnb.views.folds.fold import Fold
-from drlnb.views.folds.grow import Grow
+from drlnb.views.folds.grow import Grow, Spans
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "picked", "sharing"]
-
-
-def picked(table: Table, rows: Array | slice) -> dict[str, Array]:
-    """Return some rows of a table."""
-    return {name: values[rows] for name, values in table.items()}
+__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "sharing"]
 
 
 class LeaseLine:
@@ -86,6 +81,8 @@ class LeaseLine:
 
     def _of_strangers(self) -> Floats:
         """Return, for holders without a stream here, the seconds that the pool knows of, at the end of each lease."""
+        if not self.strangers:
+            return np.zeros((3, 0))
         series = [self.tasks.index(name) for name in self.strangers]
         leases = self.leases
         row = np.flatnonzero(np.isin(leases["series"], series) & ~leases["is_open"] & (leases["computed"] > 0))
@@ -106,9 +103,9 @@ class LeaseLine:
     def absent(self, low: float, high: float) -> list[tuple[float, float, int]]:
         """Return (start, stop, lane) of when a slot was not there: before it came up, and after it was lost."""
         absences = []
-        for lane, name in enumerate(self.slots):
+        for lane, ups in enumerate(self._ups):
             at = low
-            for up, down in sorted(self._up(name)):
+            for up, down in ups:
                 if up > at:
                     absences.append((at, min(up, high), lane))
                 at = max(at, down)
@@ -116,16 +113,25 @@ class LeaseLine:
                 absences.append((at, high, lane))
         return [absence for absence in absences if absence[1] > absence[0]]
 
-    def _up(self, name: str) -> list[tuple[float, float]]:
+    @cached_property
+    def _ups(self) -> list[Spans]:
+        """When each slot was there, in order."""
+        return [sorted(self._up(name)) for name in self.slots]
+
+    def _up(self, name: str) -> Spans:
         """Return when a slot was there; what a pool last knew ends with its stream if a later one knows the slot."""
         mine = [life for life in self.fold.pool.lives.values() if life.name == name]
         lives = sorted(mine, key=lambda life: self.fold.offset_s(life.stream))
-        times: list[tuple[float, float]] = []
+        times: Spans = []
         for life, after in zip(lives, [*lives[1:], None], strict=True):
-            shift = self.fold.offset_s(life.stream)
-            end = math.inf if after is None else self.fold.latest(life.stream) + shift
-            times += [(up + shift, end if math.isnan(down) else down + shift) for up, down in life.up]
+            end = math.inf if after is None else self.fold.latest(life.stream) + self.fold.offset_s(life.stream)
+            times += self.spans(life.stream, life.up, end)
         return times
+
+    def spans(self, stream: str, spans: Spans, end: float) -> Spans:
+        """Return spans of a stream's seconds on the common line; one that goes on ends at `end`."""
+        shift = self.fold.offset_s(stream)
+        return [(since + shift, end if math.isnan(until) else until + shift) for since, until in spans]
 
     def n_alive(self) -> int:
         """Return how many slots there are now."""
@@ -148,15 +154,12 @@ class LeaseLine:
         asking = np.array([self.series[task] for _, task, _ in going], dtype=np.int64)
         return {"start": start, "stop": np.full(len(start), self.now), "series": asking}
 
-    def pauses(self, task: str, span: tuple[float, float]) -> list[tuple[float, float]]:
+    def pauses(self, task: str, span: tuple[float, float]) -> Spans:
         """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
-        pauses = []
-        for attempt in self.fold.tasks[task].attempts.values() if task in self.fold.tasks else ():
-            shift = self.fold.offset_s(attempt.stream)
-            for since, until in attempt.pauses:
-                stop = span[1] if math.isnan(until) else min(span[1], until + shift)
-                pauses.append((max(span[0], since + shift), stop))
-        return [pause for pause in pauses if pause[1] > pause[0]]
+        attempts = self.fold.tasks[task].attempts.values() if task in self.fold.tasks else ()
+        pauses = [pause for of in attempts for pause in self.spans(of.stream, of.pauses, span[1])]
+        inside = [(max(span[0], since), min(span[1], until)) for since, until in pauses]
+        return [pause for pause in inside if pause[1] > pause[0]]
 
 
 #: What theory expects -> its column in the pool's estimates.
@@ -211,9 +214,10 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
     The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
     """
     waits = {name: np.concatenate([line.waits[name], line.waiting[name]]) for name in line.waits}
+    leases = {name: line.leases[name] for name in ("start", "stop", "token", "computed")}
     parts = []
     for series in np.unique(line.leases["series"]).tolist():
-        mine = picked(line.leases, line.leases["series"] == series)
+        mine = picked(leases, line.leases["series"] == series)
         first = float(np.min(mine["start"]))
         asked = (waits["series"] == series) & (waits["start"] >= first)
         last = float(np.max(np.concatenate([waits["stop"][asked], mine["stop"]])))
@@ -221,7 +225,7 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
         parts.append(
             Sharing(
                 series=series,
-                n_slots=int(np.max(np.unique(mine["token"], return_counts=True)[1])),
+                n_slots=int(np.bincount(mine["token"] - mine["token"].min()).max()),
                 active=last - first - paused,
                 span=(first, last),
                 waited=float(np.sum((waits["stop"] - waits["start"])[asked])),

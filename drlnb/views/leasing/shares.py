@@ -7,12 +7,12 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
-from drlnb.views.drawing.payload import Table
+from drlnb.views.drawing.payload import Table, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
-from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, picked, sharing
+from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, sharing
 
 __all__ = ["shares"]
 

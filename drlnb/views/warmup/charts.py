@@ -7,7 +7,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
+from drlnb.views.drawing.view import View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -147,10 +147,14 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
             "L*: the lead that costs least if the parameters' arrival is known, a quantile of the starts that the "
             "task's newest plan looked at (newsvendor)"
         )
+    n = len(everything)
+    p50, p95 = np.quantile(everything, (0.5, 0.95)).tolist() if n else (None, None)
+    said = f"{words.plural(n, 'start')}{f', of {len(by_key)} kinds' if len(by_key) > 1 else ''}"
+    said += f": median {words.duration(p50)}, 95 % below {words.duration(p95)}"
     return picture(
-        "warmup.starts", fold, _starts_said(everything, len(by_key)), STARTS,
+        "warmup.starts", fold, said if n else "no start has been measured yet", STARTS,
         made.body(axis("from the command to ready", "s"), axis("starts")), notes=notes,
-        numbers=_starts_numbers(everything, leads[0][1] if len(leads) == 1 else None),
+        numbers=numbered(NUMBERS, starts=float(n), p50=p50, p95=p95, lead=leads[0][1] if len(leads) == 1 else None),
     )  # fmt: skip
 
 
@@ -164,16 +168,3 @@ def _leads(fold: Fold, made: Lines, top: float) -> list[tuple[float, float]]:
             made.add(label, _COLOURS["cut"], [lead[1]] * 2, [0.0, top], style=("", "/"))
             leads.append(lead)
     return leads
-
-
-def _starts_said(values: Floats, n_keys: int) -> str:
-    if not len(values):
-        return "no start has been measured yet"
-    p50, p95 = (words.duration(float(np.quantile(values, q))) for q in (0.5, 0.95))
-    kinds = f", of {n_keys} kinds" if n_keys > 1 else ""
-    return f"{words.plural(len(values), 'start')}{kinds}: median {p50}, 95 % below {p95}"
-
-
-def _starts_numbers(values: Floats, lead_s: float | None) -> Numbers:
-    p50, p95 = np.quantile(values, (0.5, 0.95)).tolist() if len(values) else (None, None)
-    return numbered(NUMBERS, starts=float(len(values)), p50=p50, p95=p95, lead=lead_s)

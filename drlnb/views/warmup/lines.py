@@ -1,12 +1,9 @@
 """Every rest of a task's collectors on one clock: the attempts' columns as arrays, and what each rest was made of."""
 
-import math
-
 import numpy as np
 
 from drlnb.records.columns.warmup import WarmupPlanned, WarmupRegimeEnded
-from drlnb.views.drawing import words
-from drlnb.views.drawing.payload import Floats, Plain
+from drlnb.views.drawing.payload import Array, Floats, Plain
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.warmup import REST, WarmupFold
 
@@ -14,8 +11,8 @@ __all__ = ["WarmupLine", "line_to_draw", "tasks_with_starts"]
 
 #: Columns of a rest that are points in time.
 _TIMES = ("began", "sent", "planned", "ready", "arrival")
-#: Two times that differ by less are one.
-_SAME_S = 2e-6
+#: Columns of a rest that are numbers of texts.
+_TEXTS = ("action", "planner", "reason")
 
 
 def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
@@ -36,32 +33,27 @@ class WarmupLine:
         self.attempts: tuple[WarmupFold, ...] = tuple(
             attempt for _, attempt in sorted(fold.warmups.get(task, {}).items())
         )
-        self._rests = {name: self._column(name) for name in REST}
+        #: Columns of the rests, of all attempts; ``action``, ``planner`` and ``reason`` as texts.
+        self.rests: dict[str, Array] = {name: self._column(name) for name in REST}
 
-    def _column(self, name: str) -> Floats:
-        shifts = [self.fold.offset_s(attempt.stream) if name in _TIMES else 0.0 for attempt in self.attempts]
-        parts = [attempt.rests[name] + shift for attempt, shift in zip(self.attempts, shifts, strict=True)]
-        return np.concatenate([np.zeros(0), *parts])
+    def _column(self, name: str) -> Array:
+        parts = [np.zeros(0, dtype=object if name in _TEXTS else np.float64)]
+        for attempt in self.attempts:
+            values = attempt.rests[name] + (self.fold.offset_s(attempt.stream) if name in _TIMES else 0.0)
+            texts = np.array([*attempt.texts], dtype=object)
+            parts.append(texts[values.astype(np.int64)] if name in _TEXTS else values)
+        return np.concatenate(parts)
 
     def __len__(self) -> int:
         return len(self["round"])
 
-    def __getitem__(self, name: str) -> Floats:
-        return self._rests[name]
-
-    def texts(self, name: str) -> list[str]:
-        """Return ``action``, ``planner`` or ``reason`` of every rest."""
-        texts = []
-        for attempt in self.attempts:
-            known = tuple(attempt.texts)
-            texts += [known[int(i)] for i in attempt.rests[name]]
-        return texts
+    def __getitem__(self, name: str) -> Array:
+        return self.rests[name]
 
     @property
     def newest_reason(self) -> str:
         """The reason of the newest choice, empty before the first."""
-        reasons = self.texts("reason")
-        return reasons[-1] if reasons else ""
+        return str(self["reason"][-1]) if len(self) else ""
 
     @property
     def settings(self) -> Plain:
@@ -91,33 +83,6 @@ class WarmupLine:
     def measured(self, name: str) -> Floats:
         """Return ``round``, ``wait`` or ``idle`` of what the starts for each round came to, in seconds."""
         return np.concatenate([np.zeros(0), *(attempt.measured[name] for attempt in self.attempts)])
-
-    # -- what a rest was made of -------------------------------------------------------------------------------------
-    @property
-    def begun(self) -> Floats:
-        """When each process began to start, as far as that is known: ready less what the start took."""
-        return self["ready"] - self["start_s"]
-
-    @property
-    def wanted(self) -> Floats:
-        """When each start was planned for, by the latest plan: sending + planned delay."""
-        return self["sent"] + self["after"]
-
-    def causes(self) -> list[str]:
-        """Return, in words, what started each collector; empty while nothing has, or where nothing had to."""
-        causes = []
-        planned, arrival, after = self["planned"], self["arrival"], self["after"]
-        for i in range(len(self)):
-            if math.isnan(planned[i]):
-                causes.append("")
-            elif planned[i] >= arrival[i] - _SAME_S:
-                late = "sooner than the planned time" if after[i] >= 0 else "no time was planned"
-                causes.append(f"the parameters' arrival: {late}")
-            else:
-                times = int(self["revised"][i])
-                moved = f", moved {words.plural(times, 'time')} by progress" if times else ""
-                causes.append(f"its planned time{moved}")
-        return causes
 
     def gaps(self) -> tuple[Floats, Floats]:
         """Return the rounds and their mean seconds from sending to the next parameters, over the collectors."""

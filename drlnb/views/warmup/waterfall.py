@@ -1,12 +1,13 @@
 """Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Array, Content, Floats, Table
+from drlnb.views.drawing.payload import Array, Content, Floats, Table, picked
 from drlnb.views.drawing.pictures import lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
@@ -20,6 +21,9 @@ __all__ = ["choices", "curve", "rounds", "starts", "waterfall"]
 N_ROUNDS = 12
 #: Newest rounds of each task in the table.
 N_CHOICES = 8
+
+#: Two times that differ by less are one.
+_SAME_S = 2e-6
 
 _ACTS, _ENDED, _PARKED, _STARTS, _IDLE, _LATE, _PLANNED, _ARRIVAL = range(8)
 
@@ -118,51 +122,70 @@ _NOTHING = {name: np.zeros(0) for name in ("start", "stop", "share", *(column.na
 def _joined(parts: Sequence[Table]) -> Table:
     """Return tables as one, ordered by time."""
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = np.lexsort((joined["series"], joined["lane"], joined["start"]))
-    return {name: values[order] for name, values in joined.items()}
+    return picked(joined, np.lexsort((joined["series"], joined["lane"], joined["start"])))
 
 
 def _bars(
     line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: dict[str, int], now: float
 ) -> tuple[Table, Table]:
-    collector = line["collector"].astype(np.int64)
-    for number in sorted(set(collector.tolist())):
-        lanes.setdefault((line.task, number), len(lanes))
-    lane = np.array([lanes[line.task, number] for number in collector.tolist()], dtype=np.int64)
-    newest = line["round"] > np.max(line["round"]) - n_rounds
-    words_of = {"cause": line.causes(), "planner": line.texts("planner"), "reason": line.texts("reason")}
+    for number in np.unique(line["collector"]).tolist():
+        lanes.setdefault((line.task, int(number)), len(lanes))
+    rests = picked({**line.rests, "acted": _next_began(line)}, line["round"] > np.max(line["round"]) - n_rounds)
+    lane = np.array([lanes[line.task, int(number)] for number in rests["collector"]], dtype=np.int64)
+    words_of: dict[str, Iterable[str]] = {
+        "cause": _causes(rests),
+        "planner": rests["planner"],
+        "reason": rests["reason"],
+    }
     said = {name: np.array([texts.setdefault(text, len(texts)) for text in of]) for name, of in words_of.items()}
     parts: list[Table] = []
-    for series, (start, stop) in _phases(line, now).items():
-        at = np.flatnonzero(newest & np.isfinite(start) & (stop - start > 0))
+    for series, (start, stop) in _phases(rests, now).items():
+        at = np.flatnonzero(np.isfinite(start) & (stop - start > 0))
         part: dict[str, Array] = {"start": start[at], "stop": stop[at], "held": stop[at] - start[at], "lane": lane[at]}
-        part |= {"series": np.full(len(at), series), "round": line["round"][at].astype(np.int64)}
+        part |= {"series": np.full(len(at), series), "round": rests["round"][at].astype(np.int64)}
         acts = series == _ACTS  # nothing of a plan is in it
-        seconds = {name: np.where(acts, np.nan, line[name][at]) for name in ("after", "lead")}
+        seconds = {name: np.where(acts, np.nan, rests[name][at]) for name in ("after", "lead")}
         parts.append({**part, **seconds, **{name: np.where(acts, 0, of[at]) for name, of in said.items()}})
     dots: list[Table] = []
-    for series, t, share in ((_PLANNED, line.wanted, 0.5), (_ARRIVAL, line["arrival"], 1.0)):
-        at = np.flatnonzero(newest & np.isfinite(t))
+    for series, t, share in ((_PLANNED, rests["sent"] + rests["after"], 0.5), (_ARRIVAL, rests["arrival"], 1.0)):
+        at = np.flatnonzero(np.isfinite(t))
         of_each = {"series": np.full(len(at), series), "share": np.full(len(at), share)}
         dots.append({"start": t[at], "stop": t[at], "lane": lane[at], **of_each})
     return _joined(parts), _joined(dots)
 
 
-def _phases(line: WarmupLine, now: float) -> dict[int, tuple[Floats, Floats]]:
+def _causes(rests: Table) -> list[str]:
+    """Return, in words, what started each collector; empty while nothing has, or where nothing had to."""
+    causes = []
+    for planned, arrival, after, revised in zip(
+        *(rests[name].tolist() for name in ("planned", "arrival", "after", "revised")), strict=True
+    ):
+        if math.isnan(planned):
+            causes.append("")
+        elif planned >= arrival - _SAME_S:
+            late = "sooner than the planned time" if after >= 0 else "no time was planned"
+            causes.append(f"the parameters' arrival: {late}")
+        else:
+            moved = f", moved {words.plural(int(revised), 'time')} by progress" if revised else ""
+            causes.append(f"its planned time{moved}")
+    return causes
+
+
+def _phases(rests: Table, now: float) -> dict[int, tuple[Floats, Floats]]:
     """Return start and stop of each phase of every rest, NaN or nothing where it had none."""
-    sent, arrival, ready, begun = line["sent"], line["arrival"], line["ready"], line.begun
-    ended = line["ended"]
-    nan = np.full(len(line), np.nan)
+    sent, arrival, ready, planned = (rests[name] for name in ("sent", "arrival", "ready", "planned"))
+    ended, acted = rests["ended"], rests["acted"]
+    nan = np.full(len(sent), np.nan)
     came = np.where(np.isnan(arrival), now, arrival)
-    begun = np.where(np.isnan(begun) & (line["planned"] <= now), line["planned"], begun)
+    begun = ready - rests["start_s"]  # as far as that is known
+    begun = np.where(np.isnan(begun) & (planned <= now), planned, begun)
     # A parked process that was woken with its parameters tells nothing of it: it was up when it acted next.
-    acted = _next_began(line)
     up = np.where(np.isnan(ready), np.where(np.isnan(acted), now, acted), ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)
-    stays, over = (np.array(line.texts("action")) == action for action in ("keep", "end"))  # over: and nobody rests
+    stays, over = rests["action"] == "keep", rests["action"] == "end"  # over: and nobody rests
     waits = (ended == 0) & ~stays & ~over
     return {
-        _ACTS: (line["began"], sent),
+        _ACTS: (rests["began"], sent),
         _ENDED: (np.where(ended == 1, sent, nan), down),
         _PARKED: (np.where((ended == 2) | waits, sent, nan), np.where(waits, came, down)),
         _STARTS: (np.where(ended > 0, begun, nan), np.minimum(up, came)),
@@ -204,7 +227,7 @@ def _sentence(lines: Sequence[WarmupLine], numbers: Numbers) -> str:
         return "no round has been sent yet"
     n = int(numbers["starts"][1] or 0)
     if not n:
-        keep = any(action == "keep" for line in lines for action in line.texts("action"))
+        keep = any((line["action"] == "keep").any() for line in lines)
         how = "are kept" if keep else "stay where they are"
         return f"collectors {how} between rounds: nothing is started, nothing has to be planned"
     return (
@@ -246,13 +269,13 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
 def _choices(line: WarmupLine, n_rounds: int) -> Iterator[Content]:
     """Yield a row per round; one collector's words stand for all, its seconds are means over them."""
     for number in sorted(set(line["round"].astype(np.int64).tolist()), reverse=True)[:n_rounds]:
-        mine = np.flatnonzero((line["round"] == number) & (line["action"] > 0))
+        mine = np.flatnonzero((line["round"] == number) & (line["action"] != ""))
         if not len(mine):
             continue
         at = np.flatnonzero(line.measured("round") == number + 1)
         yield {
             "round": number,
-            **{name: line.texts(name)[int(mine[0])] for name in ("planner", "action", "reason")},
+            **{name: line[name][mine[0]] for name in ("planner", "action", "reason")},
             **{name: _mean(line[name][mine][np.isfinite(line[name][mine])]) for name in ("after", "lead")},
             **{name: line.measured(name)[at[-1]] if len(at) else None for name in ("wait", "idle")},
         }

@@ -8,7 +8,7 @@ import ipywidgets
 
 from drlnb.fleet.tasks.planners import CHOICES
 from drlnb.fleet.training import Training
-from drlnb.views.drawing.view import Numbers, View
+from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from drlnb.widgets.panels import settings
@@ -35,7 +35,7 @@ class Leasing(Content):
     #: ``window_s``: only the latest so many seconds, None for all of it.
     CHECKS: ClassVar[settings.Checks] = {"window_s": settings.seconds}
     #: What theory said last, of which columns and when.
-    _theory: tuple[Fold, float, Numbers] | None = None
+    _theory: tuple[Fold, float, gantt.Theory] | None = None
     #: Changes of settings that the dropdown has followed.
     _n_followed = 0
     #: Lines of Python for what was applied here, oldest first.
