@@ -81,26 +81,28 @@ def test_the_package_itself_loads_nothing_heavy():
     assert loaded_by("drlnb", of=deeper) == {"drlnb": set()}
 
 
-@pytest.mark.parametrize(
-    ("name", "absent"),
-    [
-        ("drlnb.rl.collecting.collector", {"torch", "dask", "distributed"}),
-        ("drlnb.runtime.node.plugin", {"torch", "gymnasium"}),
-        ("drlnb.rl.checkpoints.files", {"torch", "gymnasium"}),
-        ("drlnb.rl.acting.actors", {"torch", "gymnasium"}),
-        ("drlnb.runtime.scheduler.plugin", {"torch", "gymnasium"}),
-        ("drlnb.cli.main", {"torch", "distributed"}),
-        ("drlnb:Fleet", {"torch", "gymnasium"}),
-        ("drlnb:resume", {"torch", "gymnasium"}),
-        ("drlnb:play", {"torch", "gymnasium"}),
-    ],
-)
-def test_a_process_loads_only_what_it_needs(name, absent):
-    """Collectors run without torch; agents, broker and notebooks without torch and gymnasium; the terminal at once."""
-    assert not loaded_by(name, of=absent | {"plotly", "ipywidgets", "jupyterlab"})[name]
+#: What nobody but a panel or a report loads.
+_DRAWS = {"plotly", "ipywidgets", "anywidget", "jupyterlab"}
 
 
-def test_the_sheets_below_the_panels_draw_nothing():
-    """Neither the simulator nor the fleet's door loads plotly, widgets or JupyterLab."""
-    names = [*modules_of("sim"), *modules_of("fleet")]
-    assert not loaded_by(*names, of={"plotly", "ipywidgets", "anywidget", "jupyterlab"})[names[-1]]
+def test_the_nodes_and_the_door_load_neither_torch_nor_gymnasium():
+    """Agents, broker and notebooks do without both; and no module of fleet or simulator draws.
+
+    One interpreter answers for all, one after the other: what none of them has loaded, each of them does without.
+    """
+    light = [
+        "drlnb.rl.checkpoints.files", "drlnb.rl.acting.actors", "drlnb.runtime.node.plugin",
+        "drlnb.runtime.scheduler.plugin", "drlnb:Fleet", "drlnb:resume", "drlnb:play",
+    ]  # fmt: skip
+    names = [*light, *modules_of("sim"), *modules_of("fleet")]
+    loaded = loaded_by(*names, of={"torch", "gymnasium", *_DRAWS})
+    assert {name: loaded[name] for name in light if loaded[name]} == {}
+    assert not loaded[names[-1]] & _DRAWS
+
+
+def test_collectors_and_the_terminal_load_neither_torch_nor_a_cluster():
+    """Collectors run without torch and Dask, and the terminal answers at once."""
+    collector, terminal = "drlnb.rl.collecting.collector", "drlnb.cli.main"
+    loaded = loaded_by(collector, terminal, of={"torch", "dask", "distributed", *_DRAWS})
+    assert loaded[collector] == set()
+    assert loaded[terminal] <= {"dask"}

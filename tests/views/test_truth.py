@@ -1,6 +1,6 @@
 """Pictures of runs full of faults agree with what a plain walk over the pool's rows adds up."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import lru_cache
 
 import numpy as np
@@ -8,13 +8,18 @@ import pytest
 
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing, placement
+from drlnb.records.columns.warmup import CollectorReady
 from drlnb.records.journal import Journal
-from drlnb.records.round import MetricsRecorded, TaskOpened
+from drlnb.records.round import ExecutorDied, MetricsRecorded, TaskOpened
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
-from drlnb.views import fleet, learning
+from drlnb.views import fleet, learning, rounds
+from drlnb.views.drawing import decimate
+from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
+from drlnb.views.warmup import waterfall
 from tests.faults import seeded_faults
+from tests.views.pictures import VIEWS
 
 #: Seed -> shape of the run: more tasks than slots, as many, fewer; one node and several.
 SHAPES = {
@@ -182,29 +187,29 @@ def test_each_row_of_lending(played):
 def _rounds(journal, name):
     """Return a task's rounds as they stand at its end: those behind which a later attempt went back are gone."""
     attempts = [s for s in journal.streams.values() if s.header.config.get("task") == name]
-    rounds = {}
+    counted = {}
     for stream in sorted(attempts, key=lambda s: int(s.header.stream.rpartition("-a")[2])):
         for row in stream.records:
             if isinstance(row, TaskOpened):
-                rounds = {n: of for n, of in rounds.items() if n <= row.n_rounds}
+                counted = {n: of for n, of in counted.items() if n <= row.n_rounds}
             elif isinstance(row, MetricsRecorded):
-                rounds[row.round] = row
-    return rounds
+                counted[row.round] = row
+    return counted
 
 
 def test_rounds_that_were_lost_do_not_count(played):
     """However many attempts, each task ends with its eight rounds, and its curve has each step count once."""
     journal, _ = played
     names = sorted({s.header.config["task"] for s in journal.streams.values() if s.header.machine == "round"})
-    rounds = {name: _rounds(journal, name) for name in names}
-    assert {len(of) for of in rounds.values()} == {8}
+    counted = {name: _rounds(journal, name) for name in names}
+    assert {len(of) for of in counted.values()} == {8}
     rows = fleet.tasks(journal).columns["rows"]
     assert rows["rounds"].tolist() == [8.0] * len(names)
     curves = learning.curves(journal, metric="round/time_s")
     points = curves.columns["points"]
-    steps = sorted(row.n_timesteps for of in rounds.values() for row in of.values())
+    steps = sorted(row.n_timesteps for of in counted.values() for row in of.values())
     assert sorted(points["x"].tolist()) == steps
-    values = sorted(row.metrics["round/time_s"] for of in rounds.values() for row in of.values())
+    values = sorted(row.metrics["round/time_s"] for of in counted.values() for row in of.values())
     assert sorted(points["y"].tolist()) == pytest.approx(values)
 
 
@@ -218,3 +223,169 @@ def test_attempts_are_counted(played):
             latest[stream.header.config["task"]] = max(latest[stream.header.config["task"]], number)
     assert sorted(fleet.tasks(journal).columns["rows"]["attempt"].tolist()) == sorted(latest.values())
     assert max(latest.values()) > 1, "a master died in this run"
+
+
+def _steps(spans, until):
+    """Return how many spans are open at each moment at which that changes: an interval holds its begin, not its end."""
+    moments = sorted({0.0, until, *(t for span in spans for t in span)})
+    return [(t, sum(since <= t < to for since, to in spans)) for t in moments if t <= until]
+
+
+def test_the_queue_is_right_at_every_time(played):
+    """Requests that wait, slots that are lent and slots that are there: counted anew at each change of any."""
+    journal, walk = played
+    view = gantt.queue(journal)
+    points = view.columns["points"]
+    waits = [(since, to) for _, since, to in walk.waits] + [(since, walk.end + 1) for _, since in walk.waiting.values()]
+    leases = [(since, to) for _, slots, since, to, _ in walk.leases.values() for _ in slots]
+    there = [(since, walk.end + 1 if to is None else to) for of in walk.there.values() for since, to in of]
+    known = {"requests waiting": waits, "slots lent": leases, "slots there": there}
+    for k, line in enumerate(view.facts["lines"]):
+        mine = points["line"] == k
+        x, y = points["x"][mine], points["y"][mine]
+        for t, n in _steps(known.pop(line["label"]), walk.end):
+            at = np.searchsorted(x, t + 1e-9, side="right") - 1
+            assert y[at] == n, (line["label"], t)
+    assert not known
+
+
+def test_waits_of_lending_are_quantiles_of_the_walks_waits(played):
+    """Median and 95 % of each task's waits that were answered, and its leases per round."""
+    journal, walk = played
+    by_task, rounds_of = defaultdict(list), defaultdict(set)
+    for task, since, to in walk.waits:
+        by_task[task.rpartition("/")[2]].append(to - since)
+    (pool,) = [s for s in journal.streams.values() if s.header.machine == "pool"]
+    for row in pool.records:
+        if isinstance(row, leasing.LeaseGranted):
+            rounds_of[row.task.rpartition("/")[2]].add(row.round)
+    rows = {row[0]: row for row in gantt.lending(journal).rows()}
+    assert rows.keys() == by_task.keys()
+    for name, row in rows.items():
+        assert row[4:6] == pytest.approx(np.percentile(by_task[name], [50, 95]).tolist(), abs=1e-6)
+        assert row[1] == len(rounds_of[name])
+        assert row[3] == pytest.approx(row[2] / row[1])
+
+
+#: Records that are decisions about slots, and whether they are trouble.
+DECIDED = {
+    leasing.LeaseReleased: False, leasing.LeaseExpired: True, leasing.RequestRefused: True,
+    leasing.RequestCancelled: False, leasing.RequestUnmet: False, leasing.SlotDrained: True, leasing.SlotClosed: True,
+    leasing.SlotFailed: True, leasing.RevokeLease: True, leasing.HoldPlanned: False, ExecutorDied: True,
+}  # fmt: skip
+
+
+def test_every_decision_about_a_slot_is_counted_once(played):
+    """All of them, trouble apart, however they were grouped by reason and task."""
+    journal, _ = played
+    n = Counter(type(row) for stream in journal.streams.values() for row in stream.records)
+    view = gantt.reasons(journal)
+    assert view.columns["rows"]["times"].sum() == sum(n[kind] for kind in DECIDED) > 50
+    assert _value(view, "trouble") == sum(n[kind] for kind, is_trouble in DECIDED.items() if is_trouble) > 0
+    for kind, times, _, by in view.rows():
+        letters = [part.split() for part in by.split(", ") if part.count(" ") == 1]
+        if letters and all(len(part[0]) <= 2 for part in letters):
+            assert sum(int(part[1].replace(",", "")) for part in letters) == times, kind
+
+
+def test_the_mean_round_is_the_mean_of_the_rounds_that_count(played):
+    """Part by part, from the rows of metrics; what is no part of them is control, and the shares come to one."""
+    journal, _ = played
+    view = rounds.anatomy(journal)
+    for k, lane in enumerate(view.facts["lanes"]):
+        of = [row.metrics for row in _rounds(journal, lane["label"].partition(" ")[2]).values()]
+        whole = np.mean([row["round/time_s"] for row in of])
+        parts = {key: np.mean([row[f"round/{key}_s"] for row in of]) for key in ("collect", "wait_lease", "update")}
+        bars = {name: values[view.columns["bars"]["lane"] == k] for name, values in view.columns["bars"].items()}
+        assert bars["mean"][:3] == pytest.approx(list(parts.values()))
+        assert bars["mean"][3] + bars["mean"][4] == pytest.approx(
+            max(np.mean([row["round/control_s"] for row in of]), bars["mean"][3])
+        )
+        assert bars["share"] == pytest.approx(bars["mean"] / whole)
+        assert bars["start"][1:] == pytest.approx(bars["stop"][:-1])
+        assert bars["stop"][-1] == pytest.approx(bars["mean"].sum())
+        assert set(bars["count"].tolist()) == {len(of)}
+
+
+def test_every_measured_start_is_in_the_histogram(played):
+    """By node, mode and number at once; the median is that of all."""
+    journal, _ = played
+    starts = [row for s in journal.streams.values() for row in s.records if isinstance(row, CollectorReady)]
+    view = waterfall.starts(journal)
+    assert len(starts) > 5
+    assert _value(view, "starts") == len(starts)
+    assert _value(view, "p50") == pytest.approx(np.median([row.start_s for row in starts]))
+    by_kind = Counter(f"node {row.node}, {row.start_mode}, {row.n_starting} at once" for row in starts)
+    points = view.columns["points"]
+    drawn = {line["label"]: points["y"][points["line"] == k].sum() for k, line in enumerate(view.facts["lines"])}
+    assert {label: n for label, n in drawn.items() if label in by_kind} == by_kind
+
+
+LANES = {
+    "gantt": lambda journal: gantt.gantt(journal),
+    "gantt, merged": lambda journal: gantt.gantt(journal, max_bars=6),
+    "shares": gantt.shares,
+    "waterfall": lambda journal: waterfall.waterfall(journal, n_rounds=100),
+    "anatomy": rounds.anatomy,
+}
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_bars_of_a_lane_never_overlap(played, name):
+    """Whatever a lane is: a slot, a ghost's device, a collector, a task; and no bar ends before it begins."""
+    view = LANES[name](played[0])
+    for table in ("bars", "work"):
+        bars = view.columns.get(table)
+        if bars is None:
+            continue
+        assert (bars["stop"] >= bars["start"]).all()
+        assert set(bars["lane"].tolist()) <= set(range(len(view.facts["lanes"])))
+        for lane in np.unique(bars["lane"]):
+            start, stop = (np.sort(bars[edge][bars["lane"] == lane]) for edge in ("start", "stop"))
+            assert (start[1:] >= stop[:-1] - 1e-6).all(), lane
+
+
+def test_a_collector_is_always_in_one_phase(played):
+    """Its bars leave a gap at most before it begins to act again; what each lasts is what it is said to last."""
+    view = waterfall.waterfall(played[0], n_rounds=100)
+    bars, acts = view.columns["bars"], [series["name"] for series in view.facts["series"]].index("acts")
+    assert len(bars["start"]) > 50
+    assert bars["held"] == pytest.approx(bars["stop"] - bars["start"])
+    for lane in np.unique(bars["lane"]):
+        mine = np.flatnonzero(bars["lane"] == lane)
+        mine = mine[np.argsort(bars["start"][mine], kind="stable")]
+        rests = bars["series"][mine[1:]] != acts
+        assert bars["start"][mine[1:]][rests] == pytest.approx(bars["stop"][mine[:-1]][rests], abs=1e-6), lane
+
+
+def test_fewer_bars_keep_every_tasks_seconds(played):
+    """Merged to a handful, each lane has what each task held of it, and the same number of leases."""
+    journal, _ = played
+    few, all_ = (gantt.gantt(journal, max_bars=n).columns["bars"] for n in (6, 3000))
+    for bars, n in ((few, len(all_["start"])), (all_, len(all_["start"]))):
+        assert bars["count"].sum() <= n
+    merged = decimate.merge_table(all_, 16.0)
+    assert merged["count"].sum() == len(all_["start"])
+    assert len(merged["start"]) < len(all_["start"])
+    for lane, series in {*zip(all_["lane"].tolist(), all_["series"].tolist(), strict=True)}:
+        held = [
+            (of["stop"] - of["start"])[(of["lane"] == lane) & (of["series"] == series)].sum() for of in (merged, all_)
+        ]
+        assert held[0] == pytest.approx(held[1])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+@pytest.mark.parametrize("name", VIEWS)
+def test_until_a_second_is_what_was_known_then(name, share):
+    """A picture as of a second is that of the rows up to it: streams cut on the whole run's clocks, tasks named."""
+    journal = _played(2)
+    whole = fold_of(journal)
+    end, clocks = whole.now_s * share, whole.clock_of()
+    cut = Fold(clocks=clocks, tasks=whole.task_names())
+    for stream_name, stream in journal.streams.items():
+        cut.feed([(stream_name, stream.header)])
+        for row in stream.records:
+            if isinstance(row, Event) and row.t + clocks[stream_name].offset_s - whole.zero_s > end:
+                break
+            cut.feed([(stream_name, row)])
+    assert VIEWS[name](journal, until_s=end).digest() == VIEWS[name](cut).digest()

@@ -174,13 +174,14 @@ def _causes(rests: Table) -> list[str]:
 def _phases(rests: Table, now: float) -> dict[int, tuple[Floats, Floats]]:
     """Return start and stop of each phase of every rest, NaN or nothing where it had none."""
     sent, arrival, ready, planned = (rests[name] for name in ("sent", "arrival", "ready", "planned"))
-    ended, acted = rests["ended"], rests["acted"]
-    nan = np.full(len(sent), np.nan)
-    came = np.where(np.isnan(arrival), now, arrival)
+    ended, nan = rests["ended"], np.full(len(sent), np.nan)
+    # A rest is over when the collector acts next: also one whose master died, to which no parameters came any more.
+    over_s = np.where(np.isnan(rests["acted"]), now, rests["acted"])
+    came = np.where(np.isnan(arrival), over_s, arrival)
     begun = ready - rests["start_s"]  # as far as that is known
     begun = np.where(np.isnan(begun) & (planned <= now), planned, begun)
     # A parked process that was woken with its parameters tells nothing of it: it was up when it acted next.
-    up = np.where(np.isnan(ready), np.where(np.isnan(acted), now, acted), ready)
+    up = np.where(np.isnan(ready), over_s, ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)
     stays, over = rests["action"] == "keep", rests["action"] == "end"  # over: and nobody rests
     waits = (ended == 0) & ~stays & ~over

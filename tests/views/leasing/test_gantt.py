@@ -147,7 +147,7 @@ def test_two_bars_of_a_millisecond_stay_apart_after_a_million_seconds():
     assert bars["start"][1] - bars["stop"][0] == pytest.approx(0.001, rel=0.02)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(run=runs())
 def test_every_form_carries_equal_numbers(run):
     """Payload, figure, table and SVG draw the same bars and say the same origin."""

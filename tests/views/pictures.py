@@ -1,0 +1,36 @@
+"""Every picture of a run by its name, and journals of whole runs to draw them of."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from drlnb.records.journal import Journal, stream_of
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
+from drlnb.views import fleet, learning, rounds
+from drlnb.views.leasing import gantt
+from drlnb.views.warmup import waterfall
+
+VIEWS = {
+    "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
+    "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
+    "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
+    "rounds": waterfall.rounds, "starts": waterfall.starts,
+}  # fmt: skip
+
+#: The golden journals, and a task's warm-up alone.
+JOURNALS = ("faults", "three-tasks-last", "two-tasks-one-slot", "warmup")
+
+
+@lru_cache
+def journal(name):
+    """Return a journal by its name."""
+    if name == "warmup":
+        return Journal(streams={"warmup-sim": simulate_warmup(WarmupWorkload(n_rounds=14, n_workers=3), "mean").stream})
+    folder = Path(__file__).parent.parent / "journals" / name
+    files = {path.stem: path.read_text(encoding="utf-8").splitlines(keepends=True) for path in folder.glob("*.jsonl")}
+    return Journal(streams={stem: stream_of(lines, source=stem) for stem, lines in sorted(files.items())})
+
+
+@lru_cache
+def drawn(of, name):
+    """Return a picture of a journal."""
+    return VIEWS[name](journal(of))
