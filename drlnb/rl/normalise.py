@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["CLIP", "EPSILON", "START_COUNT", "Moments", "normalise", "scale"]
+__all__ = ["CLIP", "EPSILON", "START_COUNT", "Moments", "normalise", "scale", "split_statistics", "statistics_of"]
 
 #: Normalised values are clipped to +-CLIP (Stable-Baselines3's ``clip_obs`` and ``clip_reward``).
 CLIP = 10.0
@@ -72,6 +72,18 @@ class Moments:
     def var(self) -> np.ndarray:
         """Population variance per feature; shape ``(d,)``."""
         return self.m2 / self.n
+
+
+def statistics_of(obs: Moments, returns: Moments) -> np.ndarray:
+    """Return the moments of observations and of discounted returns as one row; float64, shape ``(4 + 2 d,)``."""
+    return np.concatenate(([obs.n, returns.n, returns.mean.item(), returns.m2.item()], obs.mean, obs.m2))
+
+
+def split_statistics(row: np.ndarray) -> tuple[Moments, Moments]:
+    """Return both moments that :func:`statistics_of` joined."""
+    width = len(row) // 2 - 2
+    obs = Moments(row[0].item(), row[4 : 4 + width].copy(), row[4 + width :].copy())
+    return obs, Moments(row[1].item(), row[2:3].copy(), row[3:4].copy())
 
 
 def normalise(rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:

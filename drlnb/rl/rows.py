@@ -45,8 +45,9 @@ def is_image(space: Space) -> bool:
     return set(space["low"]) == {0.0} and set(space["high"]) == {255.0}
 
 
-def part_spaces(of: Space) -> dict[str, Space]:
-    """Return the plain spaces of a row's keys; a space without keys has one, named by the empty text."""
+def part_spaces(space: Space) -> dict[str, Space]:
+    """Return the plain spaces of an observation's keys; what has no keys is one, named by the empty text."""
+    of = space.get("of", space)
     return dict(of["spaces"]) if of["kind"] == "dict" else {"": of}
 
 

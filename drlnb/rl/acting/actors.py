@@ -14,7 +14,7 @@ from drlnb.rl.heads import bounds
 from drlnb.rl.networks.activations import NUMPY
 from drlnb.rl.networks.layout import layout_of
 from drlnb.rl.networks.policies import check_spaces, is_module
-from drlnb.rl.normalise import Moments
+from drlnb.rl.normalise import split_statistics
 from drlnb.rl.rows import as_rows, form_of, normalised_rows
 from drlnb.rl.seeding import EXPLORE, generator
 
@@ -120,11 +120,9 @@ class Actor:
         layout = self.layout
         layout.check(parameters)
         raw = np.array(parameters)  # own and aligned, whatever the network handed over
-        statistics = layout.statistics(raw)
+        obs, _ = split_statistics(layout.statistics(raw))
+        self._mean, self._var = obs.mean, obs.var
         flat = raw[layout.policy_offset :].view(np.float32)
-        if layout.norm_obs:
-            obs = Moments(statistics[0], statistics[4 : 4 + layout.obs_width], statistics[4 + layout.obs_width :])
-            self._mean, self._var = obs.mean, obs.var
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
         self._log_std = tensors.pop("log_std", None)
         self._std = None if self._log_std is None else np.exp(self._log_std)

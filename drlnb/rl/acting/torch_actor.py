@@ -16,15 +16,7 @@ __all__ = ["TorchNetwork"]
 class TorchNetwork:
     """A task's module as an actor's network: the torch twin of :class:`drlnb.rl.acting.actors.NumpyMlp`.
 
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ConfigError
-        If the module cannot be built.
+    It is built by :func:`drlnb.rl.networks.modules.build`, which says what may be wrong with it.
     """
 
     def __init__(self, spec: TaskSpec) -> None:

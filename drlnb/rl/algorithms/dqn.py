@@ -45,9 +45,9 @@ class DqnLearner(Learner):
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
         super().__init__(spec, device=device, by_hand=by_hand)
-        assert self.kept.target is not None
+        assert self.adam.target is not None
         #: Parameters of the target network; flat, like the trained ones.
-        self.target = self.kept.target
+        self.target = self.adam.target
         #: Of the staged block.
         self._header: Facts = {}
 

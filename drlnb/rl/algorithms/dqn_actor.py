@@ -18,22 +18,7 @@ _BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
 class DqnActor(Actor):
-    """The epsilon-greedy policy of one task, in numpy for an MLP.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If the actions are not discrete.
-    ConfigError
-        If a setting is wrong.
-    """
+    """The epsilon-greedy policy of one task, in numpy for an MLP; see :class:`drlnb.rl.acting.actors.Actor`."""
 
     def __init__(self, spec: TaskSpec) -> None:
         super().__init__(spec)

@@ -54,25 +54,11 @@ def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
 
 
 class GpfActor(Actor):
-    """GPF's policy of one task, in numpy.
+    """GPF's policy of one task, in numpy; see :class:`drlnb.rl.acting.actors.Actor`.
 
     In a collector, row i of a forward pass is environment i and is played by member ``i mod M``; elsewhere the first
     member plays, and without noise it takes the largest A.  Temperatures are those of the published version: the
     learner knows them exactly, whoever acted and however late the fragment comes.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If the actions are not discrete.
-    ConfigError
-        If a setting is wrong.
     """
 
     def __init__(self, spec: TaskSpec) -> None:

@@ -12,7 +12,7 @@ advantages that are normalised over the whole batch, ``(A - m) / s``, are known 
 the gradient is linear in them: with ``G1 = sum A g`` and ``G0 = sum g`` it is ``(G1 - m G0) / (n s)``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import inf, log, pi
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from drlnb.rl.algorithms.learner import Column, Learner, Notify
-from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
+from drlnb.rl.algorithms.learner import Column, Notify
+from drlnb.rl.algorithms.on_policy import OnPolicyLearner
 from drlnb.rl.envs.masks import FORBIDDEN
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import SDE_EPSILON, Head
@@ -63,15 +63,16 @@ class Terms(NamedTuple):
     vf_coef: float
 
 
-class PpoLearner(Learner):
+class PpoLearner(OnPolicyLearner):
     """Proximal policy optimisation; see :class:`drlnb.rl.algorithms.learner.Learner`."""
 
     settings: PpoSettings
     columns = (*STATISTICS, "grad_norm")
+    value_target = "returns"
 
     def _columns(self, fragment: Fragment) -> list[Column]:
         arrays, settings = fragment.arrays, self.settings
-        observations, values, next_values = staged_values(self.networks, arrays)
+        observations, values, next_values = self._values(arrays)
         rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
         advantages = gae(rewards, values, next_values, *ends, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
         steps = {"action": arrays["action"], "log_prob": arrays["log_prob"], "value": values}
@@ -79,7 +80,7 @@ class PpoLearner(Learner):
         steps["returns"] = steps["advantage"] + values
         if "action_mask" in arrays:
             steps["forbidden"] = ~arrays["action_mask"]
-        return staged_columns(observations, steps, self.device)
+        return self._split(observations, steps)
 
     def _terms(self) -> Terms:
         """Return weights and limits where the schedules stand now, and set Adam's step size."""
@@ -178,7 +179,7 @@ class PpoLearner(Learner):
         def gradient(rows: Batch, out: Tensor) -> None:
             self.gradient(rows, out, terms=terms)
 
-        return run_epochs(self, lambda epoch: batch, gradient, notify)
+        return self._epochs(lambda epoch: batch, gradient, notify)
 
     def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
         """Keep a worker's gradients and their statistics: with raw and unit advantages, and of the rest.
@@ -209,25 +210,19 @@ class PpoLearner(Learner):
         if self.settings.normalize_advantage and len(batch) > 1:
             mean, spread = batch.advantage.mean().item(), batch.advantage.std().item() + 1e-8
         self.adam.grad.copy_((raw - mean * unit if mean else raw) / spread + rest)
-        table = torch.zeros((1, len(self.columns)), device=self.device)
-        table[0, 1] = (means[0, 1] - mean * means[1, 1]) / spread
-        table[0, 2 : len(STATISTICS)] = means[2, 2 : len(STATISTICS)]
-        table[0, 0] = table[0, 1] + self.settings.vf_coef * table[0, 2] - self.settings.ent_coef * table[0, 3]
-        self.adam.step(self.settings.max_grad_norm, norm_out=table[0, -1])
-        notify(1, 1)
-        return table.cpu().numpy(), 1
+        row = means[2]
+        row[1] = (means[0, 1] - mean * means[1, 1]) / spread
+        row[0] = row[1] + self.settings.vf_coef * row[2] - self.settings.ent_coef * row[3]
+        return self._one_step(row, notify)
 
-    def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
-        returns, values = (torch.cat([c[name] for c in columns]).cpu().numpy() for name in ("returns", "value"))
-        metrics, mean = round_metrics(self, table, n_updates, returns, values)
+    def _own_metrics(self, mean: Mapping[str, float]) -> dict[str, float]:
         terms, log_std = self._terms(), self.networks.log_std
-        metrics |= {"clip_fraction": mean["clip_fraction"], "clip_range": terms.clip}
-        metrics["policy_gradient_loss"] = mean["policy_gradient_loss"]
+        metrics = {"clip_range": terms.clip} | {name: mean[name] for name in ("clip_fraction", "policy_gradient_loss")}
         if terms.clip_vf is not None:
             metrics["clip_range_vf"] = terms.clip_vf
         if log_std is not None:
             metrics["std"] = log_std.detach().exp().mean().item()
-        return {f"train/{name}": metrics[name] for name in sorted(metrics)}
+        return metrics
 
 
 def _weighted_sum(means: Iterable[Tensor], sizes: Sequence[int]) -> Tensor:

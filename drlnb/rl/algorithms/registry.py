@@ -70,89 +70,34 @@ def settings_class(algo: str) -> "type[Settings]":
 
 
 def settings_of(spec: TaskSpec) -> "Settings":
-    """Return a task's settings, complete and checked.
-
-    Raises
-    ------
-    ConfigError
-        If a hyper-parameter is unknown or wrong.
-    """
+    """Return a task's settings, complete; a :class:`.ConfigError` lists what is unknown or wrong."""
     return settings_class(spec.algo).from_mapping(spec.hyperparameters)
 
 
 def check_fit(spec: TaskSpec) -> None:
-    """Refuse a task whose algorithm or policy cannot serve its spaces.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ConfigError, UnsupportedSpace
-        With what would serve them.
-    """
+    """Refuse a task, with its spaces filled in, whose algorithm or policy cannot serve them; say what would."""
     check_spaces(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
 
 
 def make_actor(spec: TaskSpec) -> "Actor":
-    """Return the acting side of a task's algorithm.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    """
+    """Return the acting side of a task's algorithm; see :class:`drlnb.rl.acting.actors.Actor`."""
     return _load(_entry(spec.algo).actor)(spec)
 
 
 def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
-    """Return the learner of a task's algorithm.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    ConfigError
-        If a hyper-parameter is wrong.
-    """
+    """Return the learner of a task's algorithm; see :class:`drlnb.rl.algorithms.learner.Learner`."""
     return _load(_entry(spec.algo).learner)(spec, device=device)
 
 
 def off_policy(algo: str) -> bool:
-    """Return whether an algorithm learns from a replay ring instead of the round's fragments.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such algorithm.
-    """
+    """Return whether an algorithm learns from a replay ring instead of the round's fragments."""
     return bool(_entry(algo).replay)
 
 
 def make_replay(spec: TaskSpec) -> "Replay | None":
-    """Return the memory of a task's algorithm; None if it learns from each round's fragments alone.
-
-    Raises
-    ------
-    ConfigError
-        If a hyper-parameter is wrong.
-    """
+    """Return the memory of a task's algorithm; None if it learns from each round's fragments alone."""
     if not off_policy(spec.algo):
         return None
     return _load(_entry(spec.algo).replay)(spec)

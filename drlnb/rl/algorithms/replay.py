@@ -213,18 +213,7 @@ class ReplayRing:
 
 
 class Replay:
-    """The memory of one off-policy task: fragments in, each round's block of minibatches out.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-
-    Raises
-    ------
-    ConfigError
-        If a setting is wrong.
-    """
+    """The memory of one off-policy task, whose spaces are filled in: fragments in, a block of minibatches out."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec

@@ -231,9 +231,8 @@ def to_files(layout: Layout, state: State) -> dict[str, bytes]:
     files = {NORMALISER: save({_HEADER: header, **_named(layout, statistics)})}
     flat, entries = state.published[layout.policy_offset :].view(np.float32), layout.entries
     if state.buffer.size:
-        # With a target network there are no statistics: an off-policy learner keeps none.
-        n_rows = 3 if state.buffer.size == 12 * layout.n_total + 8 * layout.n_statistics else 4
-        flat, *rows = state.buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
+        tensors = state.buffer[: state.buffer.size - statistics.nbytes].view(np.float32)
+        flat, *rows = tensors.reshape(-1, layout.n_total)
         files[OPTIMIZER] = save({
             f"{name}/{entry.name}": row[entry.start : entry.stop].reshape(entry.shape)
             for name, row in zip(_ROWS, rows, strict=False)
@@ -285,8 +284,7 @@ def from_files(layout: Layout, files: Mapping[str, bytes], facts: Facts, where: 
         if optimizer:
             rows = _ROWS if any(name.startswith("target/") for name in optimizer) else _ROWS[:2]
             flats = [flat, *(_flat(layout, optimizer, f"{row}/") for row in rows)]
-            tail = [] if "target" in rows else [statistics.view(np.uint8)]
-            buffer = np.concatenate([row.view(np.uint8) for row in flats] + tail)
+            buffer = np.concatenate([row.view(np.uint8) for row in (*flats, statistics)])
     except KeyError as error:
         raise CheckpointError(f"{where}: {error.args[0]} is missing") from None
     except (SafetensorError, ValueError) as error:

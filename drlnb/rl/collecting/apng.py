@@ -36,8 +36,8 @@ def _changed(before: np.ndarray, after: np.ndarray) -> tuple[slice, slice]:
     return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
-def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float, n_plays: int = 0) -> bytes:
-    """Return the file.
+def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float) -> bytes:
+    """Return the file, which is played without end.
 
     Parameters
     ----------
@@ -45,8 +45,6 @@ def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float, n
         uint8, shape ``(H, W, 3)`` each, all alike; at least one.
     frame_s
         Seconds per frame, in ``(0, 65)``.
-    n_plays
-        How often it is played; 0: without end.
 
     Returns
     -------
@@ -70,7 +68,7 @@ def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float, n
     parts = [
         _SIGNATURE,
         _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, _DEPTH, _RGB, 0, 0, 0)),
-        _chunk(b"acTL", struct.pack(">II", len(frames), n_plays)),
+        _chunk(b"acTL", struct.pack(">II", len(frames), 0)),
     ]
     delay_ms = max(1, min(65_000, round(frame_s * 1000)))
     for number, frame in enumerate(frames):

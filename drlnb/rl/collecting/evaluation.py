@@ -106,30 +106,19 @@ def evaluate_parameters(
     seed: int | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> Evaluation:
-    """Play episodes with a published policy.
+    """Play episodes with a published policy, as :func:`evaluate` does with a model.
 
     Episode `k` is played in environment ``k mod min(n_episodes, 8)`` from a seed of its own, so its start does not
     depend on the others.
 
     Parameters
     ----------
-    spec
-        The task, with its spaces filled in.
-    parameters
-        What the learner published; never changed.
-    n_episodes
-        At least 1.
-    deterministic
-        The most likely action instead of a sample.
-    seed
-        Of the EVAL stream; None: the task's.
+    spec, parameters
+        The task, with its spaces filled in, and what its learner published; neither is changed.
+    n_episodes, deterministic, seed
+        As of :func:`evaluate`; without a seed the task's.
     on_step
         Called after each step of all environments: a sign of life.
-
-    Returns
-    -------
-    Evaluation
-        Raw returns.
 
     Raises
     ------

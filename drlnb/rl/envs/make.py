@@ -78,27 +78,24 @@ def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env
     """
     env, factory, kwargs, wrappers = read_source(source)
     kwargs = kwargs if render_mode is None else {**kwargs, "render_mode": render_mode}
-    try:
-        if factory is not None:
-            return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
-        prepare(env)
-        made = gymnasium.make(env, disable_env_checker=True, **{**make_options(env, wrappers), **kwargs})
-        return _as_rows(wrap(made, wrappers))
-    except (EnvError, MissingExtra, ConfigError):
-        raise
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise MissingExtra(f"{env} needs a package that is not installed: {error}") from error
-    except gymnasium.error.UnregisteredEnv as error:
-        raise EnvError(_unknown(env)) from error
-    except ModuleNotFoundError as error:
-        module = env.partition(":")[0]
-        if ":" in env and f"'{module.partition('.')[0]}" in str(error):  # gymnasium keeps the name in the text only
-            raise EnvError(f"environment {env!r}: no module named {module!r} can be imported") from error
-        raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
-    except gymnasium.error.Error as error:
-        raise EnvError(f"environment {env!r} cannot be made: {error}") from error
-    except Exception as error:  # a constructor is foreign code: whatever it raises becomes ours
-        raise EnvError(f"{env} raised in its constructor: {type(error).__name__}: {error}") from error
+    with _named(env, "its constructor"):
+        try:
+            if factory is not None:
+                return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
+            prepare(env)
+            made = gymnasium.make(env, disable_env_checker=True, **{**make_options(env, wrappers), **kwargs})
+            return _as_rows(wrap(made, wrappers))
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise MissingExtra(f"{env} needs a package that is not installed: {error}") from error
+        except gymnasium.error.UnregisteredEnv as error:
+            raise EnvError(_unknown(env)) from error
+        except gymnasium.error.Error as error:
+            raise EnvError(f"environment {env!r} cannot be made: {error}") from error
+        except ModuleNotFoundError as error:
+            module = env.partition(":")[0]
+            if ":" in env and f"'{module.partition('.')[0]}" in str(error):  # gymnasium keeps the name in the text only
+                raise EnvError(f"environment {env!r}: no module named {module!r} can be imported") from error
+            raise
 
 
 class _FlatRows(gymnasium.ObservationWrapper):
@@ -223,9 +220,9 @@ def _check_spaces(env: str, made: gymnasium.Env) -> None:
 def _named(env: str, where: str) -> Iterator[None]:
     try:
         yield
-    except EnvError:
+    except (EnvError, MissingExtra, ConfigError):
         raise
-    except Exception as error:  # foreign code
+    except Exception as error:  # foreign code: whatever it raises becomes ours
         raise EnvError(f"{env} raised in {where}: {type(error).__name__}: {error}") from error
 
 
@@ -300,10 +297,8 @@ def probe(source: Source) -> dict[str, Space]:
     try:
         _check_spaces(env, made)
         spaces = {"observation_space": _observed(made), "action_space": describe(made.action_space)}
-        masks = None
-        if isinstance(source, TaskSpec) and uses_masks(source):
-            masks = MaskSource(made, Head.of(spaces["action_space"]))
-        _walk(env, made, masks)
+        masked = isinstance(source, TaskSpec) and uses_masks(source)
+        _walk(env, made, MaskSource(made, Head.of(spaces["action_space"])) if masked else None)
         return spaces
     finally:
         made.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
 from drlnb.rl.plain import Facts
@@ -19,29 +19,15 @@ from drlnb.rl.plain import Facts
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "check_masks", "masked", "read_masks", "uses_masks"]
+__all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "masked", "read_masks", "uses_masks"]
 
 #: Output of a forbidden choice: sb3-contrib's value; infinity would make the entropy NaN.
 FORBIDDEN = -1e8
-_KINDS = ("discrete", "multidiscrete")
 
 
 def uses_masks(spec: TaskSpec) -> bool:
     """Return whether a task learns with action masks."""
     return bool(spec.hyperparameters.get("use_masking", False))
-
-
-def check_masks(spec: TaskSpec) -> None:
-    """Refuse action masks where actions are no choices.
-
-    Raises
-    ------
-    ConfigError
-        Naming the kind of actions.
-    """
-    kind = (spec.action_space or {}).get("kind", "discrete")
-    if uses_masks(spec) and kind not in _KINDS:
-        raise ConfigError(f"use_masking needs discrete or multidiscrete actions, {spec.env} takes {kind} ones")
 
 
 def masked(outputs: np.ndarray, allowed: np.ndarray) -> np.ndarray:

@@ -31,7 +31,19 @@ _Step = tuple[_Item, float, bool, bool, _Info]
 _Reset = tuple[_Item, _Info]
 
 
-class Tally(gymnasium.Wrapper):
+class _Episodic(gymnasium.Wrapper):
+    """A wrapper that keeps something of each episode."""
+
+    def _begin(self) -> None:
+        """Forget the last episode."""
+
+    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
+        """Reset, and begin anew."""
+        self._begin()
+        return super().reset(seed=seed, options=options)
+
+
+class Tally(_Episodic):
     """Count raw returns and lengths of what is beneath, whatever wrappers above do to rewards and ends.
 
     An episode ends when the environment beneath ends it, or when it is reset before (a time limit above).
@@ -42,15 +54,10 @@ class Tally(gymnasium.Wrapper):
         self._return, self._length = 0.0, 0
         self._finished: list[tuple[float, int]] = []
 
-    def _end(self) -> None:
+    def _begin(self) -> None:
         if self._length:
             self._finished.append((self._return, self._length))
         self._return, self._length = 0.0, 0
-
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset; an unfinished episode counts as ended."""
-        self._end()
-        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: _Item) -> _Step:
         """Step, and count."""
@@ -58,7 +65,7 @@ class Tally(gymnasium.Wrapper):
         self._return += float(reward)
         self._length += 1
         if terminated or truncated:
-            self._end()
+            self._begin()
         return obs, float(reward), terminated, truncated, info
 
     def total(self) -> float:
@@ -91,7 +98,7 @@ class FrameSkip(gymnasium.Wrapper):
         return obs, total, terminated, truncated, info
 
 
-class FrameStack(gymnasium.ObservationWrapper):
+class FrameStack(_Episodic, gymnasium.ObservationWrapper):
     """The last `n_stack` observations along the last axis, newest last, zeros before the first.
 
     As Stable-Baselines3's ``VecFrameStack`` does for images with channels last and for vectors; grey images without a
@@ -111,15 +118,12 @@ class FrameStack(gymnasium.ObservationWrapper):
         repeated = [np.repeat(bound[..., None, :], n_stack, axis=-2) for bound in (low, high)]
         low, high = (bound.reshape(*bound.shape[:-2], -1) for bound in repeated)
         self.observation_space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
-        self._frames = np.zeros(self.observation_space.shape, space.dtype)
 
     def _axis(self, obs: np.ndarray) -> np.ndarray:
         return obs[..., None] if self._flat else obs
 
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset to zeros and the first observation."""
-        self._frames = np.zeros_like(self._frames)
-        return super().reset(seed=seed, options=options)
+    def _begin(self) -> None:
+        self._frames = np.zeros(self.observation_space.shape, self.observation_space.dtype)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         """Drop the oldest."""
@@ -215,18 +219,15 @@ class ActionNoiseWrapper(gymnasium.ActionWrapper):
         return np.clip(noisy, self._space.low, self._space.high).astype(self._space.dtype)
 
 
-class ActionSmoothingWrapper(gymnasium.ActionWrapper):
+class ActionSmoothingWrapper(_Episodic, gymnasium.ActionWrapper):
     """Step with the exponential moving average of the actions; `smoothing_coef` 0 changes nothing, 1 never moves."""
 
     def __init__(self, env: gymnasium.Env, smoothing_coef: float = 0.0) -> None:
         super().__init__(env)
         self._coef = float(smoothing_coef)
-        self._smooth: np.ndarray | float = 0.0
 
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset; the average starts at 0."""
-        self._smooth = 0.0
-        return super().reset(seed=seed, options=options)
+    def _begin(self) -> None:
+        self._smooth: np.ndarray | float = 0.0
 
     def action(self, action: np.ndarray) -> np.ndarray:
         """Return the average."""
@@ -235,19 +236,17 @@ class ActionSmoothingWrapper(gymnasium.ActionWrapper):
         return np.asarray(self._smooth, new.dtype)
 
 
-class DelayedRewardWrapper(gymnasium.Wrapper):
+class DelayedRewardWrapper(_Episodic):
     """Hand rewards out every `delay` steps, and at the episode's end."""
 
     def __init__(self, env: gymnasium.Env, delay: int = 10) -> None:
         if delay < 1:
             raise ValueError(f"delay must be >= 1, got {delay}")
         super().__init__(env)
-        self._delay, self._steps, self._kept = delay, 0, 0.0
+        self._delay = delay
 
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset; what was kept back is gone."""
+    def _begin(self) -> None:
         self._steps, self._kept = 0, 0.0
-        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: _Item) -> _Step:
         """Step, and keep the reward or hand all out."""
@@ -324,7 +323,7 @@ class MaskVelocityWrapper(gymnasium.ObservationWrapper):
         return shown
 
 
-class TimeFeatureWrapper(gymnasium.ObservationWrapper):
+class TimeFeatureWrapper(_Episodic, gymnasium.ObservationWrapper):
     """Append the fraction of the time that remains to a vector observation; in `test_mode` always 1.
 
     The limit is the environment's own time limit, else `max_steps`.
@@ -338,12 +337,10 @@ class TimeFeatureWrapper(gymnasium.ObservationWrapper):
         low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
         self.observation_space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)
         limit = env.spec.max_episode_steps if env.spec is not None else None
-        self._limit, self._test, self._steps = int(limit or max_steps), test_mode, -1
+        self._limit, self._test = int(limit or max_steps), test_mode
 
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset; all time remains."""
+    def _begin(self) -> None:
         self._steps = -1
-        return super().reset(seed=seed, options=options)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         """Append what remains."""

@@ -78,15 +78,7 @@ class LocalLoop:
             self._replay.restore(trained.replay)
 
     def round(self) -> dict[str, float]:
-        """Make one round; return its metrics, see ``docs/reference/rl.md``.
-
-        Raises
-        ------
-        EnvError
-            If an environment fails.
-        NonFinite
-            If an update is refused.
-        """
+        """Make one round; return its metrics, see ``docs/reference/rl.md``; errors are those of :func:`train_local`."""
         started = time.perf_counter()
         number, done = self.n_rounds + 1, self.n_timesteps  # round 0 makes the first parameters, as on a cluster
         fragments = [

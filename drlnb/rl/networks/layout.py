@@ -96,20 +96,19 @@ class Layout:
     def __getitem__(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.name == name)
 
-    def published(self, statistics: np.ndarray | None, policy: np.ndarray) -> np.ndarray:
+    def published(self, statistics: np.ndarray, policy: np.ndarray) -> np.ndarray:
         """Return a published buffer, uint8, shape ``(published_bytes,)``.
 
         Parameters
         ----------
         statistics
-            float64, shape ``(n_statistics,)``; None: zeros.
+            float64, shape ``(n_statistics,)``.
         policy
             The policy's part of the flat vector, float32, shape ``(n_policy,)``.
         """
         buffer = np.zeros(self.published_bytes, np.uint8)
         buffer[:32] = np.frombuffer(self.sha, np.uint8)
-        if statistics is not None:
-            buffer[HEADER_BYTES : HEADER_BYTES + 8 * self.n_statistics] = statistics.view(np.uint8)
+        buffer[HEADER_BYTES : HEADER_BYTES + 8 * self.n_statistics] = statistics.view(np.uint8)
         buffer[self.policy_offset :] = policy.view(np.uint8)
         return buffer
 
@@ -201,17 +200,7 @@ def _shapes(tower: Tower, widths: Sequence[int], n_in: int, n_out: int) -> list[
 
 
 def layout_of(spec: TaskSpec) -> Layout:
-    """Derive the layout of a task's networks from its spaces and settings.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces: they are filled in by :func:`drlnb.rl.envs.make.probe`.
-    UnsupportedSpace
-        If its algorithm cannot serve its actions.
-    ConfigError
-        If the policy does not fit the spaces, or the network's description is wrong.
-    """
+    """Derive the layout of a task's networks from its spaces and settings, and refuse what does not fit."""
     observation, action = policies.spaces_of(spec)
     policies.check_spaces(spec)
     if policies.is_module(spec):

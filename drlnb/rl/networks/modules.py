@@ -7,7 +7,7 @@ first, choices are one-hot, the rest becomes float32; rows of a dictionary are t
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,12 +23,10 @@ from drlnb.rl.networks.layout import Layout, assemble
 from drlnb.rl.networks.policies import images_scaled, network_shape, q_network
 from drlnb.rl.pickled import unpack
 from drlnb.rl.plain import Facts, Space
-from drlnb.rl.rows import FLAT, Part, RowForm, form_of, is_image, part_spaces
+from drlnb.rl.rows import Part, form_of, is_image, part_spaces
 from drlnb.rl.seeding import INIT, reset_seed
 
 __all__ = ["attach", "build", "check", "module_layout"]
-
-_Space = TypeVar("_Space", bound=gymnasium.Space)
 
 _ACTIVATIONS = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus)
 _CLASSES = {named(kind): kind for kind in _ACTIVATIONS}
@@ -37,30 +35,16 @@ OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
 
 
 class Seen:
-    """Turn raw observations into what a module takes.
+    """Turn raw observations of a task into what a module takes."""
 
-    Parameters
-    ----------
-    form
-        Of rows; None: observations are arrays.
-    scaled
-        Images are divided by 255.
-    last
-        Names of the boxes whose channels come last and are moved to the front; the empty text: of an array.
-    """
-
-    def __init__(self, form: RowForm | None, *, scaled: bool, last: frozenset[str]) -> None:
-        self._form, self._scaled, self._last = form, scaled, last
-
-    @classmethod
-    def of(cls, spec: TaskSpec) -> "Seen":
-        """Return what the networks of a task see."""
-        space, form = dict(spec.observation_space or {}), form_of(spec.observation_space)
-        if form is None:
-            return cls(None, scaled=images_scaled(spec), last=frozenset([""] if _channels_last(space) else []))
-        last = frozenset(name for name, part in part_spaces(space["of"]).items() if _channels_last(part))
+    def __init__(self, spec: TaskSpec) -> None:
+        self._form = form_of(spec.observation_space)
         kwargs = spec.hyperparameters.get("policy_kwargs") or {}
-        return cls(form, scaled=kwargs.get("normalize_images", True) is True, last=last)
+        #: Images are divided by 255.
+        self._scaled = kwargs.get("normalize_images", True) is True if self._form else images_scaled(spec)
+        parts = part_spaces(spec.observation_space or {})
+        #: Names of the boxes whose channels come last and are moved to the front; the empty text: of an array.
+        self._last = frozenset(name for name, part in parts.items() if _channels_last(part))
 
     def __call__(self, obs: Tensor) -> Tensor | dict[str, Tensor]:
         """Return a tensor, or tensors by key, float32, for raw observations ``(B, *obs)``."""
@@ -89,10 +73,7 @@ def _channels_last(space: Space) -> bool:
 
 def network_space(plain: Space) -> gymnasium.Space:
     """Return the observation space that networks see: channels first."""
-    if plain["kind"] != FLAT:
-        return action_space(plain, last=_channels_last(plain))
-    parts = part_spaces(plain["of"]).items()
-    spaces = {name: action_space(part, last=_channels_last(part)) for name, part in parts}
+    spaces = {name: action_space(part, last=_channels_last(part)) for name, part in part_spaces(plain).items()}
     return spaces[""] if "" in spaces else gymnasium.spaces.Dict(list(spaces.items()))
 
 
@@ -245,30 +226,17 @@ def _features(kwargs: Facts, spec: TaskSpec, space: gymnasium.Space) -> nn.Modul
             raise ConfigError(f"features_extractor_class {chosen['name']} must make an nn.Module with features_dim")
         return made
     if keyed:
-        return CombinedExtractor(_basic(space, gymnasium.spaces.Dict), **more)
+        return CombinedExtractor(space, **more)
     if not is_image(spec.observation_space or {}):
         raise ConfigError(
             f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
             "a wrapper that makes images, or a network of your own"
         )
-    return NatureCNN(_basic(space, gymnasium.spaces.Box), **more)
-
-
-def _basic(space: gymnasium.Space, kind: type[_Space]) -> _Space:
-    if not isinstance(space, kind):
-        raise ConfigError(f"this policy's network takes {kind.__name__} observations, got {space}")
-    return space
+    return NatureCNN(space, **more)
 
 
 def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
     """Build a task's network with its starting weights, which depend on the task's seed alone.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
 
     Raises
     ------
@@ -278,7 +246,7 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
     """
     kwargs = dict(spec.hyperparameters.get("policy_kwargs") or {})
     policy = spec.hyperparameters.get("policy", "MlpPolicy")
-    seen, space = Seen.of(spec), network_space(spec.observation_space or {})
+    seen, space = Seen(spec), network_space(spec.observation_space or {})
     head = Head.of(spec.action_space or {})
     seed = reset_seed(spec.seed, INIT)
     with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator

@@ -98,15 +98,7 @@ def dense(
 
 
 class MlpTowers:
-    """Towers of dense layers: views of one flat tensor.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-    """
+    """Towers of dense layers of one task, with its spaces filled in: views of one flat tensor on a device."""
 
     def __init__(self, spec: TaskSpec, device: torch.device) -> None:
         self.layout = layout_of(spec)
@@ -118,7 +110,7 @@ class MlpTowers:
         #: The same tensors; no gradient is recorded for these.
         self.tensors = views(adam.flat, self.layout)
         self.grads = views(adam.grad, self.layout)
-        self._target = {} if self.kept.target is None else views(self.kept.target, self.layout)
+        self._target = {} if adam.target is None else views(adam.target, self.layout)
         #: Log deviations of a box, a leaf; None for other actions.
         self.log_std = self._leaves.get("log_std")
         name = self.layout.activation
@@ -163,20 +155,7 @@ class MlpTowers:
 
 
 class ModuleNetworks:
-    """A torch module, see :mod:`drlnb.rl.networks.modules`; for DQN a second one is the target network.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces filled in.
-    device
-        A torch device.
-
-    Raises
-    ------
-    ConfigError
-        If the module cannot be built or breaks its contract.
-    """
+    """A torch module, see :mod:`drlnb.rl.networks.modules`; for DQN a second one is the target network."""
 
     by_hand = False
 
@@ -184,20 +163,17 @@ class ModuleNetworks:
         self._module = self._target = build(spec, device)
         check(self._module, spec)
         self.layout = module_layout(spec, self._module)
-        start = np.zeros(self.layout.n_total, np.float32)  # the module brings its own
-        self.kept = _kept(spec, self.layout, start, device)
-        places, grads = views(self.kept.adam.flat, self.layout), views(self.kept.adam.grad, self.layout)
-        attach(self._module, places, grads)
-        if self.kept.target is not None:
+        self.kept = _kept(spec, self.layout, np.zeros(self.layout.n_total, np.float32), device)
+        adam = self.kept.adam  # its zeros become the module's own starting weights
+        attach(self._module, views(adam.flat, self.layout), views(adam.grad, self.layout))
+        if adam.target is not None:
             self._target = build(spec, device).requires_grad_(False)
-            attach(self._target, views(self.kept.target, self.layout))
+            attach(self._target, views(adam.target, self.layout))
         #: Log deviations of a box, a leaf; None for other actions.
-        self.log_std: Tensor | None = None
-        if "log_std" in places:
+        self.log_std = adam.leaves(self.layout).get("log_std")
+        if self.log_std is not None:
             kwargs = spec.hyperparameters.get("policy_kwargs") or {}
-            places["log_std"].fill_(float(kwargs.get("log_std_init", 0.0)))
-            self.log_std = places["log_std"].detach().requires_grad_()
-            self.log_std.grad = grads["log_std"]
+            self.log_std.data.fill_(float(kwargs.get("log_std_init", 0.0)))
         self._obs_shape = tuple((spec.observation_space or {})["shape"])
         self._form = form_of(spec.observation_space)
 
@@ -237,17 +213,7 @@ def _kept(spec: TaskSpec, layout: Layout, start: np.ndarray, device: torch.devic
 
 
 def make_networks(spec: TaskSpec, device: torch.device) -> Networks:
-    """Return the networks of a task with their starting weights.
-
-    Raises
-    ------
-    ValueError
-        If the spec holds no spaces.
-    UnsupportedSpace
-        If its algorithm cannot serve its actions.
-    ConfigError
-        If its policy does not fit its spaces, or a module cannot be built or breaks its contract.
-    """
+    """Return the networks of a task with their starting weights; what is refused is told by the learner."""
     spaces_of(spec)
     check_spaces(spec)
     return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drlnb.records.errors import ConfigError, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.envs.masks import check_masks
+from drlnb.rl.envs.masks import uses_masks
 from drlnb.rl.networks.activations import BY_HAND, NUMPY, named
 from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import form_of, is_image
@@ -70,7 +70,8 @@ def check_spaces(spec: TaskSpec) -> None:
         return
     if spec.algo != "ppo" and kind != "discrete":
         raise UnsupportedSpace(f"{spec.algo} needs discrete actions, {spec.env} takes {kind} ones: choose ppo")
-    check_masks(spec)
+    if uses_masks(spec) and kind not in ("discrete", "multidiscrete"):
+        raise ConfigError(f"use_masking needs discrete or multidiscrete actions, {spec.env} takes {kind} ones")
     if hyper.get("use_sde", False) and kind != "box":
         raise ConfigError(f"use_sde needs Box actions, {spec.env} takes {kind} ones")
     if hyper.get("use_sde", False) and is_module(spec):

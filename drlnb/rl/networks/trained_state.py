@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from drlnb.rl.networks.layout import Layout
-from drlnb.rl.normalise import Moments, scale
+from drlnb.rl.normalise import Moments, scale, split_statistics, statistics_of
 from drlnb.rl.plain import Facts
 
 __all__ = ["ADAM_EPS", "FlatAdam", "Kept", "views"]
@@ -41,29 +41,40 @@ class FlatAdam:
 
     Parameters
     ----------
-    flat
-        Starting values, float32, shape ``(n,)``; owned from now on.
+    start
+        Starting values, float32, shape ``(n,)``; they are copied.
     eps
         Added to the root of the second moment.
     betas
         Decay rates of the moments.
     weight_decay
         Weight of the parameters that is added to the gradient, as ``torch.optim.Adam`` does.
+    target
+        A target network's parameters are kept beside the trained ones.
     """
 
     def __init__(
-        self, flat: Tensor, eps: float = ADAM_EPS, betas: Sequence[float] = _BETAS, weight_decay: float = 0.0
+        self,
+        start: Tensor,
+        eps: float = ADAM_EPS,
+        betas: Sequence[float] = _BETAS,
+        weight_decay: float = 0.0,
+        *,
+        target: bool = False,
     ) -> None:
         self._eps, self._betas, self._weight_decay = eps, betas, weight_decay
+        self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
+        self._rows[0] = self._rows[3:] = start
         #: Parameters; shape ``(n,)``.
-        self.flat = flat
+        self.flat = self._rows[0]
+        self._exp_avg, self._exp_avg_sq = self._rows[1], self._rows[2]
         #: Gradient; shape ``(n,)``.
-        self.grad = torch.zeros_like(flat)
+        self.grad = torch.zeros_like(self.flat)
+        #: Parameters of the target network; shape ``(n,)``; None: there is none.
+        self.target = self._rows[3] if target else None
         #: Step size of the next step.
         self.learning_rate = 0.0
-        self._exp_avg = torch.zeros_like(flat)
-        self._exp_avg_sq = torch.zeros_like(flat)
-        self._step = torch.zeros((), dtype=torch.float32, device=flat.device)
+        self._step = torch.zeros((), dtype=torch.float32, device=start.device)
 
     def leaves(self, layout: Layout) -> dict[str, Tensor]:
         """Return each entry as a leaf whose storage and gradient are views of the flat ones."""
@@ -100,15 +111,14 @@ class FlatAdam:
         )
 
     def copy_state(self) -> tuple[Tensor, float]:
-        """Return parameters and both moments, shape ``(3, n)``, and the step count."""
-        return torch.stack((self.flat, self._exp_avg, self._exp_avg_sq)), self._step.item()
+        """Return parameters, both moments and the target's parameters, shape ``(3 or 4, n)``, and the step count."""
+        return self._rows.clone(), self._step.item()
 
-    def load_state(self, state: tuple[Tensor, float]) -> None:
+    def load_state(self, rows: Tensor, step: float) -> None:
         """Put back what :meth:`copy_state` returned; the gradient becomes 0."""
         self.zero_grad()  # also between the entries, where nothing writes: what a NaN left there would stay
-        for target, value in zip((self.flat, self._exp_avg, self._exp_avg_sq), state[0], strict=True):
-            target.copy_(value)
-        self._step.fill_(state[1])
+        self._rows.copy_(rows)
+        self._step.fill_(step)
 
 
 class Kept:
@@ -138,11 +148,11 @@ class Kept:
         target: bool = False,
     ) -> None:
         self.layout, self.device = layout, device
-        self.adam = FlatAdam(torch.from_numpy(start).to(device), **(optimizer or {}))
-        #: Parameters of the target network, flat like the trained ones; None: there is none.
-        self.target: Tensor | None = self.adam.flat.clone() if target else None
-        #: Statistics of the observations and of the discounted returns.
-        self.obs_moments, self.return_moments = Moments.start(layout.obs_width), Moments.start(1)
+        self.adam = FlatAdam(torch.from_numpy(start).to(device), **(optimizer or {}), target=target)
+        #: Statistics of the observations, where they are normalised, and of the discounted returns.
+        self.obs_moments, self.return_moments = split_statistics(np.zeros(layout.n_statistics))
+        if not target:
+            self.obs_moments, self.return_moments = Moments.start(len(self.obs_moments.mean)), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0
 
     def rewards(self, raw: np.ndarray) -> np.ndarray:
@@ -156,34 +166,27 @@ class Kept:
         if "return_moments" in column:
             self.return_moments = self.return_moments.merge(Moments.from_row(column["return_moments"].cpu().numpy()))
 
-    def _statistics(self) -> np.ndarray:
-        obs, returns = self.obs_moments, self.return_moments
-        head = [obs.n, returns.n, returns.mean.item(), returns.m2.item()]
-        return np.concatenate((head, obs.mean, obs.m2)) if self.layout.norm_obs else np.array(head)
-
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Put parameters, moments and target back if the body raises anything.
 
         A revoked lease or Ctrl-C, too: the round must be repeatable from where it began.
         """
-        saved, target = self.adam.copy_state(), None if self.target is None else self.target.clone()
+        saved = self.adam.copy_state()
         try:
             yield
         except BaseException:
-            self.adam.load_state(saved)
-            if self.target is not None and target is not None:
-                self.target.copy_(target)
+            self.adam.load_state(*saved)
             raise
 
     def published(self) -> np.ndarray:
         """Return what actors need; see :meth:`drlnb.rl.algorithms.learner.Learner.published`."""
-        statistics = None if self.target is not None else self._statistics()
+        statistics = statistics_of(self.obs_moments, self.return_moments)
         return self.layout.published(statistics, self.adam.flat[: self.layout.n_policy].cpu().numpy())
 
     def state(self) -> tuple[Facts, np.ndarray]:
         """Return everything needed to go on exactly; see :meth:`drlnb.rl.algorithms.learner.Learner.state`."""
-        tensors, adam_step = self.adam.copy_state()
+        rows, adam_step = self.adam.copy_state()
         meta = {
             "layout": self.layout.sha.hex(),
             "round": self.round,
@@ -191,9 +194,8 @@ class Kept:
             "n_updates": self.n_updates,
             "adam_step": adam_step,
         }
-        if self.target is not None:
-            return meta, torch.cat((tensors, self.target[None])).cpu().numpy().ravel().view(np.uint8)
-        return meta, np.concatenate([tensors.cpu().numpy().ravel().view(np.uint8), self._statistics().view(np.uint8)])
+        statistics = statistics_of(self.obs_moments, self.return_moments)
+        return meta, np.concatenate([rows.cpu().numpy().ravel().view(np.uint8), statistics.view(np.uint8)])
 
     def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.
@@ -206,22 +208,14 @@ class Kept:
         layout = self.layout
         if meta["layout"] != layout.sha.hex():
             raise ValueError(f"state has layout {meta['layout'][:12]}, this task needs {layout.sha.hex()[:12]}")
-        n_rows = 3 if self.target is None else 4
-        split = 4 * n_rows * layout.n_total
-        size = split + (8 * layout.n_statistics if self.target is None else 0)
+        split = 4 * layout.n_total * (3 if self.adam.target is None else 4)
+        size = split + 8 * layout.n_statistics
         if buffer.shape != (size,):
             raise ValueError(f"state must hold {size} bytes, got shape {buffer.shape}")
         raw = np.array(buffer)
-        tensors = torch.from_numpy(raw[:split].view(np.float32).reshape(n_rows, -1)).to(self.device)
-        self.adam.load_state((tensors[:3], float(meta["adam_step"])))
+        rows = torch.from_numpy(raw[:split].view(np.float32).reshape(-1, layout.n_total))
+        self.adam.load_state(rows, float(meta["adam_step"]))
         self.round, self.n_timesteps, self.n_updates = (
             int(meta[name]) for name in ("round", "n_timesteps", "n_updates")
         )
-        if self.target is not None:
-            self.target.copy_(tensors[3])
-            return
-        statistics = np.array(raw[split:]).view(np.float64)
-        self.return_moments = Moments(statistics[1].item(), statistics[2:3].copy(), statistics[3:4].copy())
-        if layout.norm_obs:
-            width = layout.obs_width
-            self.obs_moments = Moments(statistics[0].item(), statistics[4 : 4 + width], statistics[4 + width :])
+        self.obs_moments, self.return_moments = split_statistics(np.array(raw[split:]).view(np.float64))

@@ -93,12 +93,8 @@ def retrace(
         ``(T, n)``.
     action_values
         ``Q(s_t, a_t)`` of the model; shape ``(T, n)``.
-    ratios
-        ``pi(a_t|s_t) / mu(a_t|s_t)``, at least 0; shape ``(T, n)``.
-    terminated, truncated
-        How a step ended its episode; shape ``(T, n)``, bool.
-    gamma, gae_lambda
-        Discount and trace decay, dimensionless, in ``[0, 1]``.
+    ratios, terminated, truncated, gamma, gae_lambda
+        As of :func:`vtrace`.
 
     Returns
     -------

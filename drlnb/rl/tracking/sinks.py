@@ -7,6 +7,7 @@ write is decided here.
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,15 +111,12 @@ class _PerTask:
         if find_spec(module) is None:
             raise MissingExtra(f'{name} needs {module}; install it with: pip install "drlnb[track]"')
         self._opened: dict[str, _Opened] = {}
+        #: Ends what was opened, all of it, whatever raises on the way.
+        self._ends = ExitStack()
 
     def close(self) -> None:
         """End what was opened."""
-        for opened in self._opened.values():
-            self._end(opened)
-        self._opened.clear()
-
-    def _end(self, opened: _Opened) -> None:
-        raise NotImplementedError
+        self._ends.close()
 
 
 class TensorBoard(_PerTask):
@@ -148,6 +146,7 @@ class TensorBoard(_PerTask):
         folder = Path(self._folder or facts.out / "tensorboard")
         for task, spec in facts.tasks.items():
             writer = self._opened[task] = SummaryWriter(str(folder if self._alone else folder / task))
+            self._ends.callback(writer.close)
             table = "\n".join(f"|{key}|{value}|" for key, value in _settings(spec).items())
             writer.add_text("settings", f"|setting|value|\n|-|-|\n{table}")
 
@@ -157,9 +156,6 @@ class TensorBoard(_PerTask):
         for key, value in metrics.items():
             writer.add_scalar(key, value, step)
         writer.flush()
-
-    def _end(self, opened: _Opened) -> None:
-        opened.close()
 
 
 class WandB(_PerTask):
@@ -192,7 +188,7 @@ class WandB(_PerTask):
         folder = Path(self._folder or facts.out)
         folder.mkdir(parents=True, exist_ok=True)
         for task, spec in facts.tasks.items():
-            self._opened[task] = wandb.init(
+            run = self._opened[task] = wandb.init(
                 project=self._project,
                 name=task,
                 group=facts.run_id,
@@ -202,13 +198,11 @@ class WandB(_PerTask):
                 reinit="create_new",
                 settings=wandb.Settings(silent=True, console="off"),
             )
+            self._ends.callback(run.finish)
 
     def scalars(self, task: str, step: int, metrics: Mapping[str, float]) -> None:
         """Log the scalars at their step."""
         self._opened[task].log(dict(metrics), step=step)
-
-    def _end(self, opened: _Opened) -> None:
-        opened.finish()
 
 
 class MLflow(_PerTask):
@@ -246,6 +240,7 @@ class MLflow(_PerTask):
         for task, spec in facts.tasks.items():
             run = client.create_run(experiment, run_name=task, tags={"drlnb.run": facts.run_id, "drlnb.task": task})
             self._opened[task] = run.info.run_id
+            self._ends.callback(client.set_terminated, run.info.run_id)
             for key, value in _settings(spec).items():
                 client.log_param(run.info.run_id, key, value)
 
@@ -258,9 +253,6 @@ class MLflow(_PerTask):
         now_ms = int(time() * 1000)
         rows = [Metric(key, value, now_ms, step) for key, value in metrics.items()]
         self._client.log_batch(self._opened[task], metrics=rows)
-
-    def _end(self, opened: _Opened) -> None:
-        self._client.set_terminated(opened)
 
 
 #: What ``track`` may name.
