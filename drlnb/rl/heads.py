@@ -35,6 +35,8 @@ Noise = Literal["gumbel", "logistic", "normal"]
 
 #: Added to the variance of state-dependent exploration, Stable-Baselines3's ``epsilon``.
 SDE_EPSILON = 1e-6
+#: Deviations of a head that has none.
+_NONE = np.empty(0, np.float32)
 _LOG_2PI = float(np.log(2.0 * np.pi))
 #: Kind of head -> which noise it takes; those of choices: Gumbel.
 _NOISE: dict[str, Noise] = {"multibinary": "logistic", "box": "normal", "sde": "normal"}
@@ -117,7 +119,7 @@ class Head:
         """Return where each decision's logits are; multidiscrete only."""
         return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
 
-    def choose(self, outputs: np.ndarray, noise: np.ndarray, std: np.ndarray | None = None) -> np.ndarray:
+    def choose(self, outputs: np.ndarray, noise: np.ndarray, std: np.ndarray = _NONE) -> np.ndarray:
         """Return actions for outputs ``(..., width)`` and noise ``(..., noise_width)``.
 
         `std` is for boxes ``(width,)``, and for state-dependent exploration ``(L, d)``.
@@ -125,7 +127,6 @@ class Head:
         if self.kind == "box":
             return outputs + std * noise
         if self.kind == "sde":
-            assert std is not None
             d, n = self.sizes
             matrices = noise.reshape(*noise.shape[:-1], n, d) * std
             return outputs[..., :d] + (outputs[..., None, d:] @ matrices)[..., 0, :]
@@ -136,17 +137,15 @@ class Head:
             return (perturbed > 0.0).astype(np.int64)
         return np.stack([perturbed[..., part].argmax(axis=-1) for part in self.parts()], axis=-1)
 
-    def log_prob(self, outputs: np.ndarray, actions: np.ndarray, log_std: np.ndarray | None = None) -> np.ndarray:
+    def log_prob(self, outputs: np.ndarray, actions: np.ndarray, log_std: np.ndarray = _NONE) -> np.ndarray:
         """Return log-probabilities, float32, shape ``(...)``, of unclipped actions under outputs ``(..., width)``."""
         if self.kind == "discrete":
             return _categorical(outputs, actions)
         if self.kind == "box":
-            assert log_std is not None
             z = (actions - outputs) / np.exp(log_std)
             constant = log_std.sum() + np.float32(0.5 * _LOG_2PI * self.width)
             return np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
         if self.kind == "sde":
-            assert log_std is not None
             d = self.sizes[0]
             variance = np.square(outputs[..., d:]) @ np.square(np.exp(log_std)) + np.float32(SDE_EPSILON)
             error = np.square(actions - outputs[..., :d])

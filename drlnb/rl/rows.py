@@ -231,10 +231,8 @@ class RowForm:
 
 def _part(name: str, space: Space) -> Part:
     """Return a key, its place not yet known."""
-    shape, sizes = (
-        tuple(space.get("shape", ())),
-        tuple(np.ravel(space.get("nvec", space.get("n", ()))).astype(int).tolist()),
-    )
+    shape = tuple(space.get("shape", ()))
+    sizes = tuple(np.ravel(space.get("nvec", space.get("n", ()))).astype(int).tolist())
     first = tuple(np.ravel(space.get("start", np.zeros(len(sizes)))).astype(int).tolist())
     kind, dtype = "image" if is_image(space) else space["kind"], np.dtype(space.get("dtype", "int64"))
     return Part(name, kind, shape, dtype, 0, sum(sizes) or prod(shape), sizes, first)

@@ -100,8 +100,8 @@ class Actor:
         self._action_dtype = np.dtype(space.get("dtype", "int64"))
         if self.head.continuous:
             self._low, self._high = bounds(space)
-        self._std: np.ndarray | None = None
-        self._log_std: np.ndarray | None = None
+        self._log_std: np.ndarray = np.empty(0, np.float32)
+        self._std = np.exp(self._log_std)
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:
@@ -124,8 +124,8 @@ class Actor:
         self._mean, self._var = obs.mean, obs.var
         flat = raw[layout.policy_offset :].view(np.float32)
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
-        self._log_std = tensors.pop("log_std", None)
-        self._std = None if self._log_std is None else np.exp(self._log_std)
+        self._log_std = tensors.pop("log_std", np.empty(0, np.float32))
+        self._std = np.exp(self._log_std)
         self._network.load(tensors)
 
     def at(self, progress_remaining: float, round: int) -> None:
@@ -184,25 +184,16 @@ class Actor:
     def predict(self, obs: object, deterministic: bool = False, action_masks: object = None) -> tuple[np.ndarray, None]:
         """Return the action for one observation or a batch of them, in Stable-Baselines3's manner.
 
+        :meth:`drlnb.PPO.predict` tells a user all of it.
+
         Parameters
         ----------
         obs
-            Raw observation as the environment returns it, shape ``(*obs)``, or ``(B, *obs)`` (of each key).
+            Raw observation, shape ``(*obs)``, or ``(B, *obs)`` (of each key).
         deterministic
-            The most likely action instead of a sample (of this actor's own stream).
+            The most likely action; else a sample of this actor's own stream.
         action_masks
-            Truth values of the choices, shape ``(width,)`` or ``(B, width)``; only for a task with ``use_masking``.
-            None: everything is allowed.
-
-        Returns
-        -------
-        tuple
-            The action as the environment takes it, or an array of them; and None, the missing recurrent state.
-
-        Raises
-        ------
-        ValueError
-            If the observation's shape is not that of the task, or the masks are wrong or not this policy's.
+            Truth values of the choices, shape ``(width,)`` or ``(B, width)``; None: everything is allowed.
         """
         rows, single = as_rows(self._obs_space, obs)
         outputs = self.forward(rows)

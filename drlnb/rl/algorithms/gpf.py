@@ -87,7 +87,7 @@ class GpfLearner(OnPolicyLearner):
             "v_target": v_target.astype(np.float32),
             "value": values,
         }
-        return self._split(observations, steps)
+        return self._staged_columns(fragment, observations, steps)
 
     # ---------------------------------------------------------------------------------------- the round's steps
 

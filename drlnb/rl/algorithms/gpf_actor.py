@@ -65,14 +65,15 @@ class GpfActor(Actor):
         super().__init__(spec)
         self._settings = GpfSettings.from_mapping(spec.hyperparameters)
         self._members = np.arange(spec.n_envs, dtype=np.int32) % self._settings.n_members
-        family = self._settings.strategies(1.0)
+        self._play(self._settings.strategies(1.0))
+
+    def _play(self, family: np.ndarray) -> None:
         self._target, self._strategy = family[:1], family[self._members]
 
     def load(self, parameters: np.ndarray) -> None:
         """Load a published buffer; see :meth:`drlnb.rl.acting.actors.Actor.load`."""
         super().load(parameters)
-        family = unpack_family(parameters, self._settings)
-        self._target, self._strategy = family[:1], family[self._members]
+        self._play(unpack_family(parameters, self._settings))
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return a collector's actions for advantages and Gumbel noise ``(R, A)``: row i is environment i."""

@@ -62,9 +62,8 @@ class Learner(ABC):
         self.networks: Networks = make_networks(spec, torch.device(device))
         self.kept = kept = self.networks.kept
         self.layout, self.adam, self.device = kept.layout, kept.adam, kept.device
-        self._towers = (
-            self.networks if by_hand and isinstance(self.networks, MlpTowers) and self.networks.by_hand else None
-        )
+        towers = self.networks if isinstance(self.networks, MlpTowers) and self.networks.by_hand else None
+        self._towers = towers if by_hand else None
         self._live: dict[str, object] = {}
         #: Environment -> its share of the round.
         self._staged: dict[int, Column] = {}
@@ -133,26 +132,22 @@ class Learner(ABC):
             If one of the fragment's environments was staged in this round before.
         """
         started = time.perf_counter()
-        indices = [
-            int(i) for i in fragment.header.get("env_indices", (0,))
-        ]  # a block of minibatches is of no environment
+        # A block of minibatches is of no environment.
+        indices = [int(i) for i in fragment.header.get("env_indices", (0,))]
         _refuse_twice(self._staged, indices, f"worker {worker} staged", self.kept.round)
         columns = self._columns(fragment)
         for name in _MOMENTS:
             for number, row in enumerate(fragment.arrays.get(name, ())):
                 columns[number][name] = torch.from_numpy(np.array(row))
-        if self.compute == "stream":
-            self._at_arrival(indices, columns)
         self._staged.update(zip(indices, columns, strict=True))
         return time.perf_counter() - started
 
     @abstractmethod
     def _columns(self, fragment: Fragment) -> list[Column]:
-        """Return the prepared samples of a fragment's environments, in its order."""
+        """Return the prepared samples of a fragment's environments, in its order.
 
-    def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
-        """Compute a fragment's gradient and put it into its columns; only with ``compute == "stream"``."""
-        raise NotImplementedError
+        With ``compute == "stream"`` with their gradient.
+        """
 
     def export_partial(self, env_indices: Iterable[int]) -> Fragment:
         """Return what is staged of some environments, gradients computed at arrival included.
@@ -216,7 +211,7 @@ class Learner(ABC):
             raise ValueError(f"round {self.kept.round} has nothing staged")
         columns = [self._staged[index] for index in sorted(self._staged)]  # the order of arrival does not matter
         with self.kept.all_or_nothing():
-            table, n_updates = self._update(columns, on_minibatch or _ignore)
+            table, n_updates = self._update(columns, on_minibatch or (lambda done, total: None))
             _check_finite(table, self.columns, self.kept.round)
         self.kept.n_updates += n_updates
         for column in columns:
@@ -259,10 +254,6 @@ class Learner(ABC):
         self._live = dict(meta["live"])
         self.settings = replace(self.settings, **self._live)
         self._staged.clear()
-
-
-def _ignore(done: int, total: int) -> None:
-    """Do nothing after a gradient step."""
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.objectives.samples import Rows
 from drlnb.rl.seeding import SHUFFLE, generator
 from drlnb.rl.settings.checks import OnPolicySettings
@@ -59,12 +60,20 @@ class OnPolicyLearner(Learner):
             observations.append(rows[:n_steps])
         return observations, values, next_values
 
-    def _split(self, rows: Sequence[Tensor], steps: Mapping[str, np.ndarray]) -> list[Column]:
+    def _staged_columns(
+        self, fragment: Fragment, rows: Sequence[Tensor], steps: Mapping[str, np.ndarray]
+    ) -> list[Column]:
         """Return what is staged of each environment: its rows, and its part of the arrays ``(T, n, ..)``."""
-        return [
-            {"obs": obs, **{name: on_device(array[:, column], self.device) for name, array in steps.items()}}
-            for column, obs in enumerate(rows)
-        ]
+        columns: list[Column] = [{"obs": obs} for obs in rows]
+        for number, column in enumerate(columns):
+            column |= {name: on_device(array[:, number], self.device) for name, array in steps.items()}
+        if self.compute == "stream":
+            self._at_arrival(fragment.header["env_indices"], columns)
+        return columns
+
+    @abstractmethod
+    def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
+        """Compute a fragment's gradient and put it into its columns; only with ``compute == "stream"``."""
 
     def _epochs(
         self, samples_of: Callable[[int], _Rows], gradient: Callable[[_Rows, Tensor], None], notify: Notify

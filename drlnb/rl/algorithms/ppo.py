@@ -80,7 +80,7 @@ class PpoLearner(OnPolicyLearner):
         steps["returns"] = steps["advantage"] + values
         if "action_mask" in arrays:
             steps["forbidden"] = ~arrays["action_mask"]
-        return self._split(observations, steps)
+        return self._staged_columns(fragment, observations, steps)
 
     def _terms(self) -> Terms:
         """Return weights and limits where the schedules stand now, and set Adam's step size."""
@@ -155,16 +155,9 @@ class PpoLearner(OnPolicyLearner):
         log_p, entropy = evaluate(self.layout.head, outputs, rows.action, self.networks.log_std)
         if terms.clip_vf is not None:
             values = rows.value + (values - rows.value).clamp(-terms.clip_vf, terms.clip_vf)
-        loss, statistics = ppo_loss(
-            log_p,
-            rows.log_prob,
-            advantages,
-            entropy,
-            torch.square(rows.returns - values).mean(),
-            clip_range=terms.clip,
-            ent_coef=terms.ent_coef,
-            vf_coef=terms.vf_coef,
-        )
+        value_loss = torch.square(rows.returns - values).mean()
+        weights = {"clip_range": terms.clip, "ent_coef": terms.ent_coef, "vf_coef": terms.vf_coef}
+        loss, statistics = ppo_loss(log_p, rows.log_prob, advantages, entropy, value_loss, **weights)
         self.adam.zero_grad()
         loss.backward()
         out[: len(STATISTICS)] = statistics

@@ -40,20 +40,17 @@ class ReplayRing:
     def __init__(self, capacity: int, n_envs: int, obs_shape: Sequence[int], obs_dtype: np.dtype | str) -> None:
         self.n_rows, self.n_envs = max(capacity // n_envs, 1), n_envs
         shape = (self.n_rows, n_envs)
-        # Pages of these that nothing was written to yet cost no memory.
-        self._obs = np.zeros((*shape, *obs_shape), np.dtype(obs_dtype))
-        #: Whether what followed a row is set aside; else it is the next row.
-        self._cut = np.zeros(shape, np.bool_)
-        self._terminated = np.zeros(shape, np.bool_)
-        #: By name; `made` is the global vector step at which a row was made: its age is a difference of these.
-        self._columns = {
-            "obs": self._obs,
+        #: By name; `cut`: whether what followed a row is set aside, else it is the next row; `made`: the global vector
+        #: step at which a row was made: its age is a difference of these.
+        self._columns = {  # pages of these that nothing was written to yet cost no memory
+            "obs": np.zeros((*shape, *obs_shape), np.dtype(obs_dtype)),
             "action": np.zeros(shape, np.int64),
             "reward": np.zeros(shape, np.float32),
-            "terminated": self._terminated,
-            "cut": self._cut,
+            "terminated": np.zeros(shape, np.bool_),
+            "cut": np.zeros(shape, np.bool_),
             "made": np.zeros(shape, np.int64),
         }
+        self._obs, self._cut = self._columns["obs"], self._columns["cut"]
         #: What followed each environment's newest row.
         self._last = np.zeros((n_envs, *obs_shape), self._obs.dtype)
         #: Transitions that each environment has ever put in.
@@ -132,7 +129,7 @@ class ReplayRing:
         A collector that was started anew without a snapshot begins a new episode, and no end shows it.
         """
         newest = (int(self._put[env]) - 1) % self.n_rows
-        goes_on = not (self._cut[newest, env] or self._terminated[newest, env])
+        goes_on = not (self._cut[newest, env] or self._columns["terminated"][newest, env])
         if self._put[env] and goes_on and not np.array_equal(self._last[env], first):
             self._set_aside(newest, env, self._last[env])
 

@@ -44,7 +44,7 @@ def split_envs(n_envs: int, n_collectors: int) -> list[range]:
     """
     size, extra = divmod(n_envs, n_collectors)
     starts = [i * size + min(i, extra) for i in range(n_collectors + 1)]
-    return [range(start, stop) for start, stop in pairwise(starts)]
+    return [range(*ends) for ends in pairwise(starts)]
 
 
 class Collector:
@@ -72,8 +72,6 @@ class Collector:
         self.spec = spec
         self.env_indices = indices
         self.actor = make_actor(spec)
-        layout = self.actor.layout
-        self._norm_obs, self._norm_reward = layout.norm_obs, layout.norm_reward
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
         self._noise = NoiseStreams(spec.seed, ACT, indices)
         self._restorable = restorable(spec)
@@ -253,25 +251,23 @@ class Collector:
         }
         if self._masks is not None:
             arrays["action_mask"] = np.ascontiguousarray(run.masks[:, self._rows])
-        if self._norm_obs:
+        if self.actor.layout.norm_obs:
             flat = run.obs.reshape(n_steps, n, -1)
             arrays["obs_moments"] = np.stack([_moments(flat[:, column], self._form).row() for column in range(n)])
-        if self._norm_reward:
+        if self.actor.layout.norm_reward:
             flat = np.array(run.discounted).reshape(n_steps, n, 1)
             arrays["return_moments"] = np.stack([Moments.of(flat[:, column]).row() for column in range(n)])
         return arrays | self.actor.extras(self._rows)
 
     def _check_finite(self, arrays: Mapping[str, np.ndarray], round: int) -> None:
         for name in ("reward", "obs", "last_obs", "final_obs"):
-            if not np.issubdtype(arrays[name].dtype, np.floating) or (finite := np.isfinite(arrays[name])).all():
+            if arrays[name].dtype.kind != "f" or (finite := np.isfinite(arrays[name])).all():
                 continue
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
-            steps = arrays["reward"].shape[0]
-            at = {"last_obs": (steps, place[0])}.get(name, place[:2])
-            t, column = arrays["final_at"][place[0]].tolist() if name == "final_obs" else at
-            subject = "the reward" if name == "reward" else "the observation"
             # The observation of row t was returned by the step before it.
-            step = t if name in {"reward", "final_obs"} else t - 1
+            at = {"reward": place, "obs": (place[0] - 1, *place[1:]), "last_obs": (len(arrays["reward"]) - 1, *place)}
+            step, column = arrays["final_at"][place[0]] if name == "final_obs" else at[name][:2]
+            subject = "the reward" if name == "reward" else "the observation"
             where = self._at(column, f"step {step} of round {round}")
             raise EnvError(f"{where}: {subject} is not finite: {arrays[name][place]}")
 

@@ -135,14 +135,10 @@ def evaluate_parameters(
     envs = [make_env(spec) for _ in range(min(n_episodes, _MOST_ENVS))]
     try:
         masks = [MaskSource(env, actor.head) for env in envs] if uses_masks(spec) else []
-        return _play(actor, envs, key, n_episodes, deterministic, on_step or _nothing, masks)
+        return _play(actor, envs, key, n_episodes, deterministic, on_step or (lambda: None), masks)
     finally:
         for env in envs:
             env.close()
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _play(

@@ -8,19 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.learner import Learner
 from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
+from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.checkpoints.trained import State, Trained, joined
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
-
-if TYPE_CHECKING:
-    from drlnb.rl.algorithms.replay import Replay
 
 __all__ = ["LocalLoop", "LocalResult", "train_local"]
 

@@ -23,7 +23,7 @@ from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
 from drlnb.rl.networks.modules import attach, build, check, module_layout
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
-from drlnb.rl.networks.trained_state import Kept, views
+from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
 from drlnb.rl.normalise import normalise
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.plain import Facts
@@ -207,13 +207,13 @@ Networks = MlpTowers | ModuleNetworks
 
 
 def _kept(spec: TaskSpec, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
-    if spec.algo == "dqn":
-        return Kept(layout, start, device, {"eps": DQN_ADAM_EPS}, target=True)
-    return Kept(layout, start, device, (spec.hyperparameters.get("policy_kwargs") or {}).get("optimizer_kwargs"))
+    dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
+    optimizer = {"eps": DQN_ADAM_EPS} if dqn else kwargs.get("optimizer_kwargs")
+    return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), optimizer, target=dqn))
 
 
 def make_networks(spec: TaskSpec, device: torch.device) -> Networks:
-    """Return the networks of a task with their starting weights; what is refused is told by the learner."""
+    """Return the networks of a task with their starting weights; :class:`.Learner` lists what is refused."""
     spaces_of(spec)
     check_spaces(spec)
     return ModuleNetworks(spec, device) if is_module(spec) else MlpTowers(spec, device)

@@ -5,7 +5,7 @@ Parameters, gradient and moments are one flat tensor each: twelve tensors cost A
 gradient's norm is one reduction; publishing is one copy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -43,31 +43,21 @@ class FlatAdam:
     ----------
     start
         Starting values, float32, shape ``(n,)``; they are copied.
-    eps
-        Added to the root of the second moment.
-    betas
-        Decay rates of the moments.
-    weight_decay
-        Weight of the parameters that is added to the gradient, as ``torch.optim.Adam`` does.
+    optimizer
+        As ``torch.optim.Adam`` takes them: `eps`, `betas`, `weight_decay`; where they differ from Stable-Baselines3's.
     target
         A target network's parameters are kept beside the trained ones.
     """
 
-    def __init__(
-        self,
-        start: Tensor,
-        eps: float = ADAM_EPS,
-        betas: Sequence[float] = _BETAS,
-        weight_decay: float = 0.0,
-        *,
-        target: bool = False,
-    ) -> None:
-        self._eps, self._betas, self._weight_decay = eps, betas, weight_decay
+    def __init__(self, start: Tensor, optimizer: Facts | None = None, *, target: bool = False) -> None:
+        given = {"eps": ADAM_EPS, "betas": _BETAS, "weight_decay": 0.0, **(optimizer or {})}
+        beta1, beta2 = given.pop("betas")
+        self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
         self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
         self._rows[0] = self._rows[3:] = start
         #: Parameters; shape ``(n,)``.
         self.flat = self._rows[0]
-        self._exp_avg, self._exp_avg_sq = self._rows[1], self._rows[2]
+        self._moments = self._rows[1], self._rows[2]
         #: Gradient; shape ``(n,)``.
         self.grad = torch.zeros_like(self.flat)
         #: Parameters of the target network; shape ``(n,)``; None: there is none.
@@ -94,21 +84,8 @@ class FlatAdam:
         self.grad.mul_((max_norm / (norm + _NORM_EPS)).clamp(max=1.0))
         norm_out.copy_(norm)
         self._step += 1.0
-        _fused_adam(
-            [self.flat],
-            [self.grad],
-            [self._exp_avg],
-            [self._exp_avg_sq],
-            [],
-            [self._step],
-            lr=self.learning_rate,
-            beta1=self._betas[0],
-            beta2=self._betas[1],
-            weight_decay=self._weight_decay,
-            eps=self._eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        lists = ([tensor] for tensor in (self.flat, self.grad, *self._moments))
+        _fused_adam(*lists, [], [self._step], lr=self.learning_rate, **self._constants)
 
     def copy_state(self) -> tuple[Tensor, float]:
         """Return parameters, both moments and the target's parameters, shape ``(3 or 4, n)``, and the step count."""
@@ -128,30 +105,15 @@ class Kept:
     ----------
     layout
         Of the flat parameters.
-    start
-        Starting values, float32, shape ``(n_total,)``.
-    device
-        A torch device.
-    optimizer
-        Adam's ``eps``, ``betas`` and ``weight_decay``, where they differ from Stable-Baselines3's.
-    target
-        Keep a target network, too; such a learner keeps no statistics.
+    adam
+        The parameters; with a target network's the learner keeps no statistics.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        start: np.ndarray,
-        device: torch.device,
-        optimizer: Facts | None = None,
-        *,
-        target: bool = False,
-    ) -> None:
-        self.layout, self.device = layout, device
-        self.adam = FlatAdam(torch.from_numpy(start).to(device), **(optimizer or {}), target=target)
+    def __init__(self, layout: Layout, adam: FlatAdam) -> None:
+        self.layout, self.adam, self.device = layout, adam, adam.flat.device
         #: Statistics of the observations, where they are normalised, and of the discounted returns.
         self.obs_moments, self.return_moments = split_statistics(np.zeros(layout.n_statistics))
-        if not target:
+        if adam.target is None:
             self.obs_moments, self.return_moments = Moments.start(len(self.obs_moments.mean)), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0
 
@@ -161,10 +123,8 @@ class Kept:
 
     def merge(self, column: Mapping[str, Tensor]) -> None:
         """Merge one environment's ``obs_moments`` and ``return_moments``, where it has them: count, means, M2."""
-        if "obs_moments" in column:
-            self.obs_moments = self.obs_moments.merge(Moments.from_row(column["obs_moments"].cpu().numpy()))
-        if "return_moments" in column:
-            self.return_moments = self.return_moments.merge(Moments.from_row(column["return_moments"].cpu().numpy()))
+        for name in {"obs_moments", "return_moments"} & column.keys():
+            setattr(self, name, getattr(self, name).merge(Moments.from_row(column[name].cpu().numpy())))
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -215,7 +175,6 @@ class Kept:
         raw = np.array(buffer)
         rows = torch.from_numpy(raw[:split].view(np.float32).reshape(-1, layout.n_total))
         self.adam.load_state(rows, float(meta["adam_step"]))
-        self.round, self.n_timesteps, self.n_updates = (
-            int(meta[name]) for name in ("round", "n_timesteps", "n_updates")
-        )
+        self.round, self.n_timesteps = int(meta["round"]), int(meta["n_timesteps"])
+        self.n_updates = int(meta["n_updates"])
         self.obs_moments, self.return_moments = split_statistics(np.array(raw[split:]).view(np.float64))

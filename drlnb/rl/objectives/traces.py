@@ -37,10 +37,8 @@ def vtrace(
         Scaled rewards, ``V(obs_t)``, what follows as :func:`.gae` takes it; shape ``(T, n)``.
     ratios
         ``pi(a_t|s_t) / mu(a_t|s_t)``, at least 0; shape ``(T, n)``.
-    terminated, truncated
-        How a step ended its episode; shape ``(T, n)``, bool.
-    gamma, gae_lambda
-        Discount and trace decay, dimensionless, in ``[0, 1]``.
+    terminated, truncated, gamma, gae_lambda
+        As :func:`.gae` takes them.
 
     Returns
     -------

@@ -4,6 +4,7 @@ A check maps a value to what is wrong with it, in words that follow the setting'
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf, isfinite
@@ -189,7 +190,7 @@ _POLICY_KWARGS: Mapping[str, Check] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(ABC):
     """Base of an algorithm's settings: a frozen dataclass whose every field is a :func:`setting`.
 
     A subclass holds the fields and overrides the class variables.
@@ -246,13 +247,7 @@ class Settings:
 
     @classmethod
     def from_mapping(cls, mapping: Facts) -> Self:
-        """Build the settings from plain data; what is missing gets its default.
-
-        Raises
-        ------
-        ConfigError
-            If a key is unknown or a value is wrong.
-        """
+        """Build the settings from plain data; what is missing gets its default, an unknown key is refused."""
         unknown = sorted(mapping.keys() - set(cls.names()))
         if unknown:
             raise ConfigError([f"unknown hyper-parameter {name!r}" for name in unknown])
@@ -271,9 +266,9 @@ class Settings:
         """Return whether a round's gradients can be computed as its fragments arrive; not here."""
         return False
 
+    @abstractmethod
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,9 +311,8 @@ class OnPolicySettings(Settings):
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: policy, batch, steps and environments."""
-        problems = super(OnPolicySettings, cls).check_together(
-            values, n_envs
-        )  # slots make the class anew: no bare super
+        # Slots make the class anew: no bare super.
+        problems = super(OnPolicySettings, cls).check_together(values, n_envs)
         batch, steps = values["batch_size"], values["n_steps"]
         if batch is not None and batch > steps * n_envs:
             total = f"{steps} * {n_envs} = {steps * n_envs}"

@@ -18,13 +18,7 @@ _GRADIENT_STEPS = checks.whole_from(1, -1, text=", or -1 for one per transition"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DqnSettings(Settings):
-    """DQN's settings, complete.
-
-    Raises
-    ------
-    ConfigError
-        If values are wrong; the message names all of them.
-    """
+    """DQN's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
     #: CleanRL's names for ours.
     ALIASES: ClassVar[Mapping[str, str]] = {

@@ -74,13 +74,7 @@ def _expectation(value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpfSettings(OnPolicySettings):
-    """GPF's settings, complete.
-
-    Raises
-    ------
-    ConfigError
-        If values are wrong; the message names all of them.
-    """
+    """GPF's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
     learning_rate: Scheduled = setting("lin_0.001", checks.schedule, live=True)

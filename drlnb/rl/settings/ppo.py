@@ -19,13 +19,7 @@ _EVERY = checks.whole_from(1, -1, text=", or -1 for the start of each round only
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PpoSettings(OnPolicySettings):
-    """PPO's settings, complete.
-
-    Raises
-    ------
-    ConfigError
-        If values are wrong; the message names all of them.
-    """
+    """PPO's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
     #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
     ALIASES: ClassVar[Mapping[str, str]] = {

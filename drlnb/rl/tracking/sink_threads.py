@@ -25,7 +25,7 @@ class _Worker(threading.Thread):
     def __init__(self, sink: Sink, facts: RunFacts) -> None:
         super().__init__(name=f"drlnb-sink-{type(sink).__name__}", daemon=True)
         self._sink, self._facts = sink, facts
-        self._queue: queue.Queue[_Row | None] = queue.Queue(_MOST)
+        self._title, self._queue = type(sink).__name__, queue.Queue[_Row | None](_MOST)
         self._n_lost = 0
         #: What went wrong, in one line; empty while all is well.
         self.failure = ""
@@ -45,13 +45,12 @@ class _Worker(threading.Thread):
         except Exception as error:  # noqa: BLE001 - as above
             self._fail("could not be closed", error)
 
-    def _fail(self, where: str, error: Exception) -> None:
-        first = (str(error).strip().splitlines() or [""])[0]
-        self.failure = self.failure or f"{self._title} {where} ({type(error).__name__}: {first}); training goes on"
-
-    @property
-    def _title(self) -> str:
-        return type(self._sink).__name__
+    def _fail(self, problem: str, error: Exception | None = None) -> None:
+        """Keep the first failure alone."""
+        if error is not None:
+            first = (str(error).strip().splitlines() or [""])[0]
+            problem = f"{problem} ({type(error).__name__}: {first}); training goes on"
+        self.failure = self.failure or f"{self._title} {problem}"
 
     def put(self, row: _Row) -> None:
         if self.failure or not self.is_alive():
@@ -65,12 +64,12 @@ class _Worker(threading.Thread):
         try:
             self._queue.put(None, timeout=timeout_s)
         except queue.Full:
-            self.failure = self.failure or f"{self._title} hangs"
+            self._fail("hangs")
         self.join(timeout_s)
         if self.is_alive():
-            self.failure = self.failure or f"{self._title} did not finish within {timeout_s:g} s and was left behind"
+            self._fail(f"did not finish within {timeout_s:g} s and was left behind")
         elif self._n_lost:
-            self.failure = self.failure or f"{self._title} was too slow: {self._n_lost} rows of scalars were lost"
+            self._fail(f"was too slow: {self._n_lost} rows of scalars were lost")
 
 
 class Feed:

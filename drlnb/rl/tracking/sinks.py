@@ -105,7 +105,7 @@ _Opened = Any
 
 
 class _PerTask:
-    """A sink that opens something for each task."""
+    """A sink that opens something for each task; :class:`.MissingExtra` names the package that it needs."""
 
     def __init__(self, module: str, name: str) -> None:
         if find_spec(module) is None:
@@ -120,7 +120,7 @@ class _PerTask:
 
 
 class TensorBoard(_PerTask):
-    """Event files by ``torch.utils.tensorboard``, a folder per task.
+    """Event files by ``torch.utils.tensorboard``, a folder per task; needs the package ``tensorboard``.
 
     Parameters
     ----------
@@ -128,11 +128,6 @@ class TensorBoard(_PerTask):
         Where; None: ``OUT/tensorboard``.
     alone
         There is one task only, and its files are in `folder` itself.
-
-    Raises
-    ------
-    MissingExtra
-        If the package ``tensorboard`` is not installed.
     """
 
     def __init__(self, folder: str | Path | None = None, *, alone: bool = False) -> None:
@@ -159,7 +154,7 @@ class TensorBoard(_PerTask):
 
 
 class WandB(_PerTask):
-    """Runs of Weights & Biases, one per task, grouped by our run.
+    """Runs of Weights & Biases, one per task, grouped by our run; needs the package ``wandb``.
 
     Parameters
     ----------
@@ -170,11 +165,6 @@ class WandB(_PerTask):
         environment variable ``WANDB_MODE`` holds, else ``offline``: nothing leaves this machine unless it is asked for.
     folder
         Where the files are; None: ``OUT`` (the library makes ``OUT/wandb``).
-
-    Raises
-    ------
-    MissingExtra
-        If the package ``wandb`` is not installed.
     """
 
     def __init__(self, project: str = "drlnb", mode: str | None = None, folder: str | Path | None = None) -> None:
@@ -206,7 +196,7 @@ class WandB(_PerTask):
 
 
 class MLflow(_PerTask):
-    """Runs of MLflow, one per task, by its client: no active run of the user's own is touched.
+    """Runs of MLflow (or ``mlflow-skinny``), one per task, by its client: no active run of the user's is touched.
 
     Parameters
     ----------
@@ -215,11 +205,6 @@ class MLflow(_PerTask):
     uri
         Tracking server or store; None: the environment variable ``MLFLOW_TRACKING_URI``, else files in
         ``OUT/mlruns``, for which this process opts in to MLflow's file store.
-
-    Raises
-    ------
-    MissingExtra
-        If the package ``mlflow`` (or ``mlflow-skinny``) is not installed.
     """
 
     def __init__(self, experiment: str = "drlnb", uri: str | None = None) -> None:

@@ -319,7 +319,8 @@ def test_arguments_reach_the_factory_and_ours_do_not():
     kwargs = {"width": 7, "optimizer_kwargs": {"eps": 1e-3, "betas": [0.5, 0.9]}}
     learner = make_learner(task(Fine, obs=VECTOR, policy_kwargs=kwargs))
     assert learner.layout["net.body.weight"].shape == (7, 3)
-    assert (learner.adam._eps, learner.adam._betas) == (1e-3, [0.5, 0.9])
+    constants = {"eps": 1e-3, "beta1": 0.5, "beta2": 0.9, "weight_decay": 0.0}
+    assert {name: learner.adam._constants[name] for name in constants} == constants
 
 
 def test_an_extractor_of_ones_own_feeds_both_heads():
