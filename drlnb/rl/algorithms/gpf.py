@@ -18,8 +18,8 @@ from torch import Tensor
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms import gpf_actor
 from drlnb.rl.algorithms.gpf_actor import pack_family
-from drlnb.rl.algorithms.learner import Column, Notify
-from drlnb.rl.algorithms.on_policy import OnPolicyLearner
+from drlnb.rl.algorithms.learner import Column, Learner, Notify
+from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import PI, VF
 from drlnb.rl.networks.networks import Networks
@@ -36,7 +36,7 @@ __all__ = ["GpfLearner", "with_fresh"]
 _COLLAPSED, _EARLY = 0.01, 0.1
 
 
-class GpfLearner(OnPolicyLearner):
+class GpfLearner(Learner):
     """The generalised policy family for discrete actions; see :class:`drlnb.rl.algorithms.learner.Learner`.
 
     Warns
@@ -47,7 +47,6 @@ class GpfLearner(OnPolicyLearner):
 
     settings: GpfSettings
     columns = (*GPF_STATISTICS, "grad_norm")
-    value_target = "v_target"
 
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
         super().__init__(spec, device=device, by_hand=by_hand)
@@ -65,7 +64,7 @@ class GpfLearner(OnPolicyLearner):
     def _columns(self, fragment: Fragment) -> list[Column]:
         """Return the samples with their targets."""
         arrays, settings = fragment.arrays, self.settings
-        observations, values, next_values = self._values(arrays)
+        observations, values, next_values = staged_values(self.networks, arrays)
         rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
         if settings.reward_scale is not None:
             rewards = rewards * np.float32(settings.reward_scale)
@@ -87,7 +86,7 @@ class GpfLearner(OnPolicyLearner):
             "v_target": v_target.astype(np.float32),
             "value": values,
         }
-        return self._staged_columns(fragment, observations, steps)
+        return staged_columns(observations, steps, self.device)
 
     # ---------------------------------------------------------------------------------------- the round's steps
 
@@ -101,7 +100,7 @@ class GpfLearner(OnPolicyLearner):
         def gradient(rows: Samples, out: Tensor) -> None:
             out[:-1] = self.gradient(rows)
 
-        return self._epochs(lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
+        return run_epochs(self, lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
 
     def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
         """Keep each environment's gradient and statistics, summed over its samples."""
@@ -113,13 +112,16 @@ class GpfLearner(OnPolicyLearner):
     def _stream(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:
         """Add up the gradients of the environments in their order, and take the step; return its statistics and 1."""
         n_samples = sum(len(column["action"]) for column in columns)
-        row = torch.zeros(len(self.columns), device=self.device)
+        row = torch.zeros((1, len(self.columns)), device=self.device)
         self.adam.zero_grad()
         for column in columns:
             self.adam.grad += column["gradient"]
-            row[:-1] += column["statistics"]
+            row[0, :-1] += column["statistics"]
         self.adam.grad /= n_samples
-        return self._one_step(row / n_samples, notify)
+        row /= n_samples
+        self.adam.step(self.settings.max_grad_norm, norm_out=row[0, -1])
+        notify(1, 1)
+        return row.cpu().numpy(), 1
 
     def gradient(self, rows: Samples, n_total: int | None = None) -> Tensor:
         """Leave the gradient of some samples in the flat buffer; return their statistics.
@@ -150,17 +152,19 @@ class GpfLearner(OnPolicyLearner):
         towers.backward(VF, vf, d_values[:, None])
         return statistics
 
-    def _own_metrics(self, mean: Mapping[str, float]) -> dict[str, float]:
-        collapsed = mean["entropy"] < _COLLAPSED and self.kept.n_timesteps <= _EARLY * self.spec.total_timesteps
+    def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
+        own = ("q_loss", "q_gap", "policy_gradient_loss")[: 3 if self.settings.pg_coef else 2]
+        metrics = round_metrics(self, columns, "v_target", table, n_updates, own)
+        metrics["tau"] = float(self.settings.strategies(self._acted)[0, 1])
+        collapsed = metrics["entropy"] < _COLLAPSED and self.kept.n_timesteps <= _EARLY * self.spec.total_timesteps
+        metrics["collapsed"] = float(collapsed)
         if collapsed:
             warnings.warn(
-                f"{self.spec.name}: entropy {mean['entropy']:.2g} after {self.kept.n_timesteps} steps, the policy has "
-                "collapsed; raise tau1 or scale the rewards down (reward_scale)",
-                stacklevel=5,
+                f"{self.spec.name}: entropy {metrics['entropy']:.2g} after {self.kept.n_timesteps} steps, the policy "
+                "has collapsed; raise tau1 or scale the rewards down (reward_scale)",
+                stacklevel=4,
             )
-        names = ("q_loss", "q_gap", *(("policy_gradient_loss",) if self.settings.pg_coef else ()))
-        tau = float(self.settings.strategies(self._acted)[0, 1])
-        return {"tau": tau, "collapsed": float(collapsed), **{name: mean[name] for name in names}}
+        return {f"train/{name}": metrics[name] for name in sorted(metrics)}
 
     def published(self) -> np.ndarray:
         """Return what actors need, temperatures too; see :meth:`drlnb.rl.algorithms.learner.Learner.published`."""

@@ -139,15 +139,18 @@ class Learner(ABC):
         for name in _MOMENTS:
             for number, row in enumerate(fragment.arrays.get(name, ())):
                 columns[number][name] = torch.from_numpy(np.array(row))
+        if self.compute == "stream":
+            self._at_arrival(indices, columns)
         self._staged.update(zip(indices, columns, strict=True))
         return time.perf_counter() - started
 
     @abstractmethod
     def _columns(self, fragment: Fragment) -> list[Column]:
-        """Return the prepared samples of a fragment's environments, in its order.
+        """Return the prepared samples of a fragment's environments, in its order."""
 
-        With ``compute == "stream"`` with their gradient.
-        """
+    def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
+        """Compute a fragment's gradient and put it into its columns; only with ``compute == "stream"``."""
+        raise NotImplementedError
 
     def export_partial(self, env_indices: Iterable[int]) -> Fragment:
         """Return what is staged of some environments, gradients computed at arrival included.

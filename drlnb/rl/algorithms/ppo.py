@@ -12,7 +12,7 @@ advantages that are normalised over the whole batch, ``(A - m) / s``, are known 
 the gradient is linear in them: with ``G1 = sum A g`` and ``G0 = sum g`` it is ``(G1 - m G0) / (n s)``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import inf, log, pi
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from drlnb.rl.algorithms.learner import Column, Notify
-from drlnb.rl.algorithms.on_policy import OnPolicyLearner
+from drlnb.rl.algorithms.learner import Column, Learner, Notify
+from drlnb.rl.algorithms.on_policy import round_metrics, run_epochs, staged_columns, staged_values
 from drlnb.rl.envs.masks import FORBIDDEN
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import SDE_EPSILON, Head
@@ -63,16 +63,15 @@ class Terms(NamedTuple):
     vf_coef: float
 
 
-class PpoLearner(OnPolicyLearner):
+class PpoLearner(Learner):
     """Proximal policy optimisation; see :class:`drlnb.rl.algorithms.learner.Learner`."""
 
     settings: PpoSettings
     columns = (*STATISTICS, "grad_norm")
-    value_target = "returns"
 
     def _columns(self, fragment: Fragment) -> list[Column]:
         arrays, settings = fragment.arrays, self.settings
-        observations, values, next_values = self._values(arrays)
+        observations, values, next_values = staged_values(self.networks, arrays)
         rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
         advantages = gae(rewards, values, next_values, *ends, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
         steps = {"action": arrays["action"], "log_prob": arrays["log_prob"], "value": values}
@@ -80,7 +79,7 @@ class PpoLearner(OnPolicyLearner):
         steps["returns"] = steps["advantage"] + values
         if "action_mask" in arrays:
             steps["forbidden"] = ~arrays["action_mask"]
-        return self._staged_columns(fragment, observations, steps)
+        return staged_columns(observations, steps, self.device)
 
     def _terms(self) -> Terms:
         """Return weights and limits where the schedules stand now, and set Adam's step size."""
@@ -172,7 +171,7 @@ class PpoLearner(OnPolicyLearner):
         def gradient(rows: Batch, out: Tensor) -> None:
             self.gradient(rows, out, terms=terms)
 
-        return self._epochs(lambda epoch: batch, gradient, notify)
+        return run_epochs(self, lambda epoch: batch, gradient, notify)
 
     def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
         """Keep a worker's gradients and their statistics: with raw and unit advantages, and of the rest.
@@ -206,16 +205,19 @@ class PpoLearner(OnPolicyLearner):
         row = means[2]
         row[1] = (means[0, 1] - mean * means[1, 1]) / spread
         row[0] = row[1] + self.settings.vf_coef * row[2] - self.settings.ent_coef * row[3]
-        return self._one_step(row, notify)
+        self.adam.step(self.settings.max_grad_norm, norm_out=row[-1])
+        notify(1, 1)
+        return row[None].cpu().numpy(), 1
 
-    def _own_metrics(self, mean: Mapping[str, float]) -> dict[str, float]:
+    def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:
+        metrics = round_metrics(self, columns, "returns", table, n_updates, ("clip_fraction", "policy_gradient_loss"))
         terms, log_std = self._terms(), self.networks.log_std
-        metrics = {"clip_range": terms.clip} | {name: mean[name] for name in ("clip_fraction", "policy_gradient_loss")}
+        metrics["clip_range"] = terms.clip
         if terms.clip_vf is not None:
             metrics["clip_range_vf"] = terms.clip_vf
         if log_std is not None:
             metrics["std"] = log_std.detach().exp().mean().item()
-        return metrics
+        return {f"train/{name}": metrics[name] for name in sorted(metrics)}
 
 
 def _weighted_sum(means: Iterable[Tensor], sizes: Sequence[int]) -> Tensor:

@@ -125,6 +125,8 @@ def network_shape(
     if isinstance(arch, list | tuple) and len(arch) == 1 and isinstance(arch[0], Mapping):
         arch = arch[0]
     towers = (arch.get("pi", []), arch.get("vf", [])) if isinstance(arch, Mapping) else (arch, arch)
+    if not all(isinstance(tower, list | tuple) for tower in towers):
+        raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {arch!r}")
     for width in (*towers[0], *towers[1]):
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {width!r}")

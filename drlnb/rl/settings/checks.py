@@ -153,7 +153,7 @@ def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Ch
                 return f"is wrong: {key} {problem}"
         try:
             read(value)
-        except (ConfigError, AttributeError, TypeError) as error:
+        except ConfigError as error:
             return f"is wrong: {error}"
         return None
 
