@@ -41,10 +41,10 @@ PASSAGES = 80
 ODD_WORDS = 0
 #: Where the house is not yet within its bounds: what it may have until then.  These numbers only ever fall.
 CEILINGS = {
-    "code lines of the product": 32_457,
+    "code lines of the product": 32_358,
     "room runtime": 6_442,
     "room planning": 5_305,
-    "room rl": 5_242,
+    "room rl": 5_143,
     "room fleet": 3_860,
     "room views": 3_513,
     "room bench": 1_952,
