@@ -4,21 +4,29 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 ``learn`` trains on the fleet's cluster and waits, or with ``local=True`` in this process; both give the same bits.
 """
 
+import contextlib
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from drlnb.fleet.budgets import Budgets
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.local_session import LocalSession
 from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
-from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.listening import start_listening
-from drlnb.fleet.policies.files import load_model
+from drlnb.fleet.fleet import Fleet, current_fleet
+from drlnb.fleet.listening import RunSession, start_listening
+from drlnb.fleet.plain import checked
+from drlnb.fleet.policies.files import load_model, newest
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
+from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.rl.checkpoints.trained import Trained
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.checkpoints.trained import Trained, anew
+from drlnb.rl.local.train import LocalLoop
+from drlnb.rl.networks.one_thread import one_thread
 
 __all__ = ["Algorithm"]
 
@@ -35,23 +43,21 @@ class Algorithm(Model):
     verbose: int = 0
     #: Folder of event files; None: none are written.
     tensorboard_log: str | Path | None = None
-    _budgets: Budgets
+    #: Where to train; None: on the fleet that is up, or a new one.
+    fleet: Fleet | None = None
+    #: The training in this process, and the run, that learn for this model now.
+    _live: LocalLoop | None = None
+    _run: Training | None = None
 
     def __init_subclass__(cls) -> None:
         cls.__signature__ = signature(cls.ALGO, cls.ORDER)
         KINDS[cls.ALGO] = cls
 
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Return a model that was not trained yet; the arguments are read by the constructor."""
-        made = super().__new__(cls)
-        made._budgets = Budgets(made)
-        return made
-
     def __init__(self, *args: object, **kwargs: object) -> None:
         given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
         self.verbose = int(given.pop("verbose", 0))
         self.tensorboard_log = given.pop("tensorboard_log", None)
-        self._budgets.fleet = given.pop("fleet", None)
+        self.fleet = given.pop("fleet", None)
         super().__init__(described(self.ALGO, given))
 
     # ------------------------------------------------------------------ learn
@@ -100,9 +106,8 @@ class Algorithm(Model):
         """
         log = _event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = _callbacks(self, callback, log_interval, log, progress_bar=progress_bar)
-        learn = self._budgets.learn_here if local else self._budgets.learn
         try:
-            learn(total_timesteps, callbacks, reset=reset_num_timesteps)
+            (self._learn_here if local else self._learn)(total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -143,24 +148,97 @@ class Algorithm(Model):
         """
         log = _event_files(self, None, reset_num_timesteps=reset_num_timesteps)
         callbacks = _callbacks(self, callback, log_interval, log)
-        run = self._budgets.launch(total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
+        run = self._launch(total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
         if callbacks.children:
             (task,) = run.specs
             start_listening(run, task, self, callbacks, None if log is None else log.close)
         return run
 
     def _state(self) -> Trained:
-        self._budgets.adopt()
-        if self._budgets.live is not None:
+        self._take_over()
+        if self._live is not None:
             self._actor = None
-            return self._budgets.live.trained()
+            return self._live.trained()
         return super()._state()
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
-        self._budgets.adopt()
-        return super().num_timesteps if self._budgets.live is None else self._budgets.live.n_timesteps
+        self._take_over()
+        return super().num_timesteps if self._live is None else self._live.n_timesteps
+
+    # ------------------------------------------------------------------ one budget after the other
+    def _learn_here(self, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+        """Train in this process to the end of the budget."""
+        spec, start = self._next(total, reset=reset)
+        with one_thread():
+            self._begin(spec, start)
+            callbacks.init_callback(self)
+            session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+            self._live = session.loop
+            try:
+                callbacks.init_callback(self, session)
+                self.adopt(session.follow())
+            except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
+                self.adopt(session.loop.trained(envs=False))
+                raise
+            finally:
+                self._live = None
+
+    def _learn(self, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+        """Train on the fleet, call the callbacks from here, and wait."""
+        run = self._launch(total, callbacks, None, "error", reset=reset)
+        (task,) = run.specs
+        session = RunSession(run, task, callbacks)
+        try:
+            callbacks.init_callback(self, session)
+            session.follow()
+            run.wait()
+        finally:
+            self._take_over()
+
+    def _launch(
+        self, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
+    ) -> Training:
+        """Start training on the fleet; the callbacks are asked what they need, and not called."""
+        spec, start = self._next(total, reset=reset)
+        callbacks.init_callback(self)
+        whole = replace(run_spec([spec], chosen()), settings=callbacks.settings(spec.n_envs))
+        if self.fleet is None or self.fleet.closed:
+            self.fleet = current_fleet()
+        begun = {} if start is None else {spec.name: start}
+        self._run = self.fleet.begin(whole, out or default_out(), on_existing, begun)
+        self._begin(spec, start)
+        return self._run
+
+    def _take_over(self) -> None:
+        """Adopt the state of a run that has ended."""
+        run = self._run
+        if run is None or not run.ended:
+            return
+        self._run = None
+        (task,) = run.specs
+        with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
+            self.adopt(newest(self.spec, run.out / "checkpoints" / task))
+
+    def _begin(self, spec: TaskSpec, start: Trained | None) -> None:
+        self.spec = spec
+        if start is not None:
+            self.adopt(start)
+
+    def _next(self, total: int, *, reset: bool) -> tuple[TaskSpec, Trained | None]:
+        """Return the task with its budget, and where it goes on from; None: from the beginning."""
+        checked("total_timesteps", total)
+        self._take_over()
+        if self._run is not None:
+            raise ConfigError(f"run {self._run.id} is training this model: wait for it, or stop it")
+        trained = self.trained
+        if trained is None or trained.n_rounds == 0:
+            return replace(self.spec, total_timesteps=total), None
+        if reset:
+            trained = anew(trained, self.n_envs)
+        spec = replace(self.spec, total_timesteps=total + trained.n_timesteps)
+        return spec, _republished(spec, trained)
 
     # ------------------------------------------------------------------ load
     @classmethod
@@ -199,7 +277,7 @@ class Algorithm(Model):
             raise CheckpointError(f"{path}: holds a {right} model, not {cls.__name__}: drlnb.{right}.load reads it")
         model = cls.__new__(cls)
         Model.__init__(model, spec, trained)
-        model._budgets.fleet = fleet
+        model.fleet = fleet
         if env is not None:
             model.spec = moved(spec, env)
         if changed:
@@ -208,6 +286,16 @@ class Algorithm(Model):
             model.tensorboard_log = given.pop("tensorboard_log", None)
             model.spec = altered(model.spec, given, str(path))
         return model
+
+
+def _republished(spec: TaskSpec, trained: Trained) -> Trained:
+    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
+    from drlnb.rl.algorithms.registry import make_learner
+
+    with one_thread():
+        learner = make_learner(spec)
+        learner.restore(trained.state.facts, trained.state.buffer)
+        return replace(trained, state=replace(trained.state, published=learner.published()))
 
 
 def _event_files(model: Algorithm, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from drlnb.fleet import faces
-from drlnb.fleet.cluster.pool import Client, Pool, check_pool, close_at_exit
+from drlnb.fleet.cluster.pool import Client, Pool, Wanted, close_at_exit
 from drlnb.fleet.cluster.user_lease import Lease, Leases
 from drlnb.fleet.faces import note, say
 from drlnb.fleet.follower import Follower
@@ -18,7 +19,8 @@ from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
-from drlnb.fleet.training import Training, change_all, going_on, hang_up, stop_all
+from drlnb.fleet.training import Training, change_all, going_on
+from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.journal import Journal
@@ -110,16 +112,17 @@ class Fleet:
         name: str | None = None,
     ) -> Self:
         """Return the fleet of this notebook whose own cluster is up, if that is what is asked for; else a new one."""
-        check_pool(n_workers, slots, seats, isolation)  # before a fleet that is idle is closed for the sake of another
+        # Refused, if it is wrong, before a fleet that is idle is closed for the sake of another.
+        wanted = Wanted(n_workers=n_workers, slots=slots, seats=seats, isolation=isolation)
         up = _own.get("fleet") if client is None and faces.notebook() else None
         if isinstance(up, cls) and not up.closed:
-            if up.pool.serves(n_workers, slots, seats, isolation):
+            if up.pool.serves(wanted):
                 say(f"using the fleet that is up already ({len(up.slots)} slots at {up.address})")
                 return up
             _close_idle(up)
         made = super().__new__(cls)
         made.name = name or "fleet"
-        made.pool = Pool(client, n_workers=n_workers, slots=slots, seats=seats, isolation=isolation)
+        made.pool = Pool(client, wanted)
         made.address, made.slots, made.notices = made.pool.address, made.pool.slots, made.pool.notices
         made.leases = Leases(made.pool.link.client)
         made.trainings = []
@@ -277,12 +280,12 @@ class Fleet:
         ConfigError
             If the key is unknown, the value wrong, or no task is meant; nothing has been changed then.
         """
+        if task is not None:
+            refuse_task(key)
         if owner(key) == "pool":
-            if task is not None:
-                raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
             self.pool.set(key, value)
-            return
-        change_all(self.trainings, key, value, task)
+        else:
+            change_all(self.trainings, key, value, task)
 
     def lease(
         self,
@@ -347,9 +350,9 @@ class Fleet:
         atexit.unregister(self._at_exit)
         try:
             if self.pool.handle is not None:
-                stop_all(self.trainings, timeout_s)
+                self._stop_all(timeout_s)
         finally:
-            hang_up(self.trainings, self.leases, self.pool.link)
+            self._hang_up()
             self.pool.close()
 
     def kill(self) -> None:
@@ -363,11 +366,30 @@ class Fleet:
                 with contextlib.suppress(PeerError):
                     training.stop(now=True)
         try:
-            hang_up(
-                self.trainings, self.leases, self.pool.link
-            )  # first, or Dask's client complains at length that its scheduler is gone
+            self._hang_up()  # first, or Dask's client complains at length that its scheduler is gone
         finally:
             self.pool.kill()
+
+    def _stop_all(self, timeout_s: float) -> None:
+        """Stop what still trains, and wait for the checkpoints."""
+        running = [training for training in self.trainings if not training.ended]
+        for training in running:
+            with contextlib.suppress(PeerError):
+                training.stop()
+        deadline = time.monotonic() + timeout_s
+        for training in running:
+            training.watch.settle(max(0.0, deadline - time.monotonic()))
+
+    def _hang_up(self) -> None:
+        """Give back whatever is leased (what cannot be given back expires), and end the connection."""
+        with contextlib.suppress(Exception):
+            self.leases.close()
+        for training in self.trainings:
+            training.close(timeout_s=0.0)
+        with contextlib.suppress(OSError, TimeoutError):
+            self.pool.link.close()
+        for training in self.trainings:
+            training.close()
 
 
 #: The fleet of this process whose cluster is its own, if its object still lives.

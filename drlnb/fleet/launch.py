@@ -1,5 +1,6 @@
 """Begin a run: try its environments, make its directory, register it with the cluster."""
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -52,30 +53,28 @@ def launch(
     folder = prepare(out, probed, on_existing)
     asked, spec = spec.settings, RunSpec.read(folder) if folder.resumed else probed
     begun = {} if folder.resumed else start or {}
-    for task in spec.tasks:
-        if task.name in begun:
-            write_trained(folder.checkpoints / task.name, task, begun[task.name])
-    settings = {**spec.settings, **asked}
-    scheduling = _changed(folder, spec.settings, asked) if folder.resumed else _of_seed(spec)
-    _refuse_changed(spec, settings, scheduling)
-    message = {
-        "run": spec.run,
-        "tasks": [task.to_plain() for task in spec.tasks],
-        "planners": spec.planners,
-        "own_planners": spec.own_planners,
-        "settings": settings,
-        "resume": folder.resumed or bool(begun),
-        "attempts": {task.name: max(folder.attempts(task.name), default=0) for task in spec.tasks},
-        "scheduling": scheduling,
-        "out": str(folder.path),
-    }
-    try:
-        link.create_run(message)
-    except BaseException:
+    with contextlib.ExitStack() as undo:
         if not folder.resumed:
-            folder.remove()
-            folder.path.rmdir()
-        raise
+            undo.callback(folder.path.rmdir)
+            undo.callback(folder.remove)
+        for task in spec.tasks:
+            if task.name in begun:
+                write_trained(folder.checkpoints / task.name, task, begun[task.name])
+        settings = {**spec.settings, **asked}
+        scheduling = _changed(folder, spec.settings, asked) if folder.resumed else _of_seed(spec)
+        _refuse_changed(spec, settings, scheduling)
+        link.create_run({
+            "run": spec.run,
+            "tasks": [task.to_plain() for task in spec.tasks],
+            "planners": spec.planners,
+            "own_planners": spec.own_planners,
+            "settings": settings,
+            "resume": folder.resumed or bool(begun),
+            "attempts": {task.name: max(folder.attempts(task.name), default=0) for task in spec.tasks},
+            "scheduling": scheduling,
+            "out": str(folder.path),
+        })
+        undo.pop_all()
     folder.write_lock(link.lock(spec.run))
     link.submit_anchors(spec.run, [task.name for task in spec.tasks])
     return folder, spec

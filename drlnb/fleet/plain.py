@@ -3,55 +3,36 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from drlnb.planning.declared import Kind, count
 from drlnb.records.errors import ConfigError
 
-__all__ = ["Plain", "Row", "checked_count", "checked_plain", "count_problem", "parse_seeds", "quoted"]
+__all__ = ["COUNT", "Plain", "Row", "checked", "checked_plain", "parse_seeds", "quoted"]
+
+T = TypeVar("T")
 
 #: Values by name as JSON holds them, to be read; whoever reads one checks it.
 Plain = Mapping[str, Any]
 #: One row of a journal or a table.
 Row = dict[str, Any]
 
+#: Whole numbers from 1 on.
+COUNT = count(1)
 #: Largest seed that every random generator takes.
 _MOST_SEED = 2**32 - 1
 _RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
-def count_problem(name: str, value: object, least: int = 1) -> str:
-    """Return why a value is no whole number from `least` on; empty if it is one.
-
-    Examples
-    --------
-    >>> count_problem("n_envs", 0)
-    'n_envs must be a whole number >= 1, got 0'
-    """
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return "" if good else f"{name} must be a whole number >= {least}, got {value!r}"
-
-
-def checked_count(name: str, value: int, least: int = 1) -> int:
-    """Return a whole number from `least` on.
-
-    Raises
-    ------
-    ConfigError
-        If it is something else.
-    """
-    if problem := count_problem(name, value, least):
+def checked(name: str, value: T, kind: Kind = COUNT) -> T:
+    """Return a value that is of a kind, by default a whole number from 1 on; raise ConfigError for any other."""
+    if problem := kind.problem(name, value):
         raise ConfigError(problem)
     return value
 
 
 def checked_plain(key: str, value: object) -> object:
-    """Return a value of scheduling if it can be written into a journal; whether it is good the cluster says.
-
-    Raises
-    ------
-    ConfigError
-        If it is no plain data.
-    """
+    """Return a value of scheduling that a journal can hold, else raise ConfigError; the cluster judges whether it is good."""
     try:
         json.dumps(value)
     except (TypeError, ValueError):

@@ -1,28 +1,20 @@
 """Watch and steer a run while its tasks train."""
 
-import contextlib
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from drlnb.fleet.cluster.user_lease import Leases
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import same_work
 from drlnb.fleet.plain import checked_plain
 from drlnb.fleet.run import Run
-from drlnb.fleet.watch import known, status_of
+from drlnb.fleet.watch import known, refuse_task, status_of
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.rl.tracking.sinks import Sink
 
-if TYPE_CHECKING:
-    from drlnb.runtime.client.link import Link
-
-__all__ = ["Training", "change_all", "going_on", "hang_up", "stop_all"]
-
+__all__ = ["Training", "change_all", "going_on"]
 
 #: Ends that a task can be started again from.
 _RESTARTABLE = ("failed", "stopped")
@@ -173,17 +165,6 @@ def going_on(
     return None
 
 
-def stop_all(trainings: Iterable[Training], timeout_s: float) -> None:
-    """Stop what still trains, and wait for the checkpoints."""
-    running = [training for training in trainings if not training.ended]
-    for training in running:
-        with contextlib.suppress(PeerError):
-            training.stop()
-    deadline = time.monotonic() + timeout_s
-    for training in running:
-        training.watch.settle(max(0.0, deadline - time.monotonic()))
-
-
 def change_all(trainings: Iterable[Training], key: str, value: object, task: str | None) -> None:
     """Change a setting of whatever trains, or of the tasks of one name; nothing is changed if one cannot have it.
 
@@ -204,18 +185,6 @@ def change_all(trainings: Iterable[Training], key: str, value: object, task: str
         training.set(key, value, task)
 
 
-def hang_up(trainings: Iterable[Training], leases: Leases, link: "Link") -> None:
-    """Give back whatever is leased (what cannot be given back expires), and end the connection."""
-    with contextlib.suppress(Exception):
-        leases.close()
-    for training in trainings:
-        training.close(timeout_s=0.0)
-    with contextlib.suppress(OSError, TimeoutError):
-        link.close()
-    for training in trainings:
-        training.close()
-
-
 # ---------------------------------------------------------------------- what is asked for is checked, then sent
 def _control(watch: Follower, action: str, task: str | None) -> None:
     """Stop, kill, pause, resume or checkpoint one task or all; a run that has ended is left as it is."""
@@ -226,24 +195,29 @@ def _control(watch: Follower, action: str, task: str | None) -> None:
 
 
 def _change(watch: Follower, key: str, value: object, task: str | None, *, try_only: bool = False) -> None:
-    """Change a setting, as of :meth:`drlnb.fleet.training.Training.set`; `try_only`: raise what that would, no more."""
-    send = watch.link.check if try_only else watch.link.set
-    send(watch.run_id, key, _checked(watch, key, value, task), task=task)
+    """Change a setting, as of :meth:`drlnb.fleet.training.Training.set`; `try_only`: raise what that would, no more.
 
-
-def _checked(watch: Follower, key: str, value: object, task: str | None) -> object:
-    """Return a value as plain data, if a task that still trains is meant by it."""
+    A setting of the algorithm is checked here, for every task that is meant; one of scheduling is judged by the
+    cluster, beside what is in force there.
+    """
     if task is not None:
         known(watch.specs, task)
-        if owner(key) == "pool":
-            raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
+        refuse_task(key)
     meant = {name: row for name, row in watch.tasks.items() if task in (None, name)}
     if watch.ended:
         raise ConfigError(f"run {watch.run_id} is {status_of(watch.tasks)}: nothing is left to change")
-    if all(row.ended for row in meant.values()):
+    specs = [watch.specs[name] for name, row in meant.items() if not row.ended]
+    if not specs:
         names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
         raise ConfigError(f"task {names}: nothing is left to change")
-    return _sendable([watch.specs[name] for name, row in meant.items() if not row.ended], key, value)
+    if owner(key):
+        values = [checked_plain(key, value)]
+    elif key.startswith(PREFIX):
+        values = [live_value(spec, key, value) for spec in specs]  # all are checked before any is sent
+    else:
+        raise ConfigError(unknown_setting(key, sorted({known for spec in specs for known in live_keys(spec)})))
+    send = watch.link.check if try_only else watch.link.set
+    send(watch.run_id, key, values[0], task=task)
 
 
 def _restart(watch: Follower, task: str | None) -> None:
@@ -278,33 +252,3 @@ def _restartable(watch: Follower, task: str | None) -> list[str]:
     if states[task] not in _RESTARTABLE:
         raise ConfigError(f"task {task} is {states[task]}: only one that failed or was stopped can be started again")
     return [task]
-
-
-def _sendable(specs: Iterable[TaskSpec], key: str, value: object) -> object:
-    """Return a new value as plain data, checked as far as it can be without asking the cluster.
-
-    A setting of the algorithm is checked for every task; one of scheduling is judged by the cluster, beside what is in
-    force there.
-
-    Parameters
-    ----------
-    specs
-        The tasks, at least one.
-    key
-        One of scheduling's (:data:`~drlnb.planning.settings.SETTINGS`), or ``rl.NAME`` of a setting of
-        the tasks' algorithm.
-    value
-        Its new value.
-
-    Raises
-    ------
-    ConfigError
-        If the key is unknown, a task's algorithm cannot change it, or its value is wrong.
-    """
-    tasks = tuple(specs)
-    if owner(key):
-        return checked_plain(key, value)
-    if not key.startswith(PREFIX):
-        raise ConfigError(unknown_setting(key, sorted({known for spec in tasks for known in live_keys(spec)})))
-    values: list[object] = [live_value(spec, key, value) for spec in tasks]  # all are checked before any is sent
-    return values[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.task_status import Board, TaskStatus
+from drlnb.planning.settings import owner
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
@@ -17,7 +18,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
 
-__all__ = ["Watch", "known", "status_of"]
+__all__ = ["Watch", "known", "refuse_task", "status_of"]
 
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
@@ -136,6 +137,12 @@ def known(specs: Mapping[str, TaskSpec], task: str | None) -> TaskSpec:
     if task is None or task not in specs:
         raise ConfigError(f"this run has no task {task!r}; it has {', '.join(specs)}")
     return specs[task]
+
+
+def refuse_task(key: str) -> None:
+    """Raise ConfigError for a setting of the pool: no single task has it."""
+    if owner(key) == "pool":
+        raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
 
 
 def status_of(tasks: Mapping[str, TaskStatus]) -> str:

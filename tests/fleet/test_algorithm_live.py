@@ -46,7 +46,7 @@ def test_a_cluster_gives_the_bits_of_one_process(fleet):
             model.learn(256, reset_num_timesteps=reset, local=local)
         assert models[0].num_timesteps == models[1].num_timesteps == (256 if reset else 768)
         assert np.array_equal(models[0].parameters, models[1].parameters)
-    check_laws(models[1]._budgets.fleet.trainings[-1].out)
+    check_laws(models[1].fleet.trainings[-1].out)
 
 
 @pytest.mark.filterwarnings("ignore:.*reward_scale")

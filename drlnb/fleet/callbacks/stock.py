@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
-from drlnb.fleet.plain import checked_count
+from drlnb.fleet.plain import checked
+from drlnb.planning.declared import count
 from drlnb.records.errors import ConfigError
 
 __all__ = [
@@ -32,7 +33,7 @@ class EveryNTimesteps(EventCallback):
 
     def __init__(self, n_steps: int, callback: object) -> None:
         super().__init__(callback)
-        self.n_steps = checked_count("n_steps", n_steps)
+        self.n_steps = checked("n_steps", n_steps)
         self.last_time_trigger = 0
 
     def _init_callback(self) -> None:
@@ -80,7 +81,7 @@ class CheckpointCallback(BaseCallback):
         del save_vecnormalize
         if save_replay_buffer:
             raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
-        self.save_freq = checked_count("save_freq", save_freq)
+        self.save_freq = checked("save_freq", save_freq)
         self.save_path, self.name_prefix = Path(save_path), name_prefix
         self._asked_at = 0
         self._asked = False
@@ -161,8 +162,8 @@ class EvalCallback(EventCallback):
         if self.callback_on_new_best is not None:
             self.children = (self.callback_on_new_best, *self.children)
         self.eval_env = eval_env
-        self.n_eval_episodes = checked_count("n_eval_episodes", n_eval_episodes)
-        self.eval_freq = checked_count("eval_freq", eval_freq)
+        self.n_eval_episodes = checked("n_eval_episodes", n_eval_episodes)
+        self.eval_freq = checked("eval_freq", eval_freq)
         self.deterministic = bool(deterministic)
         self.log_path = None if log_path is None else _npz(Path(log_path))
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
@@ -277,8 +278,8 @@ class StopTrainingOnNoModelImprovement(BaseCallback):
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
         super().__init__(verbose)
-        self.max_no_improvement_evals = checked_count("max_no_improvement_evals", max_no_improvement_evals, least=0)
-        self.min_evals = checked_count("min_evals", min_evals, least=0)
+        self.max_no_improvement_evals = checked("max_no_improvement_evals", max_no_improvement_evals, count(0))
+        self.min_evals = checked("min_evals", min_evals, count(0))
         self.last_best_mean_reward = -math.inf
         self.no_improvement_evals = 0
         self._n_evals = 0

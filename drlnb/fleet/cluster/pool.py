@@ -9,10 +9,12 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drlnb.fleet.plain import checked_plain, count_problem
+from drlnb.fleet.plain import COUNT, checked_plain
+from drlnb.planning.declared import is_whole
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError, InputError, PeerError
@@ -25,7 +27,7 @@ __all__ = [
     "Client",
     "Pool",
     "SchedulerUnreachable",
-    "check_pool",
+    "Wanted",
     "close_at_exit",
     "connect",
     "current_client",
@@ -134,33 +136,45 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def check_pool(
-    n_workers: object, slots: object, seats: object, isolation: object = "shared"
-) -> tuple[int | None, tuple[str, ...]]:
-    """Return the number of devices that is asked for, None for all, and their names, none if it is a number.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A pool as it is asked for, with the arguments of :class:`drlnb.fleet.fleet.Fleet`.
 
     Raises
     ------
     ConfigError
         If a number is wrong, or a list cannot be one of devices.
     """
-    problem = n_seats_problem(seats) or isolation_problem(isolation, seats)
-    if n_workers is not None:
-        problem = problem or count_problem("n_workers", n_workers)
-    if problem:
-        raise ConfigError(problem)
-    if isinstance(slots, str) and slots == "auto":
-        return None, ()
-    if isinstance(slots, list | tuple):
-        if problem := devices_problem(slots):
+
+    n_workers: int | None = None
+    slots: int | str | Sequence[str] = "auto"
+    seats: int | str = 1
+    isolation: str = "shared"
+
+    def __post_init__(self) -> None:
+        workers = "" if self.n_workers is None else COUNT.problem("n_workers", self.n_workers)
+        others = n_seats_problem(self.seats) or isolation_problem(self.isolation, self.seats) or workers
+        if problem := others or self._slots_problem():
             raise ConfigError(problem)
-        return None, tuple(slots)
-    if not isinstance(slots, int) or count_problem("slots", slots):
+
+    def _slots_problem(self) -> str:
+        slots = self.slots
+        if isinstance(slots, list | tuple):
+            return devices_problem(slots)
+        if (isinstance(slots, str) and slots == "auto") or is_whole(slots, 1):
+            return ""
         hint = f" (one device: [{slots!r}])" if isinstance(slots, str) and is_device_name(slots) else ""
-        raise ConfigError(
-            f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
-        )
-    return slots, ()
+        return f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
+
+    @property
+    def n_devices(self) -> int | None:
+        """How many devices; None: all, or those of :attr:`names`."""
+        return self.slots if isinstance(self.slots, int) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which devices; none where they are not named."""
+        return () if isinstance(self.slots, int | str) else tuple(self.slots)
 
 
 def start_cluster(n_workers: int) -> "tuple[LocalHandle, Path]":
@@ -209,8 +223,10 @@ class Pool:
 
     Parameters
     ----------
-    client, n_workers, slots, seats, isolation
+    client
         As of :class:`drlnb.fleet.fleet.Fleet`.
+    wanted
+        What the pool shall have.
 
     Attributes
     ----------
@@ -226,38 +242,28 @@ class Pool:
         What was chosen: slots of each device, devices by name, and whether the tasks of a slot share a process.
     """
 
-    def __init__(
-        self,
-        client: Client = None,
-        *,
-        n_workers: int | None = None,
-        slots: int | str | Sequence[str] = "auto",
-        seats: int | str = 1,
-        isolation: str = "shared",
-    ) -> None:
-        n_slots, names = check_pool(n_workers, slots, seats, isolation)
+    def __init__(self, client: Client, wanted: Wanted) -> None:
         if client is None:
             client = current_client()
-        if client is not None and n_workers is not None:
+        if client is not None and wanted.n_workers is not None:
             raise ConfigError("n_workers is for a cluster of our own, not for one that is there already")
-        self.n_workers = (n_workers or 1) if client is None else None
-        #: Process of a cluster of our own; None on another one.
+        #: Dask workers and process of a cluster of our own; None on another one.
+        self.n_workers: int | None = None
         self.handle: LocalHandle | None = None
         root = None
-        if self.n_workers is not None:
+        if client is None:
+            self.n_workers = wanted.n_workers or 1
             self.handle, root = start_cluster(self.n_workers)
         self._sweep = weakref.finalize(self, _sweep, self.handle, root)
-        try:
-            where, pid = (client, 0) if self.handle is None else (self.handle.address, self.handle.pid)
-            self.link = connect(where, pid=pid)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._sweep)
+            self.link = connect(client) if self.handle is None else connect(self.handle.address, pid=self.handle.pid)
+            undo.callback(self.link.close)  # its client, if it is ours, would go on
             opened = self.link.open_pool(
-                n_slots, seats=seats, names=names, isolation=isolation, own_workers=self.n_workers
-            )
-        except BaseException:
-            if (link := getattr(self, "link", None)) is not None:
-                link.close()  # its client, if it is ours, would go on
-            self._sweep()
-            raise
+                wanted.n_devices, seats=wanted.seats, names=wanted.names, isolation=wanted.isolation,
+                own_workers=self.n_workers,
+            )  # fmt: skip
+            undo.pop_all()
         self.address, self.notices = self.link.address, opened.notices
         self.n_nodes, self.slots, self.n_devices = opened.n_nodes, opened.slots, opened.n_devices
         self.seats, self.names, self.isolation = opened.seats, opened.names, opened.isolation
@@ -270,11 +276,11 @@ class Pool:
         more |= {} if self.isolation == "shared" else {"isolation": self.isolation}
         return {"n_slots": self.n_devices, "n_workers": self.n_nodes, **more}
 
-    def serves(self, n_workers: int | None, slots: int | str | Sequence[str], seats: int | str, isolation: str) -> bool:
+    def serves(self, wanted: Wanted) -> bool:
         """Whether this pool is what was asked for; raise ConfigError for names that mean no device."""
-        same = slots in ("auto", self.n_devices) if isinstance(slots, int | str) else self.link.same_devices(slots)
-        others = seats in (1, self.seats) and isolation in ("shared", self.isolation)
-        return same and others and n_workers in (None, self.n_workers)
+        same = self.link.same_devices(wanted.names) if wanted.names else wanted.slots in ("auto", self.n_devices)
+        others = wanted.seats in (1, self.seats) and wanted.isolation in ("shared", self.isolation)
+        return same and others and wanted.n_workers in (None, self.n_workers)
 
     def set(self, key: str, value: object) -> None:
         """Change a setting of the pool, for all who share it.

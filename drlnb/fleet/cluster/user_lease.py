@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.faces import say
-from drlnb.fleet.plain import Row, count_problem
+from drlnb.fleet.plain import COUNT, Row
+from drlnb.planning.declared import SECONDS
+from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import OWN
@@ -316,16 +318,17 @@ class Leases:
 
 
 def _check(name: object, n_slots: object, priority: object, wait_s: object, timeout_s: object) -> None:
-    problems = []
-    if not isinstance(name, str) or not name.strip() or "/" in name:
-        problems.append(f"name must be a text without '/', got {name!r}")
-    if problem := count_problem("n_slots", n_slots):
-        problems.append(problem)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        problems.append(f"priority must be a whole number, got {priority!r}")
-    for key, value in (("wait_s", wait_s), ("timeout_s", timeout_s)):
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-        if value is not None and not good:
-            problems.append(f"{key} must be None or a finite number > 0 s, got {value!r}")
-    if problems:
-        raise ConfigError(problems)
+    named = isinstance(name, str) and name.strip() and "/" not in name
+    times = {key: s for key, s in (("wait_s", wait_s), ("timeout_s", timeout_s)) if s is not None}
+    problems = [
+        "" if named else f"name must be a text without '/', got {name!r}",
+        COUNT.problem("n_slots", n_slots),
+        PRIORITIES.problem("priority", priority),
+        *(
+            f"{key} must be None or a finite number > 0 s, got {s!r}"
+            for key, s in times.items()
+            if SECONDS.problem(key, s)
+        ),
+    ]
+    if wrong := [problem for problem in problems if problem]:
+        raise ConfigError(wrong)

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
-from drlnb.fleet.plain import Plain, parse_seeds, quoted
+from drlnb.fleet.plain import Plain, checked, parse_seeds, quoted
 from drlnb.fleet.tasks.task import Task
+from drlnb.planning.declared import choice
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.records.spec import ALGORITHMS
 
@@ -61,7 +62,7 @@ class LaunchForm:
         """
         checks: dict[str, Callable[[], object]] = {
             "env": lambda: _check_env(self.env),
-            "algo": lambda: _check_algo(self.algo),
+            "algo": lambda: checked("algorithm", self.algo, choice(*ALGORITHMS)),
             "seeds": lambda: parse_seeds(self.seeds, most=_MOST_TASKS),
             "total_timesteps": lambda: _parse_count(self.total_timesteps, "steps", _MOST_STEPS),
             "slots": lambda: _check_slots(self.slots, n_slots),
@@ -129,11 +130,6 @@ def _check_env(text: str) -> None:
     if env in gymnasium.registry or re.fullmatch(r"[A-Za-z_][\w.]*:\S+", env):
         return  # modules are imported when the environment is tried, not while somebody types
     make_env(env).close()
-
-
-def _check_algo(text: str) -> None:
-    if text not in ALGORITHMS:
-        raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {text!r}")
 
 
 def _check_slots(text: str, n_slots: int) -> None:

@@ -9,7 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from drlnb.fleet.plain import Plain, count_problem
+from drlnb.fleet.plain import COUNT, Plain
+from drlnb.planning.declared import count as whole
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import TaskSpec
@@ -101,7 +102,7 @@ class Task:
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
         counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
         given = {key: value for key, value in counts.items() if value is not None}
-        problems += filter(None, [*(count_problem(key, n) for key, n in given.items()), count_problem("seed", seed, 0)])
+        problems += filter(None, [*(COUNT.problem(*each) for each in given.items()), whole(0).problem("seed", seed)])
         if name is not None and not _NAME.fullmatch(name):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
         if problem := PRIORITIES.problem("priority", priority):

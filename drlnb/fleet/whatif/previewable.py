@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from drlnb.planning.declared import is_whole
 from drlnb.planning.registry import nearest
 from drlnb.planning.settings import SETTINGS, as_config, owner, setting_problem
 from drlnb.records.errors import ConfigError
@@ -55,7 +56,7 @@ def refuse_value(key: str, value: object) -> None:
     if key != "slots":
         if problem := setting_problem(key, value):
             raise ConfigError(problem)
-    elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_SLOTS:
+    elif not is_whole(value, 1, _MOST_SLOTS):
         raise ConfigError(f"{key} must be a whole number from 1 to {_MOST_SLOTS}, got {value!r}")
 
 

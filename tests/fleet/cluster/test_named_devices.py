@@ -9,7 +9,7 @@ import drlnb
 from drlnb.cli.main import main
 from drlnb.cli.train import device_choice
 from drlnb.fleet.cluster import pool as module
-from drlnb.fleet.cluster.pool import check_pool
+from drlnb.fleet.cluster.pool import Wanted
 from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
@@ -43,8 +43,9 @@ def test_a_list_that_cannot_be_one_of_devices_starts_nothing(monkeypatch, slots,
 
 def test_names_are_taken_as_they_are():
     """A list or a tuple of names instead of a number."""
-    assert check_pool(None, ["cuda:0", "cuda:2"], 1) == (None, ("cuda:0", "cuda:2"))
-    assert check_pool(1, ("cpu:1",), "auto") == (None, ("cpu:1",))
+    for names in (["cuda:0", "cuda:2"], ("cpu:1",)):
+        wanted = Wanted(slots=names)
+        assert (wanted.n_devices, wanted.names) == (None, tuple(names))
 
 
 def test_devices_on_the_command_line_are_numbers_or_names():

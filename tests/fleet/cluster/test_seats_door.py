@@ -6,7 +6,7 @@ import drlnb
 from drlnb.cli.main import main
 from drlnb.cli.train import seat_count
 from drlnb.fleet.cluster import pool as module
-from drlnb.fleet.cluster.pool import check_pool
+from drlnb.fleet.cluster.pool import Wanted
 from drlnb.records.errors import ConfigError
 
 
@@ -21,12 +21,12 @@ def test_a_wrong_number_of_seats_starts_nothing(monkeypatch, seats):
 
 def test_other_numbers_are_checked_as_before():
     """`slots` and `n_workers` are whole numbers from 1 on; slots may be auto."""
-    assert check_pool(None, "auto", 1) == (None, ())
-    assert check_pool(2, 3, "auto") == (3, ())
+    assert (Wanted().n_devices, Wanted().names) == (None, ())
+    assert (Wanted(n_workers=2, slots=3, seats="auto").n_devices, Wanted(slots=3).names) == (3, ())
     with pytest.raises(ConfigError, match=r"slots must be 'auto', a whole number >= 1 or a list .*, got 0"):
-        check_pool(None, 0, 1)
+        Wanted(slots=0)
     with pytest.raises(ConfigError, match=r"n_workers must be a whole number >= 1, got True"):
-        check_pool(True, 1, 1)
+        Wanted(n_workers=True, slots=1)
 
 
 def test_seats_are_read_from_the_command_line():

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from drlnb.fleet.whatif.preview import preview
-from drlnb.fleet.whatif.previewable import PREVIEWED
+from drlnb.fleet.whatif.previewable import PREVIEWED, changed, refuse_unknown, rules_now
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.settings import SETTINGS
 from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, SlotClosed
@@ -24,7 +24,9 @@ TASKS = ["sim0", "sim1", "sim2"]
 POOL = "broker-e1"
 #: Unequal tasks; changing hands costs a slot more than a fifth of the first task's batch.
 COSTS = {
-    i: Costs(collect_s=1.0 + i, compute_s=0.5 + i, finish_s=0.05, publish_s=0.01, collect_cv=0.5, switch_s=0.2)
+    i: Costs(
+        collect_s=1.0 + 0.2 * i, compute_s=0.5 + 0.1 * i, finish_s=0.05, publish_s=0.01, collect_cv=0.5, switch_s=0.2
+    )
     for i in range(3)
 }
 
@@ -33,9 +35,15 @@ COSTS = {
 def journal_of(hold="yield", n_slots=1, streams=True):
     """Return the journal of three tasks that shared slots."""
     pool, tasks = run_tasks(
-        range(3), n_slots=n_slots, n_rounds=20, n_collectors=2, hold=hold, seed=5, costs=COSTS, streams=streams
+        range(3), n_slots=n_slots, n_rounds=8, n_collectors=2, hold=hold, seed=5, costs=COSTS, streams=streams
     )
     return Journal(streams={h.stream.header.stream: h.stream for h in (pool.host, *[t.host for t in tasks])})
+
+
+@functools.cache
+def started(planner):
+    """Return the journal of a task whose collectors are ended between rounds."""
+    return Journal(streams={"task-sim0-a1": trained(planner=planner)})
 
 
 def with_records(journal, stream, *records):
@@ -54,6 +62,11 @@ def with_change(journal, key, value, task=None, *refusals):
     return with_records(journal, POOL, change(task=task), *refusals)
 
 
+def rules(journal):
+    """Return what is in force at the end of a journal."""
+    return rules_now(journal, pools_of(journal)[-1], dict(zip(TASKS, TASKS, strict=True)))
+
+
 # ------------------------------------------------------------------ what is in force
 @pytest.mark.parametrize(
     ("key", "value", "task", "hold"),
@@ -68,37 +81,40 @@ def with_change(journal, key, value, task=None, *refusals):
     ],
 )
 def test_what_was_changed_is_where_a_preview_starts(key, value, task, hold):
-    """After the change, now is what was foretold as then; the same change once more changes nothing."""
-    before = journal_of(hold)
-    foretold = preview(before, key, value, task, tasks=TASKS)
-    assert foretold.then != foretold.now, "the change matters here"
-    after = with_change(before, key, value, task)
-    again = preview(after, key, value, task, tasks=TASKS)
+    """After the change, now is what was foretold as then."""
+    before = rules(journal_of(hold))
+    foretold = changed(before, key, value, [task] if task else TASKS)
+    now = rules(with_change(journal_of(hold), key, value, task))
+    assert now != before
+    assert now == foretold
+
+
+def test_after_a_change_now_is_what_was_foretold_and_the_same_change_changes_nothing():
+    """The figures, too, to the last bit."""
+    foretold = preview(journal_of("round"), "leasing.hold", "last", "sim1", tasks=TASKS)
+    after = with_change(journal_of("round"), "leasing.hold", "last", "sim1")
+    again = preview(after, "leasing.hold", "last", "sim1", tasks=TASKS)
     assert again.speedup == 1.0
-    assert again.now == again.then == foretold.then
-    other = preview(after, "slots", 2, tasks=TASKS)
-    assert other.now == foretold.then
+    assert again.now == again.then == foretold.then != foretold.now
 
 
 def test_the_last_of_several_changes_is_in_force():
     """Changed and changed back: as it was."""
-    journal = journal_of()
-    twice = with_change(with_change(journal, "leasing.queue", "drr"), "leasing.queue", "fifo")
-    assert preview(twice, "slots", 2, tasks=TASKS) == preview(journal, "slots", 2, tasks=TASKS)
+    twice = with_change(with_change(journal_of(), "leasing.queue", "drr"), "leasing.queue", "fifo")
+    assert rules(twice) == rules(journal_of())
 
 
 @pytest.mark.parametrize("key", ["leasing.queue", "leasing.hold", "task.priority"])
 def test_what_was_refused_is_not_in_force(key):
     """The journal has the wish and the refusal: nothing has changed."""
-    journal = journal_of()
     refusal = RequestRefused(subject=key, reason="no")
-    wished = with_change(journal, key, "nonsense", "sim0" if key == "task.priority" else None, refusal)
-    assert preview(wished, "slots", 2, tasks=TASKS) == preview(journal, "slots", 2, tasks=TASKS)
+    wished = with_change(journal_of(), key, "nonsense", "sim0" if key == "task.priority" else None, refusal)
+    assert rules(wished) == rules(journal_of())
 
 
 def test_warm_up_starts_from_what_is_in_force_too():
     """Kept since the last round: to keep collectors changes nothing, and is still measured against what was."""
-    stream = trained(planner="cold")
+    stream = started("cold").streams["task-sim0-a1"]
     middle = next(k for k, one in enumerate(stream.records) if getattr(one, "t", 0.0) > 50.0)
     kept = SettingChanged(t=stream.records[middle].t, key="warmup.planner", value="keep", task="sim0")
     records = (*stream.records[:middle], kept, *stream.records[middle:])
@@ -172,38 +188,38 @@ def test_what_a_person_changed_in_a_task_differs_from_its_configuration():
 
 
 # ------------------------------------------------------------------ keys
-@pytest.mark.parametrize("key", [key for key in SETTINGS if key.startswith("leasing.")])
-def test_every_key_of_leasing_is_played_or_refused(key):
-    """What nothing in the simulation can feel is refused with the reason in one line; the rest is listed."""
-    value = {"hold": "last", "queue": "drr"}.get(key.removeprefix("leasing."))
-    value = getattr(LeasingSettings(), key.removeprefix("leasing.")) if value is None else value
-    if key in PREVIEWED:
-        journal = with_change(journal_of(n_slots=2), "task.priority", 1, "sim0")
-        assert preview(journal, key, value, tasks=TASKS).now.window_s > 0
-        return
+@pytest.mark.parametrize("key", [key for key in SETTINGS if key.startswith("leasing.") and key not in PREVIEWED])
+def test_a_key_of_leasing_that_nothing_can_feel_is_refused(key):
+    """What is not played is refused with the reason in one line."""
+    value = getattr(LeasingSettings(), key.removeprefix("leasing."))
     with pytest.raises(ConfigError, match=rf"^{key} cannot be tried out: it (is about|changes what is said)") as error:
         preview(journal_of(), key, value, tasks=TASKS)
     assert "\n" not in str(error.value)
 
 
-def test_every_key_that_is_played_can_matter():
+#: Key -> arguments of a journal in which it matters, what was changed in it, a value, and whose.
+MATTERS = {
+    "slots": ((), (), 2, None),
+    "task.priority": (("last",), (), 5, "sim0"),
+    "leasing.hold": (("round",), (), "last", None),
+    "leasing.queue": ((), (), "drr", None),
+    "leasing.age_quantum_s": (
+        ("last",), (("task.priority", 1, "sim0"), ("leasing.age_quantum_s", 0.01)), 30.0, None,
+    ),
+    "leasing.switch_limit_frac": ((), (), 9.0, None),
+    "leasing.residency": (("yield", 2), (), False, None),
+    "leasing.max_hold_s": ((), (("leasing.max_hold_factor", 0.0),), 2.0, None),
+    "leasing.max_hold_factor": ((), (("leasing.max_hold_s", 0.3),), 1.0, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [key for key in PREVIEWED if not key.startswith("warmup.")])
+def test_every_key_that_is_played_can_matter(key):
     """Each of them changes the figures of some run; none is taken and forgotten."""
-    slow = with_change(journal_of(), "leasing.max_hold_factor", 0.0)
-    aged = with_change(with_change(journal_of("last"), "task.priority", 1, "sim0"), "leasing.age_quantum_s", 0.01)
-    short = with_change(journal_of(), "leasing.max_hold_s", 0.3)
-    found = {
-        "slots": preview(journal_of(), "slots", 2, tasks=TASKS),
-        "task.priority": preview(journal_of("last"), "task.priority", 5, "sim0", tasks=TASKS),
-        "leasing.hold": preview(journal_of("round"), "leasing.hold", "last", tasks=TASKS),
-        "leasing.queue": preview(journal_of(), "leasing.queue", "drr", tasks=TASKS),
-        "leasing.age_quantum_s": preview(aged, "leasing.age_quantum_s", 30.0, tasks=TASKS),
-        "leasing.switch_limit_frac": preview(journal_of(), "leasing.switch_limit_frac", 9.0, tasks=TASKS),
-        "leasing.residency": preview(journal_of(n_slots=2), "leasing.residency", False, tasks=TASKS),
-        "leasing.max_hold_s": preview(slow, "leasing.max_hold_s", 2.0, tasks=TASKS),
-        "leasing.max_hold_factor": preview(short, "leasing.max_hold_factor", 1.0, tasks=TASKS),
-    }
-    assert [key for key, one in found.items() if one.now == one.then] == []
-    assert set(found) == {key for key in PREVIEWED if not key.startswith("warmup.")}
+    of, changes, value, task = MATTERS[key]
+    journal = functools.reduce(lambda journal, change: with_change(journal, *change), changes, journal_of(*of))
+    tried = preview(journal, key, value, task, tasks=TASKS)
+    assert tried.now != tried.then
 
 
 def test_a_key_that_cannot_matter_to_these_tasks_is_refused():
@@ -239,7 +255,8 @@ def test_a_hold_limit_that_lets_nothing_end_is_said():
 def test_each_tasks_own_keys_may_name_a_task():
     """They are those that `run.set` takes for one task; the pool's name none."""
     for key, value in (("leasing.switch_limit_frac", 9.0), ("leasing.hold", "last"), ("task.priority", 2)):
-        assert preview(journal_of(), key, value, "sim0", tasks=TASKS).task == "sim0"
+        assert changed(rules(journal_of()), key, value, ["sim0"]) != changed(rules(journal_of()), key, value, TASKS)
+        refuse_unknown(key, "sim0", TASKS)
     pools = [f"leasing.{one.name}" for one in fields(LeasingSettings)] + ["slots"]
     for key in set(pools) & set(PREVIEWED) - {"leasing.hold", "leasing.switch_limit_frac"}:
         with pytest.raises(ConfigError, match=f"{key} belongs to the pool, not to a task: leave task out"):
@@ -262,12 +279,6 @@ def test_switches_are_told_apart_from_batches():
 
 
 # ------------------------------------------------------------------ keys of warm-up
-@functools.cache
-def started(planner):
-    """Return the journal of a task whose collectors are ended between rounds."""
-    return Journal(streams={"task-sim0-a1": trained(planner=planner)})
-
-
 @pytest.mark.parametrize(
     ("planner", "key", "value"),
     [
