@@ -32,7 +32,7 @@ def checked(name: str, value: T, kind: Kind = COUNT) -> T:
 
 
 def checked_plain(key: str, value: object) -> object:
-    """Return a value of scheduling that a journal can hold, else raise ConfigError; the cluster judges whether it is good."""
+    """Return a value of scheduling that a journal can hold, else raise ConfigError; the cluster judges it further."""
     try:
         json.dumps(value)
     except (TypeError, ValueError):

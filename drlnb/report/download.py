@@ -21,7 +21,9 @@ _ADDRESS = re.compile(r"\b(?:tcp|tls|inproc|ws|wss)://[^\s'\"/]+|\b\d{1,3}(?:\.\
 #: A name shorter than this is replaced only where it stands alone: it may be part of any word.
 _SHORT = 4
 _ALIAS = "node"
-#: Rows of a journal that may fit: no row was seen to take less than 7 bytes once compressed.
+#: No row was seen to take fewer bytes once compressed.
+_LEAST_BYTES = 7
+#: Rows of a journal in which all machines are looked for; of a larger one, the pool's streams name them.
 _MOST_ROWS = 100_000
 #: Texts that are remembered, at most.
 _MOST_KNOWN = 20_000
@@ -67,7 +69,8 @@ class Names:
     """
 
     def __init__(self, journal: Journal) -> None:
-        rows = entries_of(_pools(journal) if _is_large(journal) else journal)
+        large = _n_rows(journal) > _MOST_ROWS
+        rows = (row for row in entries_of(journal) if not large or split_stream(row[0]) is None)
         names = dict.fromkeys(name for _, record in rows for name in _machines(record.to_row()))
         known = (name for name in names if name and not name.isdigit())
         self.alias = {name: f"{_ALIAS}{i}" for i, name in enumerate(known)}
@@ -112,11 +115,11 @@ def _machines(value: object, key: str = "") -> Iterator[str]:
             yield value
         elif key in _SLOTS:
             yield value.rpartition("/")[0]
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         yield from map(str, value) if key == "nodes" else ()
         for name, item in value.items():
             yield from _machines(item, name)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list):
         for item in value:
             yield from _machines(item, key if key == "slots" else "")
 
@@ -135,13 +138,14 @@ def archive(journal: Journal, names: Names, limit: int) -> Download:
     limit
         Bytes of a page that it may take; what would take more is not finished, and has no data.
     """
-    if _is_large(journal):
+    most = limit * 3 / 4
+    if _n_rows(journal) * _LEAST_BYTES > most:
         return Download(data=b"", n_plain=_size(journal))
     packed = io.BytesIO()
     n_plain = 0
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as out, tarfile.open(fileobj=out, mode="w|") as tar:
         for i, (name, stream) in enumerate(journal.streams.items()):
-            if packed.tell() * 4 / 3 > limit:
+            if packed.tell() > most:
                 return Download(data=b"", n_plain=_size(journal))
             rows = (stream.header.to_row(), *(record.to_row() for record in stream.records))
             text = "".join(json.dumps(names.said(row), separators=(",", ":")) + "\n" for row in rows).encode()
@@ -151,17 +155,11 @@ def archive(journal: Journal, names: Names, limit: int) -> Download:
             n_plain += len(text)
             tar.addfile(entry, io.BytesIO(text))
     data = packed.getvalue()
-    return Download(data=data if len(data) * 4 / 3 <= limit else b"", n_plain=n_plain)
+    return Download(data=data if len(data) <= most else b"", n_plain=n_plain)
 
 
-def _is_large(journal: Journal) -> bool:
-    """Whether a journal has so many rows that it fits into no page, however well it is compressed."""
-    return sum(len(stream.records) for stream in journal.streams.values()) > _MOST_ROWS
-
-
-def _pools(journal: Journal) -> Journal:
-    """Return the streams that name machines first: all but the tasks'."""
-    return Journal(streams={name: stream for name, stream in journal.streams.items() if split_stream(name) is None})
+def _n_rows(journal: Journal) -> int:
+    return sum(len(stream.records) for stream in journal.streams.values())
 
 
 def _size(journal: Journal) -> int:

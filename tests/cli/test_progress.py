@@ -62,7 +62,7 @@ def test_a_terminal_is_rewritten_in_place(monkeypatch):
 def test_a_small_terminal_shows_the_first_tasks_and_counts_the_rest(monkeypatch):
     """Lines that scrolled away could not be rewritten."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda *_: (80, 6))
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda **_: (80, 6))
     stream = Terminal()
     Live(stream).show({f"t{i}": status(f"t{i}") for i in range(9)})
     lines = stream.getvalue().rstrip().split("\n")

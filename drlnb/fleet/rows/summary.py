@@ -41,7 +41,10 @@ def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> Row:
     return {
         "run": run,
         "tasks": [_task(status) for status in board.statuses().values()],
-        "leases": {**_leases(run, {spec.name for spec in specs}, fold), "hold_planner": (planners or [None])[-1]},
+        "leases": {
+            **_leases(run, {spec.name for spec in specs}, fold),
+            "hold_planner": planners[-1] if planners else None,
+        },
     }
 
 

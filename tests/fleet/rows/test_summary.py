@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from drlnb.fleet.rows.summary import summarise
@@ -6,6 +9,9 @@ from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.spec import TaskSpec
+from drlnb.views.leasing.gantt import gantt
+
+JOURNALS = Path(__file__).parents[2] / "journals"
 
 SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
 
@@ -154,18 +160,21 @@ def test_an_expired_lease_was_held_and_computed_nothing_that_counts():
     assert (leases["held"], leases["utilisation"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize(("n_slots", "bound"), [(1, 0.75), (2, 0.375)])
-def test_bound_and_inflation_are_those_of_the_machine_repairman(n_slots, bound):
-    """Task a: 2 of 4 s alone computing, d = 0.5, 5 / 4 as long; task b: d = 0.25, 8 / 4; sum d = 0.75, mean 1.625."""
+def test_inflation_is_time_with_waits_over_time_without_them():
+    """Task a: 3 of its 12 s waiting for its second lease, 12 / 9; task b: 4 of 8, 8 / 4; mean 5 / 3."""
     other = TaskSpec(name="b", env="CartPole-v1", total_timesteps=10, n_envs=1)
-    records = (requested(0.0, "r1/a"), granted("r1/a"), returned(4.0), released("r1/a", 4.0, 4.0))
-    found = summary(
-        stream("broker-e1", "pool", *(added(f"s{i}") for i in range(n_slots)), *records),
-        stream("task-a-a1", "round", opened(1), finished(1, 3.0, 1.0, 1.0), finished(2, 2.0, 0.0, 1.0)),
-        stream("task-b-a1", "round", opened(1), finished(1, 8.0, 4.0, 1.0)),
-        specs=(SPEC, other),
-    )["leases"]
-    assert (found["bound"], found["inflation"]) == (bound, 1.625)
+
+    def one(start, end, task, token):
+        return granted(f"r1/{task}", token), returned(end), released(f"r1/{task}", end - start, 1.0, token)
+
+    pool = (
+        added("s0"), added("s1"),
+        requested(0.0, "r1/a"), *one(0.0, 4.0, "a", 1), requested(5.0, "r1/a"), returned(8.0), *one(8.0, 12.0, "a", 2),
+        requested(20.0, "r1/b"), *one(20.0, 22.0, "b", 3), requested(22.0, "r1/b"), returned(26.0),
+        *one(26.0, 28.0, "b", 4),
+    )  # fmt: skip
+    found = summary(stream("broker-e1", "pool", *pool), specs=(SPEC, other))["leases"]
+    assert found["inflation"] == pytest.approx(5 / 3)
 
 
 def test_the_hold_planner_is_the_last_that_spoke():
@@ -174,25 +183,45 @@ def test_the_hold_planner_is_the_last_that_spoke():
     assert summary(stream("task-a-a1", "round", opened(1), *said))["leases"]["hold_planner"] == "last"
 
 
-def estimated(utilisation, inflation):
+def estimated(utilisation, inflation, bound=0.8):
     return leasing.LoadEstimated(
-        n_tasks=2, n_slots=1, d_mean=0.4, bound_frac=0.8, expected_utilisation_frac=utilisation,
+        n_tasks=2, n_slots=1, d_mean=0.4, bound_frac=bound, expected_utilisation_frac=utilisation,
         expected_inflation=inflation,
     )  # fmt: skip
 
 
 def test_what_theory_expected_is_weighed_by_the_time_for_which_it_held():
-    """Leases from 2 to 10 s: .6 and 2x for 2 s of them, then .2 and 1.2x for 6 s: .3 and 1.4x; after 10 s, nothing."""
+    """Leases from 2 to 10 s: .6 and 2x for 2 s of them, then .2 and 1.2x for 6 s: .3 and 1.4x; after 10 s, nothing.
+
+    The bound is of the same estimates, .8 and then .4: .5, and not below what is expected.
+    """
     leases = summary(
         stream(
             "broker-e1", "pool",
             added("s0"), estimated(0.6, 2.0),
-            requested(2.0, "r1/a"), granted("r1/a"), requested(4.0, "r1/b"), estimated(0.2, 1.2),
+            requested(2.0, "r1/a"), granted("r1/a"), requested(4.0, "r1/b"), estimated(0.2, 1.2, 0.4),
             returned(10.0), released("r1/a", 8.0, 3.0), requested(12.0, "r1/b"), estimated(0.9, 9.0),
             returned(99.0),
         )
     )["leases"]  # fmt: skip
     assert (leases["expected_utilisation"], leases["expected_inflation"]) == (pytest.approx(0.3), pytest.approx(1.4))
+    assert leases["bound"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", ["three-tasks-last", "two-tasks-one-slot"])
+def test_the_summary_says_what_the_pictures_say(name):
+    """Utilisation, bound, price and what theory expects have one value each, in the terminal and in the report."""
+    journal = Journal.read(JOURNALS / name)
+    tasks = {str(s.header.config["task"]) for s in journal.streams.values() if s.header.machine == "round"}
+    specs = [replace(SPEC, name=task) for task in tasks]
+    leases, view = summarise("", specs, journal)["leases"], gantt(journal)
+    pairs = {
+        "utilisation": "utilisation", "bound": "bound", "inflation": "inflation", "expected_utilisation": "expected",
+        "expected_inflation": "expected_inflation",
+    }  # fmt: skip
+    assert {key: view.value(number) for key, number in pairs.items()} == pytest.approx({
+        key: leases[key] for key in pairs
+    })
 
 
 def test_without_a_lease_nothing_is_expected():
