@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
-from drlnb.fleet.training import Training, change_all, going_on
+from drlnb.fleet.training import Training, change_all, going_on, stop_all
 from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, PeerError
@@ -280,8 +279,7 @@ class Fleet:
         ConfigError
             If the key is unknown, the value wrong, or no task is meant; nothing has been changed then.
         """
-        if task is not None:
-            refuse_task(key)
+        refuse_task(key, task)
         if owner(key) == "pool":
             self.pool.set(key, value)
         else:
@@ -350,7 +348,7 @@ class Fleet:
         atexit.unregister(self._at_exit)
         try:
             if self.pool.handle is not None:
-                self._stop_all(timeout_s)
+                stop_all(self.trainings, timeout_s)
         finally:
             self._hang_up()
             self.pool.close()
@@ -369,16 +367,6 @@ class Fleet:
             self._hang_up()  # first, or Dask's client complains at length that its scheduler is gone
         finally:
             self.pool.kill()
-
-    def _stop_all(self, timeout_s: float) -> None:
-        """Stop what still trains, and wait for the checkpoints."""
-        running = [training for training in self.trainings if not training.ended]
-        for training in running:
-            with contextlib.suppress(PeerError):
-                training.stop()
-        deadline = time.monotonic() + timeout_s
-        for training in running:
-            training.watch.settle(max(0.0, deadline - time.monotonic()))
 
     def _hang_up(self) -> None:
         """Give back whatever is leased (what cannot be given back expires), and end the connection."""

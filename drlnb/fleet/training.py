@@ -1,5 +1,7 @@
 """Watch and steer a run while its tasks train."""
 
+import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.rl.tracking.sinks import Sink
 
-__all__ = ["Training", "change_all", "going_on"]
+__all__ = ["Training", "change_all", "going_on", "stop_all"]
 
 #: Ends that a task can be started again from.
 _RESTARTABLE = ("failed", "stopped")
@@ -165,6 +167,17 @@ def going_on(
     return None
 
 
+def stop_all(trainings: Iterable[Training], timeout_s: float) -> None:
+    """Stop what still trains, and wait for the checkpoints."""
+    running = [training for training in trainings if not training.ended]
+    for training in running:
+        with contextlib.suppress(PeerError):
+            training.stop()
+    deadline = time.monotonic() + timeout_s
+    for training in running:
+        training.watch.settle(max(0.0, deadline - time.monotonic()))
+
+
 def change_all(trainings: Iterable[Training], key: str, value: object, task: str | None) -> None:
     """Change a setting of whatever trains, or of the tasks of one name; nothing is changed if one cannot have it.
 
@@ -202,7 +215,7 @@ def _change(watch: Follower, key: str, value: object, task: str | None, *, try_o
     """
     if task is not None:
         known(watch.specs, task)
-        refuse_task(key)
+    refuse_task(key, task)
     meant = {name: row for name, row in watch.tasks.items() if task in (None, name)}
     if watch.ended:
         raise ConfigError(f"run {watch.run_id} is {status_of(watch.tasks)}: nothing is left to change")

@@ -139,9 +139,9 @@ def known(specs: Mapping[str, TaskSpec], task: str | None) -> TaskSpec:
     return specs[task]
 
 
-def refuse_task(key: str) -> None:
-    """Raise ConfigError for a setting of the pool: no single task has it."""
-    if owner(key) == "pool":
+def refuse_task(key: str, task: str | None) -> None:
+    """Raise ConfigError if a task is named for a setting of the pool."""
+    if task is not None and owner(key) == "pool":
         raise ConfigError(f"{key} belongs to the pool, not to a task: leave task out")
 
 
