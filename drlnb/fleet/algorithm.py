@@ -45,7 +45,7 @@ class Algorithm(Model):
     tensorboard_log: str | Path | None = None
     #: Where to train; None: on the fleet that is up, or a new one.
     fleet: Fleet | None = None
-    #: The training in this process, and the run, that learn for this model now.
+    #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
 
@@ -107,7 +107,7 @@ class Algorithm(Model):
         log = _event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = _callbacks(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            (self._learn_here if local else self._learn)(total_timesteps, callbacks, reset=reset_num_timesteps)
+            (_learn_here if local else _learn)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -148,14 +148,14 @@ class Algorithm(Model):
         """
         log = _event_files(self, None, reset_num_timesteps=reset_num_timesteps)
         callbacks = _callbacks(self, callback, log_interval, log)
-        run = self._launch(total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
+        run = _launch(self, total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
         if callbacks.children:
             (task,) = run.specs
             start_listening(run, task, self, callbacks, None if log is None else log.close)
         return run
 
     def _state(self) -> Trained:
-        self._take_over()
+        _take_over(self)
         if self._live is not None:
             self._actor = None
             return self._live.trained()
@@ -164,81 +164,8 @@ class Algorithm(Model):
     @property
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
-        self._take_over()
+        _take_over(self)
         return super().num_timesteps if self._live is None else self._live.n_timesteps
-
-    # ------------------------------------------------------------------ one budget after the other
-    def _learn_here(self, total: int, callbacks: CallbackList, *, reset: bool) -> None:
-        """Train in this process to the end of the budget."""
-        spec, start = self._next(total, reset=reset)
-        with one_thread():
-            self._begin(spec, start)
-            callbacks.init_callback(self)
-            session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
-            self._live = session.loop
-            try:
-                callbacks.init_callback(self, session)
-                self.adopt(session.follow())
-            except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
-                self.adopt(session.loop.trained(envs=False))
-                raise
-            finally:
-                self._live = None
-
-    def _learn(self, total: int, callbacks: CallbackList, *, reset: bool) -> None:
-        """Train on the fleet, call the callbacks from here, and wait."""
-        run = self._launch(total, callbacks, None, "error", reset=reset)
-        (task,) = run.specs
-        session = RunSession(run, task, callbacks)
-        try:
-            callbacks.init_callback(self, session)
-            session.follow()
-            run.wait()
-        finally:
-            self._take_over()
-
-    def _launch(
-        self, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
-    ) -> Training:
-        """Start training on the fleet; the callbacks are asked what they need, and not called."""
-        spec, start = self._next(total, reset=reset)
-        callbacks.init_callback(self)
-        whole = replace(run_spec([spec], chosen()), settings=callbacks.settings(spec.n_envs))
-        if self.fleet is None or self.fleet.closed:
-            self.fleet = current_fleet()
-        begun = {} if start is None else {spec.name: start}
-        self._run = self.fleet.begin(whole, out or default_out(), on_existing, begun)
-        self._begin(spec, start)
-        return self._run
-
-    def _take_over(self) -> None:
-        """Adopt the state of a run that has ended."""
-        run = self._run
-        if run is None or not run.ended:
-            return
-        self._run = None
-        (task,) = run.specs
-        with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
-            self.adopt(newest(self.spec, run.out / "checkpoints" / task))
-
-    def _begin(self, spec: TaskSpec, start: Trained | None) -> None:
-        self.spec = spec
-        if start is not None:
-            self.adopt(start)
-
-    def _next(self, total: int, *, reset: bool) -> tuple[TaskSpec, Trained | None]:
-        """Return the task with its budget, and where it goes on from; None: from the beginning."""
-        checked("total_timesteps", total)
-        self._take_over()
-        if self._run is not None:
-            raise ConfigError(f"run {self._run.id} is training this model: wait for it, or stop it")
-        trained = self.trained
-        if trained is None or trained.n_rounds == 0:
-            return replace(self.spec, total_timesteps=total), None
-        if reset:
-            trained = anew(trained, self.n_envs)
-        spec = replace(self.spec, total_timesteps=total + trained.n_timesteps)
-        return spec, _republished(spec, trained)
 
     # ------------------------------------------------------------------ load
     @classmethod
@@ -286,6 +213,85 @@ class Algorithm(Model):
             model.tensorboard_log = given.pop("tensorboard_log", None)
             model.spec = altered(model.spec, given, str(path))
         return model
+
+
+# ---------------------------------------------------------------------- one budget after the other
+def _learn_here(model: Algorithm, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+    """Train in this process to the end of the budget."""
+    spec, start = _next(model, total, reset=reset)
+    with one_thread():
+        _begin(model, spec, start)
+        callbacks.init_callback(model)
+        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+        model._live = session.loop
+        try:
+            callbacks.init_callback(model, session)
+            model.adopt(session.follow())
+        except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
+            model.adopt(session.loop.trained(envs=False))
+            raise
+        finally:
+            model._live = None
+
+
+def _learn(model: Algorithm, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+    """Train on the fleet, call the callbacks from here, and wait."""
+    run = _launch(model, total, callbacks, None, "error", reset=reset)
+    (task,) = run.specs
+    session = RunSession(run, task, callbacks)
+    try:
+        callbacks.init_callback(model, session)
+        session.follow()
+        run.wait()
+    finally:
+        _take_over(model)
+
+
+def _launch(
+    model: Algorithm, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
+) -> Training:
+    """Start training on the fleet; the callbacks are asked what they need, and not called."""
+    spec, start = _next(model, total, reset=reset)
+    callbacks.init_callback(model)
+    whole = replace(run_spec([spec], chosen()), settings=callbacks.settings(spec.n_envs))
+    if model.fleet is None or model.fleet.closed:
+        model.fleet = current_fleet()
+    begun = {} if start is None else {spec.name: start}
+    model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
+    _begin(model, spec, start)
+    return model._run
+
+
+def _take_over(model: Algorithm) -> None:
+    """Adopt the state of a run that has ended."""
+    run = model._run
+    if run is None or not run.ended:
+        return
+    model._run = None
+    (task,) = run.specs
+    with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
+        model.adopt(newest(model.spec, run.out / "checkpoints" / task))
+
+
+def _begin(model: Algorithm, spec: TaskSpec, start: Trained | None) -> None:
+    model.spec = spec
+    if start is not None:
+        model.adopt(start)
+
+
+def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[TaskSpec, Trained | None]:
+    """Return the task with its budget, and where it goes on from; None: from the beginning."""
+    checked("total_timesteps", total)
+    _take_over(model)
+    if model._run is not None:
+        raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")
+    trained = model.trained
+    if trained is None or trained.n_rounds == 0:
+        return replace(model.spec, total_timesteps=total), None
+    if reset:
+        trained = anew(trained, model.n_envs)
+    spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
+    return spec, _republished(spec, trained)
 
 
 def _republished(spec: TaskSpec, trained: Trained) -> Trained:
