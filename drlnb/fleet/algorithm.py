@@ -74,6 +74,8 @@ class Algorithm(Model):
     ) -> Self:
         """Train, and wait for it.
 
+        On the fleet's cluster or, with `local`, in this process: the bits are the same.
+
         Parameters
         ----------
         total_timesteps

@@ -92,7 +92,9 @@ policy_kwargs
 
 
 class GPF(Algorithm):
-    """The generalised policy family: a critic that is the actor; discrete actions.
+    """The generalised policy family: a critic that is the actor.
+
+    For discrete actions.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
-from drlnb.fleet.training import Training, change_all, going_on, stop_all
+from drlnb.fleet.training import STOP_S, Training, change_all, going_on, stop_all
 from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
 from drlnb.records.errors import ConfigError, PeerError
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from drlnb.runtime.client.link import SlotRow
 
 __all__ = ["Fleet", "current_fleet"]
-
-#: Longest wait for the checkpoints of an own cluster's runs when it is closed, in seconds.
-_STOP_S = 60.0
 
 
 class Fleet:
@@ -213,15 +210,7 @@ class Fleet:
         return training
 
     def go_on(self, out: str | Path) -> Training:
-        """Go on with the run of a directory, from its last checkpoints.
-
-        Raises
-        ------
-        ConfigError
-            If no run is there, or it is finished.
-        RunLocked
-            If it is going on already.
-        """
+        """Go on with the run of a directory, from its last checkpoints; raises what :func:`drlnb.resume` does."""
         return self.begin(RunSpec.read(RunDir(out)), out, "resume")
 
     def begin(
@@ -334,7 +323,7 @@ class Fleet:
         return journal_of(decoded(self.pool.link.pool_rows()))
 
     # ------------------------------------------------------------------ the end
-    def close(self, timeout_s: float = _STOP_S) -> None:
+    def close(self, timeout_s: float = STOP_S) -> None:
         """Hang up; an own cluster's runs are stopped first, with a checkpoint, and then the cluster.
 
         Parameters

@@ -9,7 +9,7 @@ from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_call
 from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
-from drlnb.fleet.training import Training
+from drlnb.fleet.training import STOP_S, Training
 from drlnb.fleet.watch import known
 from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -20,22 +20,10 @@ __all__ = ["RunSession", "listen", "start_listening"]
 
 #: Pause between two looks at the journal's rows, in seconds: callbacks come once per round.
 _LOOK_S = 0.05
-#: Longest wait for the checkpoint of a run whose callback raised, in seconds.
-_STOP_S = 60.0
 
 
 class RunSession:
-    """A run on a fleet, of one task.
-
-    Parameters
-    ----------
-    run
-        The run.
-    task
-        Name of the task.
-    callback
-        Its callbacks, initialised.
-    """
+    """One task of a run on a fleet, and its callback, which is initialised."""
 
     def __init__(self, run: Training, task: str, callback: BaseCallback) -> None:
         self.run, self.task, self.callback = run, task, callback
@@ -75,7 +63,7 @@ class RunSession:
         except BaseException:  # the callback's own error, or Ctrl-C: no callback is left, so nothing shall go on
             self.run.stop(self.task)
             if len(self.run.specs) == 1:  # other tasks go on
-                self.run.watch.settle(_STOP_S)
+                self.run.watch.settle(STOP_S)
             raise
         finally:
             tap.close()

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,17 +28,7 @@ _TICK_S = 0.1
 
 
 class Player(Watch):
-    """What is known of a recorded run at one second of it.
-
-    Parameters
-    ----------
-    folder
-        The run's directory.
-    spec
-        What its ``run.json`` holds.
-    speed
-        Seconds of the run per second; infinite: all of it at once.
-    """
+    """What is known of a recorded run at one second of it, `speed` seconds after each second; infinite: all at once."""
 
     def __init__(self, folder: RunDir, spec: RunSpec, speed: float) -> None:
         super().__init__(spec.run, spec.tasks, folder)
@@ -120,15 +111,8 @@ class Recording(Run):
 
     watch: Player
 
-    @property
-    def t_s(self) -> float:
-        """Which second of the run is shown now."""
-        return self.watch.t_s
-
-    @property
-    def duration_s(self) -> float:
-        """How long the run took, in its own seconds."""
-        return self.watch.duration_s
+    t_s = property(attrgetter("watch.t_s"), doc="Which second of the run is shown now.")
+    duration_s = property(attrgetter("watch.duration_s"), doc="How long the run took, in its own seconds.")
 
     def seek(self, t_s: float) -> "Recording":
         """Go on playing from another second of the run, later or earlier; at infinite speed, stand still there.

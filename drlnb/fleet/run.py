@@ -26,16 +26,7 @@ _SETTLE_S = 3.0
 
 
 class Run:
-    """A run of one or more tasks, as far as its rows have come.
-
-    Parameters
-    ----------
-    watch
-        What is known of it, and what brings its rows.
-    planners
-        Decision -> name, as the run began.
-    fleet
-        The fleet that it trains on, kept alive as long as the run.
+    """A run of one or more tasks, as far as its `watch` has brought its rows; it keeps its fleet alive.
 
     Attributes
     ----------
@@ -45,6 +36,8 @@ class Run:
         Its tasks, by name.
     out
         Its directory.
+    planners
+        Decision -> name, as the run began.
     """
 
     def __init__(self, watch: Watch, *, planners: Mapping[str, str] | None = None, fleet: Any = None) -> None:
@@ -274,13 +267,7 @@ def _outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
 
 
 def summary_of(run: Run) -> Row:
-    """Return what came of a run, as plain data (the object of ``drlnb train --json``).
-
-    Raises
-    ------
-    JournalError
-        If there is no journal yet.
-    """
+    """Return what came of a run, as plain data (that of ``drlnb train --json``); JournalError without a journal."""
     deadline = time.monotonic() + (_SETTLE_S if run.ended else 0.0)
     while True:
         try:

@@ -16,8 +16,10 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.rl.tracking.sinks import Sink
 
-__all__ = ["Training", "change_all", "going_on", "stop_all"]
+__all__ = ["STOP_S", "Training", "change_all", "going_on", "stop_all"]
 
+#: Longest wait for the checkpoints of runs that are stopped, in seconds.
+STOP_S = 60.0
 #: Ends that a task can be started again from.
 _RESTARTABLE = ("failed", "stopped")
 

@@ -5,13 +5,14 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
-from drlnb.report.page import Section, controls, facts_table, journal_part, page, pairs_table
+from drlnb.report.page import THEMES, Section, controls, facts_table, journal_part, page, pairs_table
 from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
 from drlnb.views.drawing import words
@@ -32,11 +33,9 @@ FEW_BARS, FEW_COLUMNS = 700, 100
 MAX_BYTES = 500_000
 #: Bytes of the words around a journal's link.
 _SPARE = 1000
-_THEMES = ("auto", "light", "dark")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """A report that was written."""
 
     path: Path
@@ -70,8 +69,8 @@ def build(
     JournalError
         If there is no journal, or it cannot be read.
     """
-    if theme not in _THEMES:
-        raise ConfigError(f"theme must be one of {', '.join(_THEMES)}, got {theme!r}")
+    if theme not in THEMES:
+        raise ConfigError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
     texts = _notes(notes)
     journal, run = _read(source)
     names = Names(journal)

@@ -60,13 +60,7 @@ def scrub(text: str) -> str:
 
 
 class Names:
-    """Machines of a run, and what they are called in a report: by number, in order of appearance.
-
-    Parameters
-    ----------
-    journal
-        The run's journal.
-    """
+    """Machines of a run's journal, and what they are called in a report: by number, in order of appearance."""
 
     def __init__(self, journal: Journal) -> None:
         large = _n_rows(journal) > _MOST_ROWS

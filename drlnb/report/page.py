@@ -9,13 +9,15 @@ from drlnb.report.download import Download
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View, table_html
 
-__all__ = ["CSP", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
+__all__ = ["CSP", "THEMES", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
 
 #: Nothing may be loaded, sent or framed; scripts and styles are those in the page, pictures are data.
 CSP = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
+
+THEMES = ("auto", "light", "dark")
 
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1f2328;--dim:#59636e;--line:#d1d9e0}

@@ -27,9 +27,6 @@ __all__ = [
     "report",
 ]
 
-#: A round's scalars by their names, see ``docs/reference/rl.md``.
-Metrics = Mapping[str, float]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
@@ -58,6 +55,10 @@ class Written:
     version: int
     #: Why it was written: ``periodic``, ``checkpoint`` (somebody asked), ``best``, ``pause``, ``stop`` or ``end``.
     reason: str
+
+
+#: A round's scalars by their names, see ``docs/reference/rl.md``.
+Metrics = Mapping[str, float]
 
 
 class Session(Protocol):

@@ -21,15 +21,7 @@ __all__ = ["ProgressLine", "TensorBoardLog", "budget_folder"]
 
 
 class ProgressLine(BaseCallback):
-    """Show how far training is.
-
-    Parameters
-    ----------
-    every
-        Rounds between two lines.
-    in_place
-        Write over the line before instead of adding one.
-    """
+    """Show how far training is, `every` so many rounds; `in_place`: over the line before instead of below it."""
 
     def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
         super().__init__()

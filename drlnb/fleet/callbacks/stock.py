@@ -25,10 +25,8 @@ class EveryNTimesteps(EventCallback):
 
     Parameters
     ----------
-    n_steps
-        Over all environments.
-    callback
-        The one to call.
+    n_steps, callback
+        Steps over all environments, and what is called.
     """
 
     def __init__(self, n_steps: int, callback: object) -> None:

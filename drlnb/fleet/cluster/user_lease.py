@@ -166,13 +166,7 @@ class Lease:
 
     @property
     def rank(self) -> int:
-        """Which slot of the lease a function runs on, counted from 0.
-
-        Raises
-        ------
-        ConfigError
-            Outside of a function that the lease runs.
-        """
+        """Which slot of the lease a function runs on, counted from 0; elsewhere it raises, as :attr:`state` does."""
         raise self._only_there("rank")
 
     def progress(self) -> None:

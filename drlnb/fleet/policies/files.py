@@ -31,25 +31,7 @@ def save_model(path: str | Path, spec: TaskSpec, trained: Trained) -> Path:
 
     Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
 
-    Parameters
-    ----------
-    path
-        A zip file (``.zip`` is put behind a name without a suffix, as Stable-Baselines3 does), or a folder: one that is
-        there, or a text that ends with ``/``.
-    spec
-        The task, with its spaces filled in.
-    trained
-        Its state.
-
-    Returns
-    -------
-    Path
-        What was written.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be written there.
+    `path` is as of :meth:`drlnb.fleet.policies.policy.Model.save`, and so is what is returned and raised.
     """
     facts, blobs = pack(spec, replace(trained, envs=None, replay=None))
     facts["versions"] = versions()
@@ -149,20 +131,7 @@ def _unzipped(path: Path) -> checkpoint.Checkpoint:
 
 
 def newest(spec: TaskSpec, folder: Path) -> Trained:
-    """Return the state in a task's newest whole checkpoint.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces.
-    folder
-        ``OUT/checkpoints/<task>``.
-
-    Raises
-    ------
-    CheckpointError
-        If there is none, or it belongs to another task.
-    """
+    """Return the state in a task's newest whole checkpoint; CheckpointError if there is none, or another task's."""
     latest = checkpoint.latest(folder)
     if latest is None:
         raise CheckpointError(f"task {spec.name} has no checkpoint in {folder} yet")

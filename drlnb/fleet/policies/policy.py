@@ -1,13 +1,13 @@
 """Use a trained policy: predict, save."""
 
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
 
 __all__ = ["KINDS", "Model", "load_model"]
+
+
+def _of_spec(field: str, says: str) -> property:
+    return property(attrgetter(f"spec.{field}"), doc=says)
 
 
 class Model:
@@ -31,6 +35,10 @@ class Model:
         Its state; None: not trained yet.
     """
 
+    settings = _of_spec("hyperparameters", "The algorithm's settings, complete, under Stable-Baselines3's names.")
+    n_envs = _of_spec("n_envs", "Environments over all collectors.")
+    seed = _of_spec("seed", "Of every random stream.")
+
     def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
         #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
         self.spec = spec
@@ -40,21 +48,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"
-
-    @property
-    def settings(self) -> Plain:
-        """The algorithm's settings, complete, under Stable-Baselines3's names."""
-        return self.spec.hyperparameters
-
-    @property
-    def n_envs(self) -> int:
-        """Environments over all collectors."""
-        return self.spec.n_envs
-
-    @property
-    def seed(self) -> int:
-        """Of every random stream."""
-        return self.spec.seed
 
     @property
     def num_timesteps(self) -> int:
@@ -113,12 +106,12 @@ class Model:
         Returns
         -------
         tuple
-            The action as the environment takes it, or an array of them; and None, the missing recurrent state.
+            An action as the environment takes it, or an array of such; and None, the missing recurrent state.
 
         Raises
         ------
         ValueError
-            If the observation's shape is not that of the task, or the masks are wrong or not this policy's.
+            If an observation has another shape than the task's, or the masks are wrong or not this policy's.
         """
         del state, episode_start
         published = self._state().state.published
@@ -155,20 +148,7 @@ _ALGORITHMS = "drlnb.fleet.algorithms"
 
 
 def load_model(spec: TaskSpec, folder: Path) -> Model:
-    """Return the policy of a task's newest whole checkpoint.
-
-    Parameters
-    ----------
-    spec
-        The task, with its spaces.
-    folder
-        ``OUT/checkpoints/<task>``.
-
-    Raises
-    ------
-    CheckpointError
-        If there is none, or it holds no parameters of this task.
-    """
+    """Return the policy of a task's newest whole checkpoint in ``OUT/checkpoints/<task>``; raises as `newest`."""
     import_module(_ALGORITHMS)  # not before: it loads torch, for which nobody waits who only starts a fleet
     kind = KINDS.get(spec.algo, Model)
     model = kind.__new__(kind)

@@ -49,19 +49,7 @@ class Tracking:
         return self._feed.failures
 
     def record(self, key: str, value: float | None, *, task: str | None = None, mean: bool = False) -> None:
-        """Add a scalar of the user's own to the next row of a task.
-
-        Parameters
-        ----------
-        key
-            Its name, such as ``mine/temperature``.
-        value
-            A number; None with `mean`: nothing.
-        task
-            None: every task.
-        mean
-            Average the values since the last row instead of keeping the last one.
-        """
+        """Add a scalar of the user's own to the next row of a task, as of :meth:`drlnb.Training.record`."""
         with self._lock:
             for recorder in self._own.values() if task is None else [self._own[task]]:
                 if mean:

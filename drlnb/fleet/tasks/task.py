@@ -139,7 +139,9 @@ class Task:
         n_envs: int | None = None,
         **others: Any,
     ) -> Self:
-        """Make a task from an entry of an rl-baselines3-zoo file, unchanged; nothing in the file is executed.
+        """Make a task from an entry of an rl-baselines3-zoo file, unchanged.
+
+        Nothing in the file is executed.
 
         Parameters
         ----------
