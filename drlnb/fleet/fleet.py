@@ -115,7 +115,11 @@ class Fleet:
             if up.pool.serves(wanted):
                 say(f"using the fleet that is up already ({len(up.slots)} slots at {up.address})")
                 return up
-            _close_idle(up)
+            if any(not training.ended for training in up.trainings):
+                raise ConfigError(
+                    f"a fleet with {len(up.slots)} slots is training in this notebook; close it first: fleet.close()"
+                )
+            up.close()
         made = super().__new__(cls)
         made.name = name or "fleet"
         made.pool = Pool(client, wanted)
@@ -377,12 +381,3 @@ def current_fleet() -> Fleet:
     """Return the fleet of this process whose own cluster is up, else a new one (on Dask's current client, if any)."""
     up = _own.get("fleet")
     return up if up is not None and not up.closed else Fleet()
-
-
-def _close_idle(fleet: Fleet) -> None:
-    """Close a fleet that is not what is asked for now; refuse to if it trains."""
-    if any(not training.ended for training in fleet.trainings):
-        raise ConfigError(
-            f"a fleet with {len(fleet.slots)} slots is training in this notebook; close it first: fleet.close()"
-        )
-    fleet.close()

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from drlnb.fleet.tasks.run_spec import RunSpec
@@ -84,10 +85,7 @@ def _finished(run: RunDir, old: RunSpec, new: RunSpec | None) -> bool:
 
 
 def _next_free(path: Path) -> Path:
-    n = 1
-    while (other := path.with_name(f"{path.name}-{n}")).exists():
-        n += 1
-    return other
+    return next(free for n in count(1) if not (free := path.with_name(f"{path.name}-{n}")).exists())
 
 
 def check(out: str | Path, spec: RunSpec | None, on_existing: str = "error") -> str:

@@ -125,15 +125,11 @@ def _first(error: BaseException) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Dask's client from logging what an exception reports a moment later; its logger has a level of its own."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
+    with contextlib.ExitStack() as after:
+        for logger in map(logging.getLogger, ("distributed", "distributed.client")):
+            after.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
         yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,10 @@ class Lease:
         """Have the name while the slots are asked for, and keep it if they are granted."""
         if self._used:
             raise ConfigError(f"lease {self.name!r} was used before: ask for a new one with fleet.lease(...)")
-        self._leases.enter(self.name, self)
+        if self._leases.open.setdefault(self.name, self) is not self:
+            raise ConfigError(
+                f"a lease {self.name!r} is open already: end its block first, or give this one another name"
+            )
         self._used = True
         held = self._make()
         try:
@@ -115,13 +118,13 @@ class Lease:
             raise TimeoutError(f"lease {self.name!r} was not granted within wait_s = {self._wait_s:g} s") from None
         finally:
             if self._held is None:
-                self._leases.leave(self.name)
+                del self._leases.open[self.name]
                 self._leases.start(held.release())  # it may have been granted in this moment
 
     def _end(self) -> "LoopLease | None":
         held, self._held = self._held, None
         if held is not None:
-            self._leases.leave(self.name)
+            self._leases.open.pop(self.name, None)
         return held
 
     # ------------------------------------------------------------------ what it is
@@ -251,7 +254,8 @@ class Leases:
         self._client = client
         #: Two notebooks may use the same name.
         self._id = f"{OWN}{uuid.uuid4().hex[:8]}"
-        self._open: dict[str, Lease] = {}
+        #: Leases that are asked for or held, by name.
+        self.open: dict[str, Lease] = {}
         self._rounds: dict[str, int] = {}
 
     def make(self, name: str, *, n_slots: int, priority: int, wait_s: float | None, timeout_s: float | None) -> Lease:
@@ -273,25 +277,9 @@ class Leases:
 
         return Lease(self, name, make, wait_s)
 
-    def enter(self, name: str, lease: Lease) -> None:
-        """Keep the name of a lease that is asked for.
-
-        Raises
-        ------
-        ConfigError
-            If another one of that name has not ended.
-        """
-        if name in self._open:
-            raise ConfigError(f"a lease {name!r} is open already: end its block first, or give this one another name")
-        self._open[name] = lease
-
-    def leave(self, name: str) -> None:
-        """Free the name of a lease that has ended."""
-        self._open.pop(name, None)
-
     def close(self) -> None:
         """Give back whatever is held."""
-        for lease in list(self._open.values()):
+        for lease in list(self.open.values()):
             lease.close()
 
     def start(self, work: Coroutine[object, object, T]) -> "Future[T]":

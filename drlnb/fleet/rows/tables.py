@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain, dropwhile
 from types import ModuleType
 
 from drlnb.fleet.plain import Plain, Row
@@ -201,11 +202,6 @@ class _Pool:
                 self.slots = {slot: node for slot, node in self.slots.items() if node != record.node}
 
 
-def _pool(journal: Journal) -> Iterator[Row]:
-    for stream in _pools(journal):
-        yield from pool_rows(stream)
-
-
 def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         for event in stream.of(rounds.ExperienceArrived):
@@ -220,7 +216,7 @@ TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "metrics": _metrics,
     "rounds": _rounds,
     "leases": _leases,
-    "pool": _pool,
+    "pool": lambda journal: chain.from_iterable(map(pool_rows, _pools(journal))),
     "episodes": _episodes,
 }
 
@@ -229,12 +225,9 @@ def from_second(journal: Journal, since_s: float) -> Journal:
     """Return the part of a journal from a second on, counted by each stream's own clock."""
     if since_s <= 0:
         return journal
-    return Journal(streams={name: _after(stream, since_s) for name, stream in journal.streams.items()})
 
+    def after(stream: Stream) -> Stream:
+        rest = dropwhile(lambda record: not isinstance(record, Event) or record.t < since_s, stream.records)
+        return replace(stream, records=tuple(rest))
 
-def _after(stream: Stream, since_s: float) -> Stream:
-    first = next(
-        (i for i, record in enumerate(stream.records) if isinstance(record, Event) and record.t >= since_s),
-        len(stream.records),
-    )
-    return replace(stream, records=stream.records[first:])
+    return Journal(streams={name: after(stream) for name, stream in journal.streams.items()})

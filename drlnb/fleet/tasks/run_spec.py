@@ -71,8 +71,8 @@ def default_out() -> Path:
     """Return a run directory named by the time, that is free."""
     now = datetime.datetime.now().astimezone()
     name = now.strftime("%Y%m%d-%H%M%S")
-    paths = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
-    return next(path for path in paths if not path.exists())
+    names = (name if n == 1 else f"{name}-{n}" for n in count(1))
+    return next(path for each in names if not (path := Path("runs") / each).exists())
 
 
 def run_spec(
