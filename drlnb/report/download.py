@@ -132,15 +132,20 @@ def archive(journal: Journal, names: Names, limit: int) -> Download:
     limit
         Bytes of a page that it may take; what would take more is not finished, and has no data.
     """
-    most = limit * 3 / 4
+    data, n_plain = _packed(journal, names, limit * 3 / 4) or (b"", _size(journal))
+    return Download(data=data, n_plain=n_plain)
+
+
+def _packed(journal: Journal, names: Names, most: float) -> tuple[bytes, int] | None:
+    """Return the archive, and how long its files are; None if it has more bytes than there may be."""
     if _n_rows(journal) * _LEAST_BYTES > most:
-        return Download(data=b"", n_plain=_size(journal))
+        return None
     packed = io.BytesIO()
     n_plain = 0
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as out, tarfile.open(fileobj=out, mode="w|") as tar:
         for i, (name, stream) in enumerate(journal.streams.items()):
             if packed.tell() > most:
-                return Download(data=b"", n_plain=_size(journal))
+                return None
             rows = (stream.header.to_row(), *(record.to_row() for record in stream.records))
             text = "".join(json.dumps(names.said(row), separators=(",", ":")) + "\n" for row in rows).encode()
             safe = re.sub(r"[^\w.@=+-]", "_", names.said(name)) or f"stream{i}"
@@ -149,7 +154,7 @@ def archive(journal: Journal, names: Names, limit: int) -> Download:
             n_plain += len(text)
             tar.addfile(entry, io.BytesIO(text))
     data = packed.getvalue()
-    return Download(data=data if len(data) <= most else b"", n_plain=n_plain)
+    return (data, n_plain) if len(data) <= most else None
 
 
 def _n_rows(journal: Journal) -> int:

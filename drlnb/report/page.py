@@ -17,6 +17,7 @@ CSP = (
     "base-uri 'none'; form-action 'none'"
 )
 
+#: Themes that a page can begin in; auto: as the reader's system.
 THEMES = ("auto", "light", "dark")
 
 _STYLE = """

@@ -43,3 +43,28 @@ def test_a_page_without_the_policy_is_red(page):
     """The policy must be there, word for word, before the first script."""
     assert not verify(page.replace("default-src 'none'", "default-src *")).has_csp
     assert not verify(page.replace("<head>", "<head><script>1</script>", 1)).has_csp
+
+
+CLEAN = [
+    '<a href="#tasks">down</a>',
+    '<img src="data:image/png;base64,AAAA">',
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"></svg>',
+    '<script type="application/json">{"home": "https://example.org"}</script>',
+    "<p>https://example.org is only said</p>",
+]
+
+
+@pytest.mark.parametrize("clean", CLEAN)
+def test_what_asks_for_nothing_is_no_address(page, clean):
+    """A place in the page, data, names of XML languages, data of the pictures, and text."""
+    assert verify(page.replace("</main>", f"{clean}</main>")).offline
+
+
+def test_addresses_are_listed_in_their_order_as_they_are_written():
+    """Attributes and what scripts and styles do, one after the other; the end of a script ends its doing."""
+    found = verify(
+        '<img src="HTTP://a.org/x.png"><script>fetch("wss://b.org"); fetch("//c.org")</script>https://no.org'
+        '<form action="//d.org/post"></form><style>a{background:url(ftp://e.org/f)}</style>'
+    )
+    assert found.urls == ("HTTP://a.org/x.png", "wss://b.org", "//d.org/post", "ftp://e.org/f")
+    assert (found.n_external_urls, found.has_csp, found.offline) == (4, False, False)

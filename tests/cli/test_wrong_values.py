@@ -1,0 +1,109 @@
+"""Values that a command line cannot have: one line through the real parser, exit code 2, nothing started."""
+
+import pytest
+
+from drlnb.cli.main import build_parser, main
+from drlnb.cli.parser import parse
+
+SEE = "(see: drlnb {} --help)"
+
+#: Words -> what is said; of an option's value it is said which option, its limits, what was typed, and where to look.
+WRONG = {
+    "train A --seeds 4-0": "argument --seeds: seeds must go up, to at most 4294967295, got '4-0'",
+    "train A --seeds 0-1,x": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'x'",
+    "train A --seeds ,": "argument --seeds: seeds are missing: write 0, or 0-4 for five tasks",
+    "train A --seeds 0-1000": "argument --seeds: at most 1000 seeds at once, got '0-1000'",
+    "train A --seed -1": "argument --seed: must be a whole number >= 0, got '-1'",
+    "train A --seed 1 --seeds 0-1": "argument --seeds: not allowed with argument --seed",
+    "train A --collectors 0": "argument --collectors: must be a whole number >= 1, got '0'",
+    "train A --n-envs 1.5": "argument --n-envs: must be a whole number >= 1, got '1.5'",
+    "train A --total-timesteps inf": "argument --total-timesteps: must be a whole number >= 1, got 'inf'",
+    "train A --env-timeout 0": "argument --env-timeout: must be a number of seconds > 0, or none, got '0'",
+    "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
+    "train A --gpus cuda:0,cpu:1":
+        "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
+    "train A --gpus 1.5":
+        "argument --gpus: must be a whole number >= 1 or devices such as cuda:0,cuda:2, got '1.5'",
+    "train A --workers 0": "argument --workers: must be a whole number >= 1, got '0'",
+    "train A --json=1": "argument --json: ignored explicit argument '1'",
+    "resume A --workers 0": "argument --workers: must be a whole number >= 1, got '0'",
+    "play A --speed nan": "argument --speed: must be a number > 0, or all, got 'nan'",
+    "play A --speed": "argument --speed: expected one argument",
+    "report": "the following arguments are required: DIR",
+    "simulate train --tasks 0": "argument --tasks: must be a whole number >= 1, got '0'",
+    "simulate leasing --load 1 --tasks 2": "argument --tasks: not allowed with argument --load",
+    "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",
+    "simulate leasing --cv x": "argument --cv: invalid float value: 'x'",
+    "simulate warmup --seeds b": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'b'",
+}  # fmt: skip
+
+#: Words that are read and then refused, and what is said.
+REFUSED = {
+    "train A --isolation proces": "unknown --isolation 'proces'; did you mean process?",
+    "train A --set x": "--set takes KEY=VALUE, got 'x' (name environments before --set)",
+    "train A --set leasing.ttl_s=3": "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)",
+    "train A --set warmup.rhoo=3": "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?",
+    "train A --set warmup.rho=-1": "warmup.rho: rho must be a finite number > 0, got -1",
+    "train A --set task.priority=1": "task.priority is a task's own: Task(..., priority=1)",
+    "train A --set warmup.planner=cold": "warmup.planner is a planner: planners={'warmup': 'cold'}",
+    "train A --planners sead": "planners must be 'auto', 'seed' or decision -> name, got 'sead'",
+    "train A --planners hold=last hold=round": "--planners names hold twice",
+    "train A --planners hodl=last": "unknown kind of planner 'hodl'; did you mean 'hold'?",
+    "train A --track tensorbord": "track takes tensorboard, wandb, mlflow or an object, got 'tensorbord'",
+    "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
+    "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
+    "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
+    "resume A --client h:1 --workers 1": "--workers is for the local cluster, not for the one at --client",
+    "simulate train --hold x": "unknown --hold 'x'; known are round, yield, last",
+    "runs list x": "list takes no run and no task, got 'x'",
+    "runs list --task a": "list takes no run and no task, got 'a'",
+    "runs set r":
+        "runs set needs RUN KEY VALUE, such as: drlnb runs set runs/first rl.learning_rate 1e-4",
+    "runs pause r k": "runs pause takes RUN alone, got also 'k'",
+    "runs stp": "unknown ACTION 'stp'; did you mean stop?",
+    "report nowhere": "nowhere: no such directory",
+    "replay nowhere": "nowhere: no journal here (looked for nowhere/*.jsonl)",
+    "doctor x": "unexpected 'x'",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_value_is_said_with_its_option_and_where_to_look(words, capsys):
+    """What, limit, value, and the command's help."""
+    assert main(words.split()) == 2
+    at = words.split()
+    command = " ".join(at[: 2 if at[0] == "simulate" else 1])
+    assert capsys.readouterr() == ("", f"drlnb: {WRONG[words]} {SEE.format(command)}\n")
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_can_be_read_and_not_be_done_is_one_line(words, capsys):
+    """Nothing is printed but that line, and no file is made."""
+    assert main(words.split()) == 2
+    assert capsys.readouterr() == ("", f"drlnb: {REFUSED[words]}\n")
+
+
+def test_seeds_that_are_named_twice_train_one_task():
+    """Ranges and lists are merged, in the order in which they were named."""
+    for words, seeds in (("3,0-2,1", [3, 0, 1, 2]), ("7,7,7", [7]), ("0-2,1-4", [0, 1, 2, 3, 4])):
+        assert parse(build_parser(), ["train", "A-v0", "--seeds", words]).seeds == seeds
+
+
+def test_devices_are_counted_or_named():
+    """By number or by the names that torch has for them; blanks beside the comma do no harm."""
+    for words, gpus in (("3", 3), ("1e0", 1), ("cpu:0, cpu:3", ["cpu:0", "cpu:3"]), ("n1/gpu0", ["n1/gpu0"])):
+        for command in ("train", "resume"):
+            assert parse(build_parser(), [command, "A-v0", "--gpus", words]).gpus == gpus
+
+
+def test_how_fast_a_run_is_watched_again():
+    """Four times as fast where nothing is said; all at once has no number."""
+    for words, speed in ((["--speed", "0.5"], 0.5), (["--speed", "all"], None), (["--speed=1e3"], 1000.0), ([], 4.0)):
+        assert parse(build_parser(), ["play", "runs/a", *words]).speed == speed

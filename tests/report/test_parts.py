@@ -1,0 +1,40 @@
+"""Which pictures a report has, and in which order."""
+
+import re
+
+from drlnb.report.parts import MAX_TASKS, NAMES, pictures
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold
+from tests.report.test_build import warm_run
+from tests.views.journals import Run, two_tasks
+
+
+def views_of(run, **how):
+    fold = Fold()
+    fold.feed(entries_of(run.journal()))
+    return pictures(fold, [], max_bars=2000, **how)
+
+
+def test_names_are_the_sections_in_their_order():
+    """A section of one task has its number behind its name; the rest is as listed, where notes look it up."""
+    names = list(views_of(warm_run(2, 4)))
+    assert names == [name for name in NAMES if name not in {"history", "curve"}] + [
+        "history0", "curve0", "history1", "curve1",
+    ]  # fmt: skip
+    assert {re.sub(r"\d+$", "", name) for name in names} == set(NAMES)
+
+
+def test_without_a_lease_there_is_nothing_to_share():
+    """Four pictures say what sharing was like: none is drawn of a run that never held a slot."""
+    names = list(views_of(Run().slot().task("a")))
+    assert names == ["tasks", "leases", "learning", "rounds"]
+    assert list(views_of(two_tasks())) == [*names[:2], "shares", "queue", "lending", "reasons", *names[2:]]
+
+
+def test_of_many_tasks_the_first_have_pictures_of_their_own():
+    """The page stays short; the waterfall of more than two tasks shows fewer rounds of each."""
+    many, few = (views_of(warm_run(n, 12)) for n in (MAX_TASKS + 1, 2))
+    assert [name for name in many if name.startswith("history")] == [f"history{i}" for i in range(MAX_TASKS)]
+    assert many["history3"][0] == "t3: rounds that plans rest on"
+    shown = [len(set(views["warmup"][1].columns["bars"]["round"].tolist())) for views in (many, few)]
+    assert shown == [8, 12]
