@@ -75,10 +75,12 @@ def build(
     journal, run = _read(source)
     names = Names(journal)
     title = f"Training run {run['run']}" if run.get("run") else "Training run"
+    began = {"started": run.get("created"), "drlnb": (run.get("versions") or {}).get("drlnb")}
+    subtitle = ", ".join(f"{word} {value}" for word, value in began.items() if value)
 
     def made(download: Download) -> str:
         last = Section(name="journal", heading="Journal", body=journal_part(download), notes=texts.get("journal", ()))
-        return page(title, _subtitle(run), [*sections, last], theme=theme)
+        return page(title, subtitle, [*sections, last], theme=theme)
 
     fold = _folded(journal, run)
     for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
@@ -212,11 +214,6 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
     }
     more = f"<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
     return f"{pairs_table(tasks)}{facts_table(chosen)}{more}"
-
-
-def _subtitle(run: Plain) -> str:
-    created, version = run.get("created"), (run.get("versions") or {}).get("drlnb")
-    return ", ".join([*([f"started {created}"] if created else []), *([f"drlnb {version}"] if version else [])])
 
 
 def _write(path: Path, text: str) -> int:

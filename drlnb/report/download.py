@@ -8,6 +8,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from drlnb.records.journal import Journal, line_of
@@ -70,8 +71,8 @@ class Names:
         self.alias = {name: f"{_ALIAS}{i}" for i, name in enumerate(known)}
         long = sorted((name for name in self.alias if len(name) >= _SHORT), key=len, reverse=True)
         self._long = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, long))})(?![\w-])") if long else None
-        #: What texts became: a journal says the same words over and over.
-        self._known: dict[str, str] = {}
+        #: A journal says the same words over and over.
+        self._text = lru_cache(_MOST_KNOWN)(self._anew)
 
     def said(self, value: object) -> Any:
         """Return plain data without names of machines, directories and addresses, keys included."""
@@ -82,14 +83,6 @@ class Names:
         if isinstance(value, list | tuple):
             return [self.said(item) for item in value]
         return value
-
-    def _text(self, text: str) -> str:
-        if text in self._known:
-            return self._known[text]
-        said = self._anew(text)
-        if len(self._known) < _MOST_KNOWN:
-            self._known[text] = said
-        return said
 
     def _anew(self, text: str) -> str:
         head, slash, rest = text.rpartition("/")
@@ -105,10 +98,7 @@ class Names:
 def _machines(value: object, key: str = "") -> Iterator[str]:
     """Yield the names of machines in a row: its nodes and hosts, and what stands before a slot's device."""
     if isinstance(value, str):
-        if key in _MACHINES:
-            yield value
-        elif key in _SLOTS:
-            yield value.rpartition("/")[0]
+        yield value if key in _MACHINES else value.rpartition("/")[0] if key in _SLOTS else ""
     elif isinstance(value, dict):
         yield from map(str, value) if key == "nodes" else ()
         for name, item in value.items():

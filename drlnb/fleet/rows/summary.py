@@ -8,9 +8,10 @@ from drlnb.fleet.plain import Row
 from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
+from drlnb.views.drawing.payload import picked
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
-from drlnb.views.leasing.lines import LeaseLine, expected, picked, sharing
+from drlnb.views.leasing.lines import LeaseLine, expected, inflation, sharing
 
 __all__ = ["summarise"]
 
@@ -71,20 +72,18 @@ def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
     line = LeaseLine(fold)
     names = (name.rpartition("/") for name in fold.pool.tasks)
     ours = [i for i, (owner, _, task) in zip(line.series, names, strict=True) if task in tasks and owner in {"", run}]
-    everybodys = line.leases(fold.now_s)
-    leases = picked(everybodys, np.isin(everybodys["series"], ours))
+    leases = picked(line.leases, np.isin(line.leases["series"], ours))
     ended = picked(leases, ~leases["is_open"])
     first = float(np.min(leases["start"], initial=fold.now_s))
     last = float(np.max(ended["stop"], initial=first))
     theory = expected(line, first, last) if len(leases["start"]) else {}
-    prices = [part.inflation for part in sharing(line, leases, fold.now_s) if part.inflation is not None]
     there_s = line.alive_s(first, last)
     return {
         "grants": len(leases["start"]),
         "utilisation": _share(float(np.nansum(ended["computed"])), there_s),
         "held": _share(float(np.sum(ended["held"])), there_s),
         "bound": theory.get("bound"),
-        "inflation": _share(sum(prices), len(prices)),
+        "inflation": inflation([part for part in sharing(line) if part.series in ours]),
         "expected_utilisation": theory.get("expected"),
         "expected_inflation": theory.get("expected_inflation"),
     }

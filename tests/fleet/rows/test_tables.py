@@ -1,0 +1,134 @@
+"""Tables of a whole run, held against each other and against other readers of the same journal."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from drlnb.fleet.rows.export import MetricsExport
+from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
+from drlnb.fleet.rows.task_status import Board
+from drlnb.records.base import Event
+from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.journal import Journal
+from drlnb.records.round import EvaluationFinished, ExperienceArrived
+from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.entries import entries_of
+
+JOURNALS = Path(__file__).parents[2] / "journals"
+NAMES = ("faults", "three-tasks-last", "two-tasks-one-slot")
+
+
+@pytest.fixture(params=NAMES, scope="module")
+def journal(request):
+    return Journal.read(JOURNALS / request.param)
+
+
+def specs_of(journal):
+    names = {str(s.header.config["task"]) for s in journal.streams.values() if s.header.machine == "round"}
+    return [TaskSpec(name=name, env="A-v0", total_timesteps=10**6, n_envs=1) for name in sorted(names)]
+
+
+def pool_of(journal):
+    (pool,) = (stream for stream in journal.streams.values() if stream.header.machine == "pool")
+    return pool
+
+
+def test_the_parts_of_a_round_are_the_whole_of_it(journal):
+    """Acting, waiting for slots, updating and the rest, for each round of each task."""
+    rows = table_rows(journal, "rounds")
+    assert len(rows) > 10
+    for row in rows:
+        parts = sum(row[name] for name in ("collect_s", "wait_lease_s", "update_s", "control_s"))
+        assert parts == pytest.approx(row["time_s"], abs=1e-9)
+
+
+def test_each_lease_that_has_ended_is_a_row(journal):
+    """As many as were released and expired; held from grant to end, computed within that, to the task that asked."""
+    pool, rows = pool_of(journal), table_rows(journal, "leases")
+    assert Counter(row["expired"] for row in rows) == Counter({
+        expired: n for expired, kind in ((False, LeaseReleased), (True, LeaseExpired)) if (n := len(list(pool.of(kind))))
+    })  # fmt: skip
+    granted = {f"{one.fence.epoch}/{one.fence.token}": one for one in pool.of(LeaseGranted)}
+    for row in rows:
+        assert row["held_s"] == pytest.approx(row["ended_s"] - row["granted_s"], abs=1e-5)
+        assert row["computed_s"] is None or row["computed_s"] <= row["held_s"] + 1e-5
+        grant = granted.pop(row["fence"])
+        assert (grant.task.rpartition("/")[2], grant.round) == (row["task"], row["round"])
+
+
+def test_the_pools_share_is_that_of_its_leases(journal):
+    """Seconds computed in the leases that have ended / slot-seconds from the first grant on, added up once more."""
+    pool, leases = pool_of(journal), table_rows(journal, "leases")
+    rows = list(pool_rows(pool))
+    first_t = min(row["granted_s"] for row in leases)
+    for last in rows[:: max(1, len(rows) // 20)]:
+        if last["t_s"] <= first_t or last["utilisation"] is None:
+            continue
+        before = [row for row in rows if row["t_s"] < last["t_s"]]
+        steps = zip(before, [*before[1:], last], strict=True)
+        slot_s = sum(a["slots"] * max(0.0, b["t_s"] - max(a["t_s"], first_t)) for a, b in steps)
+        computed_s = sum(row["computed_s"] or 0.0 for row in leases if row["ended_s"] <= last["t_s"])
+        assert last["utilisation"] == pytest.approx(computed_s / slot_s)
+        assert last["expired"] == sum(row["expired"] for row in leases if row["ended_s"] <= last["t_s"])
+
+
+def test_every_episode_is_a_row(journal):
+    """Also of rounds that are made again: the table is of what was played."""
+    played = [e for s in journal.streams.values() for event in s.of(ExperienceArrived) for e in event.episodes]
+    rows = table_rows(journal, "episodes")
+    assert sorted((row["return"], row["length"]) for row in rows) == sorted(map(tuple, played))
+
+
+def test_the_files_of_metrics_are_the_table_without_rounds_that_were_lost(journal, tmp_path):
+    """Row by row, as text; evaluations are rows of their own."""
+    export = MetricsExport(tmp_path)
+    export.feed(entries_of(journal))
+    export.close()
+    for spec in specs_of(journal):
+        with (tmp_path / f"{spec.name}.csv").open(newline="") as file:
+            lines = [line for line in csv.DictReader(file) if line["time/fps"]]
+        kept = {row["round"]: row for row in table_rows(journal, "metrics") if row["task"] == spec.name}
+        assert [int(line["time/iterations"]) for line in lines] == sorted(kept)
+        for line, (_, row) in zip(lines, sorted(kept.items()), strict=True):
+            assert float(line["round/time_s"]) == row["round/time_s"]
+
+
+def test_a_board_in_pieces_is_a_board_at_once(journal):
+    """However the rows come, the tasks stand alike; in the end as far as the last round of the table."""
+    specs, entries = specs_of(journal), list(entries_of(journal))
+    whole = Board(specs)
+    whole.feed(entries)
+    for n in (1, 7):
+        board = Board(specs)
+        for i in range(0, len(entries), n):
+            board.feed(entries[i : i + n])
+        assert board.statuses() == whole.statuses()
+    rows = table_rows(journal, "metrics")
+    for name, status in whole.statuses().items():
+        newest = max((row for row in rows if row["task"] == name), key=lambda row: (row["attempt"], row["round"]))
+        assert status.n_timesteps == newest["n_timesteps"]
+        assert status.ended
+        evaluated = [e for s in journal.streams.values() for e in s.of(EvaluationFinished) if not e.failure]
+        assert status.eval_mean_reward is None or evaluated
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 2.0])
+def test_from_a_second_on_nothing_earlier_is_left_and_nothing_later_is_gone(journal, share):
+    """Each stream by its own clock; what was answered to an event stays with it."""
+    until_s = max(record.t for s in journal.streams.values() for record in s.records if isinstance(record, Event))
+    since = share * until_s
+    later = from_second(journal, since)
+    assert later.streams.keys() == journal.streams.keys()
+    for name, stream in later.streams.items():
+        whole = journal.streams[name].records
+        assert stream.records == whole[len(whole) - len(stream.records) :]
+        left_out = whole[: len(whole) - len(stream.records)]
+        assert all(record.t < since for record in left_out if isinstance(record, Event))
+        assert not stream.records or share == 0.0 or stream.records[0].t >= since
+
+
+def test_an_empty_journal_has_empty_tables():
+    """No table fails where nothing has happened yet."""
+    assert [table_rows(Journal(streams={}), name) for name in TABLES] == [[]] * len(TABLES)
