@@ -14,6 +14,7 @@ from importlib import import_module
 
 import drlnb
 from drlnb.cli.parser import Command, Parser, parse
+from drlnb.fleet.plain import first_line
 from drlnb.records.errors import InputError, PeerError, TrainingFailed
 
 __all__ = ["build_parser", "main"]
@@ -23,6 +24,7 @@ _COMMANDS = {
     name: f"drlnb.cli.{name}"
     for name in ("train", "resume", "runs", "replay", "report", "play", "simulate", "bench", "lab", "doctor")
 }
+
 
 #: Exit codes: a task or the run failed; wrong input; stopped by Ctrl-C.
 _FAILED, _WRONG, _STOPPED = 1, 2, 130
@@ -68,12 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _FAILED
     except KeyboardInterrupt:
         return _failed("stopped", _STOPPED, debug=debug)
-    except InputError as error:
-        return _failed(_line(error), _WRONG, debug=debug)
-    except (TrainingFailed, PeerError) as error:
-        return _failed(_line(error), _FAILED, debug=debug)
+    except (InputError, TrainingFailed, PeerError) as error:
+        return _failed(first_line(error), _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001 - the last place where an error can become one line
-        return _failed(f"{type(error).__name__}: {_line(error)} (--debug shows where)", _FAILED, debug=debug)
+        return _failed(f"{type(error).__name__}: {first_line(error)} (--debug shows where)", _FAILED, debug=debug)
 
 
 @contextlib.contextmanager
@@ -87,11 +87,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def _failed(text: str, code: int, *, debug: bool) -> int:

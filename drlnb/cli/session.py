@@ -90,12 +90,10 @@ class Session:
         except KeyboardInterrupt:
             self._phase = "killing"
             live.write("killing: what was done since the last checkpoint is lost")
-            if self.fleet is not None:
-                self.fleet.kill()
+            training.fleet.kill()
             return self._interrupted(training)
         self._phase = "closing"
-        if self.fleet is not None:
-            self.fleet.close()
+        training.fleet.close()
         return self._report(training)
 
     def _watch(self, training: Training, live: Live) -> None:

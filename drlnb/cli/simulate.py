@@ -69,8 +69,7 @@ _WARMUP = (
 
 def _run(module: str, args: argparse.Namespace) -> int:
     """Run the simulator; 0 if it could be."""
-    code: int | None = import_module(module).main(args)
-    return code or 0
+    return int(import_module(module).main(args) or 0)
 
 
 _KINDS = {

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from drlnb.planning.declared import Kind, count
 from drlnb.records.errors import ConfigError
 
-__all__ = ["COUNT", "Plain", "Row", "checked", "checked_plain", "parse_seeds", "quoted"]
+__all__ = ["COUNT", "Plain", "Row", "checked", "checked_plain", "first_line", "parse_seeds", "quoted"]
 
 T = TypeVar("T")
 
@@ -74,6 +74,11 @@ def parse_seeds(text: str, most: int) -> tuple[int, ...]:
     if not seeds:
         raise ConfigError("seeds are missing: write 0, or 0-4 for five tasks")
     return tuple(seeds)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, its class where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def quoted(text: str) -> str:

@@ -1,6 +1,5 @@
 """Pack a run's journal into its report, as an archive within the page, without names of machines."""
 
-import base64
 import gzip
 import io
 import json
@@ -42,11 +41,6 @@ class Download:
     data: bytes
     #: Bytes before they were compressed.
     n_plain: int
-
-    @property
-    def href(self) -> str:
-        """The file as an address that holds it."""
-        return f"data:application/gzip;base64,{base64.b64encode(self.data).decode()}"
 
 
 def scrub(text: str) -> str:

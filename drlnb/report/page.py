@@ -1,5 +1,6 @@
 """Make the page around the pictures: HTML, style, and a policy that keeps everything from outside out."""
 
+import base64
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,9 +102,10 @@ def journal_part(download: Download) -> str:
             f'<p class="dim" data-testid="journal">The journal has {download.n_plain:,} bytes: too many for a page to '
             "take along. It lies in the folder <code>journal</code> of the run.</p>"
         )
+    data = base64.b64encode(download.data).decode()
     return (
-        f'<p><a download="journal.tar.gz" data-testid="journal" href="{download.href}">Save the journal</a> '
-        f'<span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
+        f'<p><a download="journal.tar.gz" data-testid="journal" href="data:application/gzip;base64,{data}">'
+        f'Save the journal</a> <span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
         "machines by number. Unpacked, <code>drlnb report</code> reads it.</span></p>"
     )
 

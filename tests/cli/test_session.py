@@ -64,7 +64,7 @@ def fleet(monkeypatch):
 
 def follow(training, fleet, *, as_json=False):
     with Session(as_json=as_json, debug=True) as session:
-        session.fleet = fleet
+        session.fleet = training.fleet = fleet
         return session.follow(training)
 
 

@@ -223,13 +223,13 @@ def test_a_callback_that_raises_ends_the_training_with_its_error():
 
 def test_evaluation_while_training_changes_nothing(tmp_path):
     """Same parameters with and without (statistics too: they are normalised); the best one is saved and is the best."""
-    quiet = small(normalize=True).learn(256, local=True)
-    callback = drlnb.EvalCallback(eval_freq=16, n_eval_episodes=3, best_model_save_path=tmp_path, verbose=0)
-    watched = small(normalize=True).learn(256, callback, local=True)
+    quiet = small(normalize=True).learn(192, local=True)
+    callback = drlnb.EvalCallback(eval_freq=16, n_eval_episodes=2, best_model_save_path=tmp_path, verbose=0)
+    watched = small(normalize=True).learn(192, callback, local=True)
     assert np.array_equal(quiet.parameters, watched.parameters)
-    assert [e.n_timesteps for e in callback.evaluations] == [64, 128, 192, 256]
+    assert [e.n_timesteps for e in callback.evaluations] == [64, 128, 192]
     best = drlnb.PPO.load(tmp_path / "best_model.zip")
-    assert evaluate(best, n_episodes=3).mean == callback.best_mean_reward
+    assert evaluate(best, n_episodes=2).mean == callback.best_mean_reward
     means = [e.mean_reward for e in callback.evaluations]
     assert best.version == callback.evaluations[means.index(max(means))].version
 
@@ -421,7 +421,8 @@ def test_somebody_elses_code_runs_only_if_it_is_trusted(tmp_path):
 def test_an_image_policys_tensors_are_read_without_building_it(tmp_path):
     """A CnnPolicy's layout comes from its file; trained or not, the same tensors come back."""
     kwargs = {"n_steps": 4, "batch_size": 4, "n_epochs": 1, "seed": 1}
-    model = drlnb.PPO("CnnPolicy", "drlnb/Catch-v0", **kwargs)
+    small_net = {"features_extractor_kwargs": {"features_dim": 4}}
+    model = drlnb.PPO("CnnPolicy", "drlnb/Catch-v0", policy_kwargs=small_net, **kwargs)
     again = drlnb.PPO.load(model.save(tmp_path / "m"))
     assert np.array_equal(again.parameters, model.parameters)
 

@@ -39,6 +39,7 @@ def test_equal_journals_are_equal_bytes():
     """No time, owner or order of this process is in it."""
     first, second = (archive(j, Names(j), MUCH) for j in (two_tasks().journal(), two_tasks().journal()))
     assert first == second
+    assert first.data[4:8] == bytes(4), "the second in which it was packed"
     heads = [entry for entry, _ in members(first).values()]
     assert {(head.mtime, head.uid, head.gid, head.uname, head.gname) for head in heads} == {(0, 0, 0, "", "")}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drlnb.fleet.plain import COUNT, checked_plain
+from drlnb.fleet.plain import COUNT, checked_plain, first_line
 from drlnb.planning.declared import is_whole
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
@@ -101,10 +101,10 @@ def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "
         return Link(made, owned=True, pid=pid)
     except (OSError, TimeoutError) as error:
         raise SchedulerUnreachable(
-            where, f"no scheduler answers there within {timeout_s:g} s ({_first(error)})"
+            where, f"no scheduler answers there within {timeout_s:g} s ({first_line(error)})"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"{where!r} is no scheduler's address: {_first(error)}") from None
+        raise ConfigError(f"{where!r} is no scheduler's address: {first_line(error)}") from None
 
 
 def _address_or_file(text: str) -> dict[str, object]:
@@ -115,11 +115,6 @@ def _address_or_file(text: str) -> dict[str, object]:
     if ":" not in text.removeprefix("tcp://").removeprefix("tls://"):
         raise ConfigError(f"{text!r} is no scheduler's address (host:port, tcp://host:port) and no scheduler file")
     return {"address": text}
-
-
-def _first(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
