@@ -102,10 +102,10 @@ def journal_part(download: Download) -> str:
             f'<p class="dim" data-testid="journal">The journal has {download.n_plain:,} bytes: too many for a page to '
             "take along. It lies in the folder <code>journal</code> of the run.</p>"
         )
-    data = base64.b64encode(download.data).decode()
+    href = f"data:application/gzip;base64,{base64.b64encode(download.data).decode()}"
     return (
-        f'<p><a download="journal.tar.gz" data-testid="journal" href="data:application/gzip;base64,{data}">'
-        f'Save the journal</a> <span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
+        f'<p><a download="journal.tar.gz" data-testid="journal" href="{href}">Save the journal</a> '
+        f'<span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
         "machines by number. Unpacked, <code>drlnb report</code> reads it.</span></p>"
     )
 
