@@ -21,10 +21,6 @@ _RHO = 1.0
 _KAPPA = 1.0
 #: Latest rounds in a mean gap: as many as a plan looks at by default.
 _GAPS = 64
-_COLOURS = {
-    "wait": "#D55E00", "idle": "#E69F00", "cost": "#0072B2", "chosen": "#009E73", "cold": "#56B4E9", "keep": "#999999",
-    "plan": "#CC79A7",
-}  # fmt: skip
 
 CURVE = table(
     "points",
@@ -166,10 +162,10 @@ def _drawn(costs: _Costs, made: Lines) -> Content:
     """Draw the lines, and return what the page needs to move rho: which line is the cost, cold's, the least."""
     u, wait, idle = (np.array([point[k] for point in costs.timed]) for k in range(3))
     cost = costs.rho * wait + idle
-    made.add("rounds wait", _COLOURS["wait"], u, wait, style=("W", ""))
-    made.add("collectors idle", _COLOURS["idle"], u, idle, style=("I", ""))
+    made.add("rounds wait", "#D55E00", u, wait, style=("W", ""))
+    made.add("collectors idle", "#E69F00", u, idle, style=("I", ""))
     band = (cost - costs.error, cost + costs.error) if costs.error else (np.nan, np.nan)
-    made.add("cost: rho x wait + idle", _COLOURS["cost"], u, cost, style=("C", ""), band=band)
+    made.add("cost: rho x wait + idle", "#0072B2", u, cost, style=("C", ""), band=band)
     span = [0.0, max(float(np.max(u, initial=0.0)), costs.gap or 0.0)]
     slider = {
         "label": "rho", "value": costs.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
@@ -177,18 +173,16 @@ def _drawn(costs: _Costs, made: Lines) -> Content:
     }  # fmt: skip
     if costs.cold:
         slider |= {"cold": list(costs.cold), "line": len(made.lines)}
-        made.add("cold: start at the arrival", _COLOURS["cold"], span, [costs.of(*costs.cold)] * 2, style=("O", "/"))
+        made.add("cold: start at the arrival", "#56B4E9", span, [costs.of(*costs.cold)] * 2, style=("O", "/"))
     if costs.gap is not None:
-        made.add("keep: never stop", _COLOURS["keep"], span, [costs.gap] * 2, style=("K", "/"))
+        made.add("keep: never stop", "#999999", span, [costs.gap] * 2, style=("K", "/"))
     if costs.best:
         slider["best"] = len(made.lines)
-        made.add(
-            "least cost", _COLOURS["chosen"], costs.best[:1], [costs.of(*costs.best[1:])], style=("B", ""), dots=True
-        )
+        made.add("least cost", "#009E73", costs.best[:1], [costs.of(*costs.best[1:])], style=("B", ""), dots=True)
     if costs.chosen is not None:
         slider |= {"chosen": len(made.lines), "at": costs.chosen}
         at = costs.chosen
-        made.add("chosen by the plan", _COLOURS["plan"], u[at : at + 1], cost[at : at + 1], style=("P", ""), dots=True)
+        made.add("chosen by the plan", "#CC79A7", u[at : at + 1], cost[at : at + 1], style=("P", ""), dots=True)
     return slider
 
 

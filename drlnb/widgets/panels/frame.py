@@ -207,7 +207,7 @@ class Panel:
         self._closed = True
         live.forget(self)
         self.commands.join()
-        self.reader.leave()
+        self.reader.story.leave()
         for widget in _family(self.box):
             widget.close()
         self.content.close()
@@ -223,7 +223,7 @@ class Panel:
         if not FOLDS.acquire(timeout=0.05):
             return f"<p>{html.escape(repr(self))}</p>"
         try:
-            if self.reader.n_waiting <= _AT_ONCE:
+            if self.reader.story.n_waiting <= _AT_ONCE:
                 self._take()
             return self._view().html()
         finally:

@@ -40,7 +40,8 @@ class Picture:
         self.draw = draw
         self._receive = receive
         self._wire = Wire()
-        self._hello = False
+        #: Whether a page has asked for the whole picture.
+        self.greeted = False
         self._traits: Content | None = None
         self._snapshot_t = self._beat_t = float("-inf")
         self._seq = -1
@@ -51,7 +52,7 @@ class Picture:
     # ------------------------------------------------------------------ the page's callback
     def _heard(self, widget: object, content: object, buffers: object) -> None:
         if isinstance(content, dict) and content.get("kind") == "hello":
-            self._hello = True
+            self.greeted = True
         if isinstance(content, dict):
             self._receive(content, self.send)
 
@@ -60,16 +61,11 @@ class Picture:
         """Whether it is read rather than watched, and need not move with every turn."""
         return self.widget.MODULE in _CALM
 
-    @property
-    def greeted(self) -> bool:
-        """Whether a page has asked for the whole picture."""
-        return self._hello
-
     # ------------------------------------------------------------------ the hub
     def push(self, now_s: float, *, keep: bool = False) -> None:
         """Send what is new, or a sign of life; note the traits that are due, or at once to `keep` them."""
         drawn = self.draw()
-        hello, self._hello = self._hello, False
+        hello, self.greeted = self.greeted, False
         message = self._wire.snapshot(drawn) if hello else self._wire.delta(drawn)
         # Nothing moves: the traits shall have it soon, however large it is.
         pause_s = _SNAPSHOT_S if message is None else self._pause_s

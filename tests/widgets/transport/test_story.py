@@ -10,7 +10,7 @@ def test_panels_of_one_run_share_its_columns(run, link):
     """Two panels hold the same fold, and rows that one took are drawn by the other."""
     tasks, leases = desk(run).panels
     link.say(header("a"), opened("a"))
-    until(lambda: tasks.reader._story.n_waiting)
+    until(lambda: tasks.reader.story.n_waiting)
     tasks.view()
     leases.view()
     assert tasks.reader.fold is leases.reader.fold
@@ -21,8 +21,8 @@ def test_panels_of_one_run_share_its_columns(run, link):
 def test_the_last_to_leave_ends_the_listening(run):
     """While one panel is left the story stays; after the last a new one begins."""
     first, second = panel(run, "fleet"), panel(run, "leasing")
-    story = first.reader._story
-    assert second.reader._story is story
+    story = first.reader.story
+    assert second.reader.story is story
     first.close()
     assert Story.of(run) is story
     story.leave()
