@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from drlnb.records.common import SettingChanged
 from drlnb.views.drawing import decimate, payload
-from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.clocks import Clocks
 from drlnb.views.learning import band
 from drlnb.views.leasing import gantt
 from tests.views.drawing.test_payload import apply
-from tests.views.journals import runs, two_tasks
+from tests.views.journals import two_tasks
 from tests.views.wire import decode
 
 #: Values that float32 holds exactly, often equal, one of them unknown.
@@ -134,14 +134,29 @@ def test_a_columns_width_fits_and_is_not_twice_what_it_need_be(span, n):
     assert span / width <= n * (1 + 1e-12)
 
 
-@settings(max_examples=15)
-@given(run=runs())
-def test_the_error_of_a_clock_is_honest(run):
-    """Each task's clock was set by hand, so far ahead of the pool's: what is found is no further off than it says."""
-    clocks = fold_of(run.journal()).clock_of()
-    for task, ahead in run.shift.items():
-        clock = clocks[f"task-{task}-a1"]
-        assert abs(clock.offset_s + ahead) <= clock.error_s + 1e-6
+LATENCIES = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=5)
+
+
+@given(ahead=st.floats(-1e3, 1e3), rounds=LATENCIES, both=st.booleans())
+def test_the_error_of_a_clock_is_honest(ahead, rounds, both):
+    """A task's clock is so far ahead of the pool's, messages take what they take: it is no further off than it says.
+
+    Heard of in one direction alone, a clock may be any seconds off: that error is infinite.
+    """
+    clocks, pool, task = Clocks(), "broker-e1", "task-a-a1"
+    clocks.pool(pool)
+    for k, (t, there, back) in enumerate(rounds):
+        clocks.sent("grant", k, pool, t)
+        clocks.seen("grant", k, task, t + there + ahead)
+        if both:
+            clocks.seen("return", k, pool, t + 5.0 + back)  # whichever of the two is read first
+            clocks.sent("return", k, task, t + 5.0 + ahead)
+    clock = clocks.all([task])[task]
+    assert abs(clock.offset_s + ahead) <= clock.error_s + 1e-6
+    assert np.isinf(clock.error_s) != both
+    if both:
+        least = min(there for _, there, _ in rounds), min(back for _, _, back in rounds)
+        assert clock.error_s <= sum(least) + 1e-6
 
 
 POINT = st.tuples(st.integers(0, 20), st.integers(-9, 9))
