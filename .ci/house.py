@@ -41,15 +41,15 @@ PASSAGES = 80
 ODD_WORDS = 0
 #: Where the house is not yet within its bounds: what it may have until then.  These numbers only ever fall.
 CEILINGS = {
-    "code lines of the product": 32_269,
+    "code lines of the product": 32_255,
     "room runtime": 6_442,
     "room planning": 5_305,
     "room rl": 5_143,
     "room fleet": 3_787,
-    "room views": 3_513,
+    "room views": 3_507,
     "room bench": 1_952,
     "room sim": 2_589,
-    "room widgets": 1_161,
+    "room widgets": 1_153,
     "room cli": 1_002,
     "room records": 847,
     "room report": 505,

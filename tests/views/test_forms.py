@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.journal import Journal, Stream
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import svg
 from drlnb.views.folds.entries import entries_of
 from tests.views.journals import Run, two_tasks
@@ -161,6 +162,16 @@ def test_a_curve_of_the_svg_stands_where_its_axes_say():
     points = [tuple(map(float, point.split())) for point in path.split("L")]
     assert [steps(x) for x, _ in points] == pytest.approx([1000, 2000, 3000], abs=5)
     assert [v0 + (y - y0) / (y1 - y0) * (v1 - v0) for _, y in points] == pytest.approx([-20, 60, 10], abs=0.3)
+
+
+def test_very_many_points_in_time_are_drawn_too():
+    """Some 500 planned starts and arrivals, more than a picture has columns: merged, of their colours."""
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=90, n_workers=3), "mean")
+    view = VIEWS["waterfall"](Journal(streams={"warmup-sim": outcome.stream}), n_rounds=100)
+    assert len(view.columns["dots"]["start"]) > 180
+    picture = view.svg()
+    for style in [view.facts["series"][k] for k in set(view.columns["dots"]["series"].tolist())]:
+        assert f'fill="{style["colour"]}" opacity="1"' in picture
 
 
 @pytest.mark.parametrize("name", AXES)

@@ -193,7 +193,7 @@ def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x:
             top, h = at[int(columns["lane"][i])]
             a, b = x(float(columns["start"][i])), x(float(columns["stop"][i]))
             colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
-            if name == "dots":  # points in time
+            if name == "dots" and "share" in columns:  # points in time, unless there are so many that they merge
                 part = f"M{_n(a - 1)} {_n(top)}h2v{_n(h * float(columns['share'][i]))}h-2z"
             else:
                 w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
