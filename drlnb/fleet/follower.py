@@ -13,6 +13,7 @@ from drlnb.records.common import Defect
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.tracking.sinks import RunFacts
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, decoded, journal_of
 
@@ -54,7 +55,8 @@ class Follower(Watch):
     ) -> None:
         super().__init__(run_id, specs, folder)
         self.link = link
-        self.tracking = Trackings(self.feed, run_id=run_id, specs=specs, out=folder.path)
+        plain = {spec.name: spec.to_plain() for spec in specs}
+        self.tracking = Trackings(self.feed, RunFacts(run_id=run_id, out=folder.path, tasks=plain))
         #: Held while the cluster reports how tasks stand, and while one is started again: answers keep their order.
         self.standing = threading.Lock()
         self._guest = guest

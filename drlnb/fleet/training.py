@@ -237,7 +237,16 @@ def _change(watch: Follower, key: str, value: object, task: str | None, *, try_o
 
 def _restart(watch: Follower, task: str | None) -> None:
     """Start tasks again; as of :meth:`drlnb.fleet.training.Training.restart`."""
-    names, out = _restartable(watch, task), str(watch.folder.path)
+    if task is not None:
+        known(watch.specs, task)
+    states, out = {name: status.state for name, status in watch.tasks.items()}, str(watch.folder.path)
+    names = [name for name, state in states.items() if state in _RESTARTABLE and task in (None, name)]
+    if not names and task is None:
+        raise ConfigError(f"no task of run {watch.run_id} has failed or was stopped")
+    if not names:
+        raise ConfigError(
+            f"task {task} is {states[str(task)]}: only one that failed or was stopped can be started again"
+        )
     if watch.closed:
         raise ConfigError(f"this handle of run {watch.run_id} was closed; go on with: drlnb.resume({out!r})")
     lock = watch.link.lock(watch.run_id)
@@ -253,17 +262,3 @@ def _restart(watch: Follower, task: str | None) -> None:
             watch.restarted(name, attempt)
     watch.folder.write_lock(lock)
     watch.go_on()
-
-
-def _restartable(watch: Follower, task: str | None) -> list[str]:
-    """Return the tasks that are to be started again."""
-    states = {name: status.state for name, status in watch.tasks.items()}
-    if task is None:
-        names = [name for name, state in states.items() if state in _RESTARTABLE]
-        if not names:
-            raise ConfigError(f"no task of run {watch.run_id} has failed or was stopped")
-        return names
-    known(watch.specs, task)
-    if states[task] not in _RESTARTABLE:
-        raise ConfigError(f"task {task} is {states[task]}: only one that failed or was stopped can be started again")
-    return [task]

@@ -60,8 +60,7 @@ class _Reader(HTMLParser):
                 self._look(value)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in {"script", "style"}:
-            self._acting = False
+        self._acting = self._acting and tag not in {"script", "style"}
 
     def handle_data(self, data: str) -> None:
         if self._acting:

@@ -15,7 +15,7 @@ from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked
 from drlnb.rl.tracking.sink_threads import Feed
-from drlnb.rl.tracking.sinks import RunFacts, TensorBoard
+from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_name
 
 __all__ = ["ProgressLine", "TensorBoardLog", "budget_folder"]
 
@@ -123,7 +123,7 @@ class TensorBoardLog(BaseCallback):
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
         """Write an evaluation's mean return and length, under Stable-Baselines3's names."""
-        name = "eval/mean_reward" if evaluation.deterministic else "eval/mean_reward_stochastic"
+        name = evaluation_name(deterministic=evaluation.deterministic)
         lengths = [n for _, n in evaluation.episodes]
         scalars = {name: evaluation.mean_reward, "eval/mean_ep_length": sum(lengths) / max(len(lengths), 1)}
         if self._feed is not None:

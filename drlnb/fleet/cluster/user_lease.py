@@ -74,8 +74,7 @@ class Lease:
             self._leases.sync(held.acquire(self._wait_s))
         return self
 
-    def __enter__(self) -> Self:
-        return self.open()
+    __enter__ = open
 
     def __exit__(self, *error: object) -> None:
         self.close()

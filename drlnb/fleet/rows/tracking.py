@@ -2,13 +2,10 @@
 
 import threading
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import EvaluationFinished, MetricsRecorded
-from drlnb.records.spec import TaskSpec
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, evaluation_name, sinks_of
 from drlnb.views.folds.entries import newest
@@ -17,31 +14,19 @@ __all__ = ["Tracking", "Trackings"]
 
 
 class Tracking:
-    """The sinks of one run, fed by the handle that watches it; in this process, never in a Dask worker.
+    """Sinks that were opened together, fed by the handle that watches a run; in this process, never in a Dask worker.
 
-    Parameters
-    ----------
-    sinks
-        Opened at once, each in a thread of its own.
-    rows
-        Where the run's rows are: it follows them from the first one, whenever it begins.
-    run_id
-        Of the run.
-    specs
-        Its tasks.
-    out
-        Its directory.
+    Each is opened at once, in a thread of its own, and gets the run's rows from the first one, whenever it begins.
     """
 
-    def __init__(self, sinks: Sequence[Sink], rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
-        tasks = {spec.name: spec.to_plain() for spec in specs}
-        self._feed = Feed(sinks, RunFacts(run_id=run_id, out=out, tasks=tasks))
+    def __init__(self, sinks: Sequence[Sink], rows: Rows, facts: RunFacts) -> None:
+        self._feed = Feed(sinks, facts)
         self._tap = rows.tap()
         self._attempts: dict[str, int] = {}
         #: Steps of each task's latest row.
         self._last: dict[str, int] = {}
         self._lock = threading.Lock()  # the user's thread records, the watching thread feeds
-        self._own: dict[str, Recorder] = {spec.name: Recorder() for spec in specs}
+        self._own: dict[str, Recorder] = {task: Recorder() for task in facts.tasks}
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -78,17 +63,10 @@ class Tracking:
 
 
 class Trackings:
-    """All trackings of one run's handle.
+    """All trackings of one run's handle: what follows its rows, and what every sink is given of the run."""
 
-    Parameters
-    ----------
-    rows, run_id, specs, out
-        As of :class:`Tracking`.
-    """
-
-    def __init__(self, rows: Rows, *, run_id: str, specs: Sequence[TaskSpec], out: Path) -> None:
-        self._run_id = run_id
-        self._make = partial(Tracking, rows=rows, run_id=run_id, specs=tuple(specs), out=out)
+    def __init__(self, rows: Rows, facts: RunFacts) -> None:
+        self._rows, self._facts = rows, facts
         self._open: list[Tracking] = []
         self._closed: list[Tracking] = []
         self._lock = threading.Lock()
@@ -114,7 +92,7 @@ class Trackings:
         sinks = sinks_of(track)
         if not sinks:
             raise ConfigError("track needs at least one sink: tensorboard, wandb, mlflow or an object")
-        tracking = self._make(sinks)
+        tracking = Tracking(sinks, self._rows, self._facts)
         with self._lock:
             self._open.append(tracking)
         self.feed()
@@ -135,7 +113,9 @@ class Trackings:
         """
         listening = list(self._open)
         if not listening:
-            raise ConfigError(f"nothing tracks run {self._run_id}, so {key!r} would be lost: call run.track(...) first")
+            raise ConfigError(
+                f"nothing tracks run {self._facts.run_id}, so {key!r} would be lost: call run.track(...) first"
+            )
         for tracking in listening:
             tracking.record(key, value, task=task, mean=mean)
 

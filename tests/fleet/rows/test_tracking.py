@@ -9,6 +9,7 @@ from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.tracking import Tracking
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
+from drlnb.rl.tracking.sinks import RunFacts
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import decoded
 from tests.fleet.conftest import ended, finished, header, opened, row
@@ -32,6 +33,10 @@ def evaluated(task, mean, failure="", attempt=1):
 
 
 ENDS = (ended("a"), ended("b"))
+
+
+def facts_of(specs, out):
+    return RunFacts(run_id="r1", out=out, tasks={spec.name: spec.to_plain() for spec in specs})
 
 
 def test_rows_become_scalars_under_their_names(training, link):
@@ -74,7 +79,7 @@ def test_rounds_of_an_older_attempt_and_failed_evaluations_are_not_scalars(tmp_p
     """After a restart, late rows of the first attempt are ignored, and rounds made again are written once."""
     sink = Kept()
     rows = Rows(lambda: None)
-    tracking = Tracking([sink], rows, run_id="r1", specs=specs, out=tmp_path)
+    tracking = Tracking([sink], rows, facts_of(specs, tmp_path))
     rows.add(decoded([opened("a"), finished("a", 1), finished("a", 2), opened("a", 2, n_rounds=1)]))
     tracking.feed()
     rows.add(decoded([finished("a", 9), finished("a", 2, 2), finished("a", 3, 2), evaluated("a", 0.0, "no env", 2)]))
@@ -88,7 +93,7 @@ def test_own_scalars_ride_on_the_next_row(tmp_path, specs):
     """``record`` keeps the last of several values and ``record_mean`` averages, per task, until the next row (T31)."""
     sink = Kept()
     rows = Rows(lambda: None)
-    tracking = Tracking([sink], rows, run_id="r1", specs=specs, out=tmp_path)
+    tracking = Tracking([sink], rows, facts_of(specs, tmp_path))
     for value in (1.0, 2.0, 6.0):
         tracking.record("mine/last", value)
         tracking.record("mine/mean", value, task="a", mean=True)
