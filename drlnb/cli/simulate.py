@@ -9,15 +9,16 @@ from drlnb.cli.parser import Command, Option, at_least, either, option, seed_lis
 __all__ = ["COMMAND"]
 
 
-def _number(name: str, metavar: str, default: float, help: str, least: int = 1) -> Option:
+def _number(name: str, metavar: str, default: float, help: str, least: int = 1, dest: str | None = None) -> Option:
     """Return an option that takes a number: a whole one, unless its default is not."""
     read = float if isinstance(default, float) else at_least(least)
-    return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})")
+    return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})", dest=dest)
 
 
 _JSON = option("--json", action="store_true", help="last line of standard output: the summary as JSON")
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
+_P95 = "95%% quantile of a start (default: measured for the mode)"
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
 _TRAIN = (
@@ -34,19 +35,19 @@ _LEASING = (
     option("--hold", default="all", metavar="LIST", help="hold planners by comma, or all (default)"),
     either(
         option("--load", type=float, metavar="X", help="as many tasks as make this load (default 1.0)"),
-        option("--tasks", type=at_least(1), metavar="T", help="tasks"),
+        option("--tasks", type=at_least(1), metavar="T", help="tasks", dest="n_tasks"),
     ),
-    _number("--gpus", "K", 2, "slots"),
-    _number("--workers", "N", 4, "collectors per task, one batch each"),
-    _number("--cv", "X", 0.2, "spread of the collectors' times"),
-    _number("--compute", "S", 0.25, "seconds per batch"),
-    _number("--collect", "S", 4.0, "mean seconds of a collector"),
-    _number("--switch", "S", 0.0, "seconds to switch a slot's task"),
-    _number("--unequal", "X", 0.0, "the last task collects so much longer"),
+    _number("--gpus", "K", 2, "slots", dest="n_slots"),
+    _number("--workers", "N", 4, "collectors per task, one batch each", dest="n_workers"),
+    _number("--cv", "X", 0.2, "spread of the collectors' times", dest="collect_cv"),
+    _number("--compute", "S", 0.25, "seconds per batch", dest="compute_s"),
+    _number("--collect", "S", 4.0, "mean seconds of a collector", dest="collect_mean_s"),
+    _number("--switch", "S", 0.0, "seconds to switch a slot's task", dest="switch_s"),
+    _number("--unequal", "X", 0.0, "the last task collects so much longer", dest="unequal_frac"),
     option("--queue", default="fifo", metavar="NAME", help="who is next: fifo (default) or drr"),
     option("--no-stream", action="store_true", help="nothing is computed before all experience of a round is there"),
     option("--faults", default="", metavar="LIST", help=_FAULTS),
-    _number("--rounds", "N", 60, "rounds per task, a tenth discarded", least=20),
+    _number("--rounds", "N", 60, "rounds per task, a tenth discarded", least=20, dest="n_rounds"),
     option("--seeds", **_SEEDS, default=[0, 1, 2, 3, 4], help="of the durations (default 0-4)"),
     _JSON,
 )
@@ -56,11 +57,11 @@ _WARMUP = (
     option("--start-mode", default="spawn", metavar="MODE", help="spawn (default) or zygote"),
     _number("--rho", "X", 1.0, "price of a second's wait"),
     _number("--kappa", "X", 1.0, "price of a second of starting"),
-    option("--start-p95", type=float, metavar="S", help="95%% quantile of a start (default: measured for the mode)"),
-    _number("--workers", "N", 8, "collectors of the task"),
-    _number("--rounds", "N", 400, "rounds of the task"),
-    _number("--gap", "S", 6.0, "seconds from sending to new parameters"),
-    _number("--jitter", "X", 0.1, "spread of the gap, relative to it"),
+    option("--start-p95", type=float, metavar="S", help=_P95, dest="start_p95_s"),
+    _number("--workers", "N", 8, "collectors of the task", dest="n_workers"),
+    _number("--rounds", "N", 400, "rounds of the task", dest="n_rounds"),
+    _number("--gap", "S", 6.0, "seconds from sending to new parameters", dest="gap_s"),
+    _number("--jitter", "X", 0.1, "spread of the gap, relative to it", dest="jitter_frac"),
     option("--seeds", **_SEEDS, default=[0], help="of the durations: 0-4 or 1,5 (default 0)"),
     option("--out", metavar="DIR", help="write the journals there"),
     _JSON,

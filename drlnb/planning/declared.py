@@ -88,7 +88,6 @@ def planner(kind: AnyKind) -> Kind:
     """Return the kind of the names of a decision's planners."""
 
     def problem(name: str, value: object) -> str:
-        del name
         if isinstance(value, str) and value.startswith(OWN):
             return ""  # the machine that it was given to knows it
         try:
@@ -170,5 +169,4 @@ class Declared:
     @classmethod
     def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
         """Return what is wrong with values beside each other; `wrong` are those that are so by themselves."""
-        del values, wrong
         return []

@@ -105,8 +105,7 @@ class Machine(Generic[State]):
 
     def snapshot(self) -> Row:
         """Return the state as plain data, fit for JSON."""
-        plain: Row = to_plain(self.state)
-        return plain
+        return dict(to_plain(self.state))
 
     def restore(self, snapshot: Facts) -> None:
         """Restore the state of :meth:`snapshot`; the same events then give the same records."""

@@ -112,7 +112,6 @@ def _task_stopped(pool: _Pool, event: records.TaskStopped) -> None:
 
 def _task_restarted(pool: _Pool, event: records.TaskRestarted, out: Out) -> None:
     """Refuse from now on whatever a former attempt still sends."""
-    del out
     pool.raise_floor(event.task, event.attempt)
 
 

@@ -58,8 +58,7 @@ def _of_kind(kind: str, per_h: float, seed: int) -> Iterator[Fault]:
 
 
 def _down_s(rng: np.random.Generator, kind: str) -> float:
-    least, most = _DOWN_S.get(kind, (0.0, 0.0))
-    return round(float(rng.uniform(least, most)), 6)
+    return round(float(rng.uniform(*_DOWN_S.get(kind, (0.0, 0.0)))), 6)
 
 
 def rate_problems(per_h: Mapping[str, float], kinds: tuple[str, ...] = FAULT_KINDS) -> list[str]:

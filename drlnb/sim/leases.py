@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from drlnb.planning.leasing.load import ExpectedLoad
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 
-__all__ = ["Lease", "SlotUse", "leases"]
+__all__ = ["Lease", "SlotUse", "inside", "leases"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,20 +21,11 @@ class SlotUse:
     held_frac: float
     #: The most that utilisation can be, from each task's duty measured alone on the same seed.
     bound_frac: float
-    #: What queueing theory expects for the mean duty.
-    expected: ExpectedLoad
+    #: What queueing theory expects of utilisation, and of inflation, for the mean duty.
+    expected_utilisation_frac: float
     #: Mean over the tasks of round time / round time alone, dimensionless.
     inflation: float
-
-    @property
-    def expected_utilisation_frac(self) -> float:
-        """What queueing theory expects as utilisation."""
-        return self.expected.utilisation_frac
-
-    @property
-    def expected_inflation(self) -> float:
-        """What queueing theory expects as inflation."""
-        return self.expected.inflation
+    expected_inflation: float
 
 
 class Lease(NamedTuple):
@@ -50,6 +40,11 @@ class Lease(NamedTuple):
     def computed_s(self) -> float:
         """Seconds of it that were computed, as its holder reported them; an expired one reports nothing."""
         return self.end.computed_s if isinstance(self.end, LeaseReleased) else 0.0
+
+
+def inside(begin_t: float, end_t: float, start: float, stop: float) -> float:
+    """Return how much of a span of seconds lies inside a window."""
+    return max(0.0, min(end_t, stop) - max(begin_t, start))
 
 
 def leases(pool: Stream) -> Iterator[Lease]:

@@ -20,7 +20,6 @@ from drlnb.planning.pool import _Placed
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.collectors import Member as RoundMember
 from drlnb.planning.round.progress import Progress
-from drlnb.planning.round.scalars import RoundScalars
 from drlnb.planning.seats.state import Device
 from drlnb.planning.warmup.history import History, Pace, RoundRow, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
@@ -33,7 +32,7 @@ from drlnb.records.ids import Fence
 from tests.strategies import records_of
 
 STATES = [
-    Batch, Crew, Device, FenceGate, History, Hold, Lease, LoadBook, Pace, Progress, RoundMember, RoundRow, RoundScalars,
+    Batch, Crew, Device, FenceGate, History, Hold, Lease, LoadBook, Pace, Progress, RoundMember, RoundRow,
     RoundTrace, Slot, StartBook, StoreGate, TaskBook, WarmupMember, WarmupPlan, _Placed,
 ]  # fmt: skip
 

@@ -60,7 +60,6 @@ def _problem(view: BatchView, plan: object) -> str:
 
 def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
     """Return the plan that a journal holds."""
-    del view
     return plan_of(BatchPlan, answer.next(BatchPlanned))
 
 

@@ -7,12 +7,13 @@ the executor had made of them is void (leasing O7); but a batch is *done* once i
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from drlnb.planning.leasing.planners import HoldView
 from drlnb.records.ids import Fence
 
-__all__ = ["Batch", "Hold"]
+__all__ = ["Batch", "Hold", "middle"]
 
 #: Switches and batches whose medians a plan rests on.
 _WINDOW = 16
@@ -77,8 +78,8 @@ class Hold:
             divisible=self.streams,
             demand=self.demand,
             crowded=any(self.crowd),
-            switch_p50_s=_median(self.switches),
-            compute_p50_s=_median(self.computes),
+            switch_p50_s=middle(self.switches),
+            compute_p50_s=middle(self.computes),
             switch_limit_frac=self.switch_limit_frac,
         )
 
@@ -168,6 +169,6 @@ class Hold:
         return used
 
 
-def _median(times: deque[float]) -> float | None:
+def middle(times: Sequence[float]) -> float | None:
     """Return the median of some times, the upper one of two; None of none."""
     return sorted(times)[len(times) // 2] if times else None

@@ -8,7 +8,7 @@ from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
 from drlnb.planning.leasing.queueing import Ranking, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event, Record, shared
 from drlnb.records.columns.leasing import SendGrant
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
@@ -60,8 +60,9 @@ class Ledger:
     longest: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
     #: Waiting requests by the last poll of their requesters.
     polls: Ranking[float, str] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: The event in hand, and its task.
+    #: The event in hand, the open request or live lease that it names, and its task.
     event: Event | None = field(default=None, metadata=TRANSIENT)
+    event_lease: Lease | None = field(default=None, metadata=TRANSIENT)
     event_task: str | None = field(default=None, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
@@ -117,7 +118,8 @@ class Ledger:
         fence = getattr(event, "fence", None)
         lease = self.open.get(getattr(event, "request_id", "")) if fence is None else self.held(fence)
         task: str | None = getattr(event, "task", None)
-        self.event, self.event_task = event, lease.task if task is None and lease is not None else task
+        self.event, self.event_lease = event, lease
+        self.event_task = lease.task if task is None and lease is not None else task
 
     def remember(self, *records: Record) -> None:
         """Add records to the stories of their tasks; those that name none belong to the task of the event in hand."""
@@ -154,15 +156,7 @@ class Ledger:
 
     def grant_command(self, lease: Lease) -> SendGrant:
         """Return the answer to the requester of a granted lease."""
-        return SendGrant(
-            request_id=lease.request_id,
-            task=lease.task,
-            fence=self.fence_of(lease.token),
-            slots=lease.slots,
-            ttl_s=lease.ttl_s,
-            waited_s=lease.granted_t - lease.asked_t,
-            demand=lease.asked,
-        )
+        return SendGrant(fence=self.fence_of(lease.token), demand=lease.asked, **shared(lease, SendGrant))
 
     def usable(self, lease: Lease) -> Iterator[Slot]:
         """Yield the slots that exist and may serve a request."""

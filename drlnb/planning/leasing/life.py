@@ -111,6 +111,11 @@ class Lease:
     resident: bool = False
 
     @property
+    def waited_s(self) -> float:
+        """Seconds from the request to the grant."""
+        return self.granted_t - self.asked_t
+
+    @property
     def kind(self) -> tuple[tuple[str, ...], int]:
         """What may serve the request, and how much of it."""
         return self.allowed, self.n_slots

@@ -55,7 +55,7 @@ class LoadBook:
         """Count a hold that has ended."""
         if lease.round == book.round:
             book.computed_s += computed_s
-            book.waited_s += lease.granted_t - lease.asked_t
+            book.waited_s += lease.waited_s
         book.holds.append(held_s)
         ordered = sorted(book.holds)
         book.hold_p95_s = ordered[math.ceil(0.95 * len(ordered)) - 1]

@@ -62,7 +62,6 @@ def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
 
 def loop_lagged(ledger: Ledger, event: LoopLagged, out: Out) -> None:
     """Excuse silence while the owner's loop stood still."""
-    del out
     if not event.lag_s >= 0:
         raise ledger.forbidden(f"with a lag of {ledger.lag_s:g} s so far")
     ledger.lag_s += event.lag_s

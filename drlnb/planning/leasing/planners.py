@@ -122,7 +122,6 @@ def _problem(view: HoldView, plan: object) -> str:
 
 def _recorded(view: HoldView, answer: Answer) -> HoldPlan:
     """Return the plan that a journal holds; one that keeps things as they are leaves no record."""
-    del view
     nothing = HoldPlan(action="keep", reason="the journal holds nothing else")
     return plan_of(HoldPlan, answer.next(HoldPlanned)) or nothing
 

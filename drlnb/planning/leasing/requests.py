@@ -9,6 +9,7 @@ from drlnb.records.base import Record, shared
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import TaskStopped
 
+_OfLease = records.RequestPolled | records.RequestCancelled | records.LeaseRenewed | records.LeaseReturned
 #: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
 PRIORITIES = count(-100, 100)
 
@@ -44,11 +45,18 @@ def _problem(event: records.SlotRequested, book: TaskBook, known: Lease | None) 
 
 def request_polled(ledger: Ledger, event: records.RequestPolled, out: list[Record]) -> None:
     """Keep the place of a request whose master still waits."""
-    lease = ledger.open.get(event.request_id)
-    if lease is None:
-        refuse(out, event.request_id, "is not open")
-    else:
+    if lease := _meant(ledger, event, out):
         _repeated(ledger, lease, out)
+
+
+def _meant(ledger: Ledger, event: _OfLease, out: list[Record]) -> Lease | None:
+    """Return the request or lease that an event is about; refuse the event if there is none."""
+    if ledger.event_lease is None:
+        if isinstance(event, records.RequestPolled | records.RequestCancelled):
+            refuse(out, event.request_id, "is not open")
+        else:
+            refuse(out, str(event.fence), ledger.why_stale(event.fence))
+    return ledger.event_lease
 
 
 def _repeated(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
@@ -62,29 +70,23 @@ def _repeated(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
 
 def request_cancelled(ledger: Ledger, event: records.RequestCancelled, out: list[Record]) -> None:
     """Remove a request; one that was granted meanwhile may have been used, so its slot must drain."""
-    lease = ledger.open.get(event.request_id)
-    if lease is None:
-        refuse(out, event.request_id, "is not open")
-    elif lease.state == "granted":
+    lease = _meant(ledger, event, out)
+    if lease is not None and lease.state == "granted":
         end_all(ledger, [lease], "cancelled", out)
-    else:
+    elif lease is not None:
         drop(ledger, lease)
 
 
 def lease_renewed(ledger: Ledger, event: records.LeaseRenewed, out: list[Record]) -> None:
     """Count a holder's sign of life."""
-    lease = ledger.held(event.fence)
-    if lease is None:
-        refuse(out, str(event.fence), ledger.why_stale(event.fence))
-    else:
+    if lease := _meant(ledger, event, out):
         renew(ledger, lease)
 
 
 def lease_returned(ledger: Ledger, event: records.LeaseReturned, out: list[Record]) -> None:
     """End a lease; its slots are free at once, or drain where work is in flight."""
-    lease = ledger.held(event.fence)
+    lease = _meant(ledger, event, out)
     if lease is None:
-        refuse(out, str(event.fence), ledger.why_stale(event.fence))
         return
     release(ledger, lease, "yielded" if event.yielded else "returned", out, event.computed_s)
     if not event.clean:

@@ -54,8 +54,7 @@ def tenant_lost(ledger: Ledger, event: records.TenantLost, out: list[Record]) ->
         _restarted(ledger, slot, slot.executor_epoch, out)
     elif event.fence is not None and event.fence == ledger.fence_of(slot.drains):
         _count_death(ledger, slot, event.task)  # its holder has reported it first; the slot drains until it is idle
-        if _is_struck_out(ledger, slot):
-            _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
+        _strike_out(ledger, slot, out)
 
 
 def _restarted(ledger: Ledger, slot: Slot, executor_epoch: int, out: list[Record]) -> None:
@@ -70,9 +69,7 @@ def _restarted(ledger: Ledger, slot: Slot, executor_epoch: int, out: list[Record
             end_all(ledger, [lease], "executor-died", out)
         elif not slot.closed:
             out.append(records.SlotFreed(slot=slot.name))
-    if _is_struck_out(ledger, slot):
-        _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
-    elif slot.closed and slot.state != "failed":
+    if not _strike_out(ledger, slot, out) and slot.closed and slot.state != "failed":
         move(ledger, slot, "fail")
 
 
@@ -81,11 +78,14 @@ def _count_death(ledger: Ledger, slot: Slot, task: str) -> None:
     slot.deaths = (*slot.deaths, task)[-ledger.settings.strikes :]
 
 
-def _is_struck_out(ledger: Ledger, slot: Slot) -> bool:
-    """Return whether executors die on a slot whatever they compute, not under one and the same task."""
+def _strike_out(ledger: Ledger, slot: Slot, out: list[Record]) -> bool:
+    """Close a slot on which executors die whatever they compute, not under one and the same task; return whether."""
     blamed = len(set(slot.deaths)) > 1 or slot.deaths[:1] == ("",)
     settings = ledger.settings
-    return settings.quarantine and not slot.closed and blamed and len(slot.deaths) >= settings.strikes
+    struck_out = settings.quarantine and not slot.closed and blamed and len(slot.deaths) >= settings.strikes
+    if struck_out:
+        _close(ledger, slot, f"{len(slot.deaths)} executors in a row died on it", out)
+    return struck_out
 
 
 def _close(ledger: Ledger, slot: Slot, reason: str, out: list[Record]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot
-from drlnb.records.base import Record
+from drlnb.records.base import Record, Row, shared
 from drlnb.records.columns import leasing as records
 
 
@@ -91,16 +91,7 @@ def grant(
     for name in slots:
         move(ledger, ledger.slots[name], "grant", lease.token)
     ledger.index_lease(lease)
-    granted = records.LeaseGranted(
-        fence=ledger.fence_of(lease.token),
-        request_id=lease.request_id,
-        task=lease.task,
-        attempt=lease.attempt,
-        round=lease.round,
-        slots=lease.slots,
-        waited_s=lease.granted_t - lease.asked_t,
-        resident=lease.resident,
-    )
+    granted = records.LeaseGranted(fence=ledger.fence_of(lease.token), **shared(lease, records.LeaseGranted))
     out += [granted, ledger.grant_command(lease)]
 
 
@@ -112,21 +103,14 @@ def renew(ledger: Ledger, lease: Lease) -> None:
 
 def release(ledger: Ledger, lease: Lease, reason: str, out: list[Record], computed_s: float = 0.0) -> None:
     """End a lease; its slots are still to be moved."""
-    held_s = _end(ledger, lease, "release", computed_s)
-    fence = ledger.fence_of(lease.token)
-    out.append(
-        records.LeaseReleased(
-            fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, computed_s=computed_s, reason=reason
-        )
-    )
+    ended = _end(ledger, lease, "release", computed_s)
+    out.append(records.LeaseReleased(**ended, computed_s=computed_s, reason=reason))
 
 
 def expire(ledger: Ledger, lease: Lease, reason: str, out: list[Record]) -> None:
     """End a lease whose holder is silent or too slow, and drain its slots."""
-    held_s = _end(ledger, lease, "expire")
-    silent_s = max(0.0, ledger.t - ledger.lag_s - lease.seen_s)
-    fence = ledger.fence_of(lease.token)
-    out.append(records.LeaseExpired(fence=fence, task=lease.task, slots=lease.slots, held_s=held_s, silent_s=silent_s))
+    ended = _end(ledger, lease, "expire")
+    out.append(records.LeaseExpired(**ended, silent_s=max(0.0, ledger.t - ledger.lag_s - lease.seen_s)))
     drain(ledger, lease, reason, out)
 
 
@@ -141,12 +125,12 @@ def end_all(ledger: Ledger, leases: Iterable[Lease], reason: str, out: list[Reco
             out.append(records.RequestRefused(subject=lease.request_id, reason=reason))
 
 
-def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> float:
-    """End a lease and return for how many seconds it was held."""
+def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> Row:
+    """End a lease and return what is recorded of every end."""
     _close(ledger, lease, cause)
     held_s = ledger.t - lease.granted_t
     ledger.load.ended(ledger.tasks[lease.task], lease, held_s, computed_s)
-    return held_s
+    return {"fence": ledger.fence_of(lease.token), "held_s": held_s, "task": lease.task, "slots": lease.slots}
 
 
 def _advance(ledger: Ledger, lease: Lease, cause: str) -> None:

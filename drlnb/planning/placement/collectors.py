@@ -1,8 +1,8 @@
 """Place each collector of a task on a node."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["spread"]
+__all__ = ["keep_and_deal", "spread"]
 
 
 def spread(n: int, nodes: Mapping[str, int], *, near: str | None = None, before: Sequence[str] = ()) -> tuple[str, ...]:
@@ -44,15 +44,26 @@ def spread(n: int, nodes: Mapping[str, int], *, near: str | None = None, before:
     """
     if n < 0:
         raise ValueError(f"n must be >= 0 collectors, got {n}")
+
+    def share_out(n_left: int, free: dict[str, int]) -> list[str]:
+        if n_left and not free:
+            raise ValueError(f"nodes must hold a node for {n} collectors, got none")
+        names = sorted(free, key=lambda node: (node != near, node))
+        counts = _apportion(n_left, [free[node] for node in names])
+        return [node for node, count in zip(names, counts, strict=True) for _ in range(count)]
+
+    return keep_and_deal(n, nodes, before, share_out)
+
+
+def keep_and_deal(
+    n: int, nodes: Mapping[str, int], before: Sequence[str], deal: Callable[[int, dict[str, int]], Iterable[str]]
+) -> tuple[str, ...]:
+    """Leave collectors on nodes that live; `deal` places the others, by their number and what is free by node."""
     kept = {i: node for i, node in enumerate(before[:n]) if node in nodes}
-    if len(kept) < n and not nodes:
-        raise ValueError(f"nodes must hold a node for {n} collectors, got none")
     free = {node: max(0, fit) for node, fit in nodes.items()}
     for node in kept.values():
         free[node] = max(0, free[node] - 1)
-    names = sorted(free, key=lambda node: (node != near, node))
-    counts = _apportion(n - len(kept), [free[node] for node in names])
-    newcomers = iter([node for node, count in zip(names, counts, strict=True) for _ in range(count)])
+    newcomers = iter(deal(n - len(kept), free))
     return tuple([kept[i] if i in kept else next(newcomers) for i in range(n)])
 
 

@@ -1,7 +1,9 @@
 """Place a task on as few nodes as it fits on."""
 
-from drlnb.planning.placement.collectors import spread
-from drlnb.planning.placement.planner import Placement, PlacementView
+from collections.abc import Iterator
+
+from drlnb.planning.placement.collectors import keep_and_deal, spread
+from drlnb.planning.placement.planner import Placement, PlacementView, placed
 
 __all__ = ["Pack"]
 
@@ -16,41 +18,25 @@ class Pack:
     name = "pack"
 
     def plan(self, view: PlacementView) -> Placement:
-        """Return the placement of one task.
-
-        Raises
-        ------
-        ValueError
-            If there is no live node.
-        """
+        """Return the placement of one task; ValueError if there is no live node."""
         nodes = _packed(view)
-        slots = sorted(view.homes)
-        near = [slot for slot in slots if slot.partition("/")[0] in nodes]
-        return Placement(
-            home=min(near or slots, key=view.homes.__getitem__, default=None),
-            allowed=tuple(slots),
-            collector_nodes=nodes,
-        )
+        return placed(view, nodes, near=nodes)
 
 
 def _packed(view: PlacementView) -> tuple[str, ...]:
     """Return the node of each collector."""
-    free = {node: max(0, n) for node, n in view.free_collectors.items()}
-    kept = {i: node for i, node in enumerate(view.before[: view.n_collectors]) if node in free}
-    for node in kept.values():
-        free[node] = max(0, free[node] - 1)
-    left = view.n_collectors - len(kept)
-    used = set(kept.values())
-    newcomers: list[str] = []
-    while left and any(free.values()):
-        whole = [node for node, n in free.items() if n >= left]
-        if whole:  # the last node: one in use, the master's, the tightest
-            node = min(whole, key=lambda name: (name not in used, name != view.node, free[name], name))
-        else:
-            node = min(free, key=lambda name: (-free[name], name != view.node, name))
-        n = min(left, free.pop(node))
-        newcomers += [node] * n
-        left -= n
-    newcomers += spread(left, dict.fromkeys(view.free_collectors, 0), near=view.node)
-    rest = iter(newcomers)
-    return tuple([kept[i] if i in kept else next(rest) for i in range(view.n_collectors)])
+
+    def fill(n_left: int, free: dict[str, int]) -> Iterator[str]:
+        used = {*view.before[: view.n_collectors]}
+        while n_left and any(free.values()):
+            whole = [node for node, n in free.items() if n >= n_left]
+            if whole:  # the last node: one in use, the master's, the tightest
+                node = min(whole, key=lambda name: (name not in used, name != view.node, free[name], name))
+            else:
+                node = min(free, key=lambda name: (-free[name], name != view.node, name))
+            n = min(n_left, free.pop(node))
+            yield from [node] * n
+            n_left -= n
+        yield from spread(n_left, dict.fromkeys(view.free_collectors, 0), near=view.node)
+
+    return keep_and_deal(view.n_collectors, view.free_collectors, view.before, fill)

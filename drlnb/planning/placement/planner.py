@@ -1,13 +1,13 @@
 """Plan which slots a task may use and where its collectors live; `first` is the plainest rule (ours)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.registry import Answer, FailedBefore, PlannerKind, plan_of
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 
-__all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView"]
+__all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView", "placed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,16 @@ class FirstPlacement:
     name = "first"
 
     def plan(self, view: PlacementView) -> Placement:
-        """Return the placement of one task.
+        """Return the placement of one task; ValueError if there is no live node."""
+        return placed(view, spread(view.n_collectors, view.free_collectors, near=view.node, before=view.before))
 
-        Raises
-        ------
-        ValueError
-            If there is no live node.
-        """
-        slots = sorted(view.homes)
-        return Placement(
-            home=min(slots, key=view.homes.__getitem__, default=None),
-            allowed=tuple(slots),
-            collector_nodes=spread(view.n_collectors, view.free_collectors, near=view.node, before=view.before),
-        )
+
+def placed(view: PlacementView, nodes: tuple[str, ...], near: Collection[str] = ()) -> Placement:
+    """Place collectors on nodes; home is the slot that is home to the fewest, `near` if a slot is; all are allowed."""
+    slots = sorted(view.homes)
+    among = [slot for slot in slots if slot.partition("/")[0] in near] or slots
+    home = min(among, key=view.homes.__getitem__, default=None)
+    return Placement(home=home, allowed=tuple(slots), collector_nodes=nodes)
 
 
 def _problem(view: PlacementView, plan: object) -> str:
@@ -75,7 +72,6 @@ def _problem(view: PlacementView, plan: object) -> str:
 
 def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
     """Return the plan that a journal holds."""
-    del view
     plan = plan_of(Placement, answer.next(PlacementPlanned))
     sent = answer.next(SendPlacement) if plan is None else None
     if sent is not None and sent.refusal:

@@ -2,6 +2,7 @@
 
 from drlnb.planning.batching import BATCHING, BatchView
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView, commands
+from drlnb.planning.leasing.hold import middle
 from drlnb.planning.machine import Out
 from drlnb.planning.round.moves import enter
 from drlnb.planning.round.state import RoundState
@@ -79,7 +80,7 @@ def _begin_round(state: RoundState, out: Out) -> None:
         collectors=tuple(members),
         n_envs=tuple(len(member.env_indices) for member in members.values()),
         nodes=tuple(member.node or "" for member in members.values()),
-        sample_s=tuple(_pace(state.paces.get(i, [])) for i in members),
+        sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
     )
     plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))
@@ -89,11 +90,6 @@ def _begin_round(state: RoundState, out: Out) -> None:
             round=state.version, planner=planner, collectors=view.collectors, n_steps=tuple(plan.n_steps)
         )
     )
-
-
-def _pace(paces: list[float]) -> float | None:
-    """Return the median of some seconds per sample, the upper one of two; None of none."""
-    return sorted(paces)[len(paces) // 2] if paces else None
 
 
 def evaluate(state: RoundState, out: Out) -> None:

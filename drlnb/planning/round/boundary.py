@@ -94,20 +94,17 @@ def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: O
 
 def checkpoint_asked(state: RoundState, event: words.CheckpointAsked, out: Out) -> None:
     """Remember the wish for the boundary."""
-    del event, out
     state.asked.setdefault("checkpoint", "asked for")
 
 
 # ---------------------------------------------------------------------- pause, resume, stop, settings
 def pause_asked(state: RoundState, event: words.PauseAsked, out: Out) -> None:
     """Remember the wish for the boundary."""
-    del event, out
     state.asked.setdefault("pause", "asked for")
 
 
 def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
     """Go on after a pause, or forget one that has not begun."""
-    del event
     state.asked.pop("pause", None)
     state.resting = False
     go_on(state, out)

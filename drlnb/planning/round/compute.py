@@ -43,7 +43,7 @@ def _give_way(state: RoundState, reason: str, out: Out) -> None:
     """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
     _hold_planned(state, "return", reason, out)
     fence, computed_s = state.hold.yielded()
-    state.scalars.ended(state.t)
+    state.progress.ended(state.t)
     out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
 
 
@@ -70,7 +70,7 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
         return
     slot = event.slots[0]
     state.hold.granted(event.fence, slot, event.waited_s, demand=event.demand, t=event.t)
-    state.scalars.granted(event.t, waited_s=event.waited_s, resident=event.resident)
+    state.progress.granted(event.t, waited_s=event.waited_s, resident=event.resident)
     if state.n_bytes:
         _restore_gradients(state, event.fence, slot, out)
         _send_batches(state, out)
@@ -107,7 +107,7 @@ def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out:
     """Go on where the former lease of this round ended."""
     if event.fence == state.hold.fence and not state.hold.finishing:
         state.hold.restored(event.t)
-        state.scalars.moved_bytes += event.moved_bytes
+        state.progress.moved_bytes += event.moved_bytes
         _finish_if_all_in(state, event.fence, out)
         _consider(state, out)
 
@@ -142,7 +142,7 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
         return  # made under a lease that was lost: void; or reported twice
     hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
     state.progress.update_s += event.elapsed_s
-    state.scalars.moved_bytes += event.moved_bytes
+    state.progress.moved_bytes += event.moved_bytes
     _finish_if_all_in(state, event.fence, out)
     _consider(state, out)
 
@@ -178,7 +178,7 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
 
 def _void(state: RoundState, reason: str, out: Out) -> None:
     state.hold.lost()
-    state.scalars.ended(state.t)
+    state.progress.ended(state.t)
     if not state.hold.done:
         state.progress.update_s = 0.0
     ask_for_slot(state, reason, out)
@@ -202,7 +202,7 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
     if event.version != state.round + 1:
         return
-    state.scalars.ended(event.t)
+    state.progress.ended(event.t)
     if state.hold.held:
         clean = event.fence == state.hold.fence  # else the round is being computed once more: work in flight
         fence, computed_s = state.hold.returned()
@@ -215,14 +215,13 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
 
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
-    round_, progress, waited_s = state.version, state.progress, state.scalars.waited_s
+    round_, progress = state.version, state.progress
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()
     state.fragments.clear()
-    scalars = state.scalars.close(round_ if made_round else 0)
     if made_round:
         progress.finished(n_samples)
-        metrics = progress.metrics(t, waited_s=waited_s, train={**scalars, **state.metrics})
+        metrics = progress.metrics(t) | state.metrics
         out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
         for batch in used:
             drop(batch, round_, "used", out)

@@ -63,11 +63,8 @@ class RoundMachine(Machine[RoundState]):
     def __init__(self, config: Facts, planners: Planners | None = None) -> None:
         state = fresh_state(config, planners or Planners())
         super().__init__(f"round of {state.config['task']}", state, RULES)
-
-    @property
-    def config(self) -> Facts:
-        """The constructor's argument, with every default."""
-        return self.state.config
+        #: The constructor's argument, with every default.
+        self.config = state.config
 
     @property
     def phase(self) -> str:

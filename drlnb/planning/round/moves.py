@@ -39,9 +39,9 @@ def follow_warmup(state: RoundState, records: Iterable[Record], out: Out) -> Non
         elif isinstance(record, warmup.RevokeStart) and not record.parked:
             state.crew.revoked(record.collector)
         elif isinstance(record, warmup.WarmupPlanned):
-            state.scalars.planned(record)
+            state.progress.planned(record)
         elif isinstance(record, warmup.WarmupMeasured):
-            state.scalars.measured(record)
+            state.progress.measured(record)
         out.append(record)
 
 
@@ -57,7 +57,7 @@ def leave(state: RoundState, reason: str, out: Out) -> None:
     if hold.held:
         fence, computed_s = hold.returned()
         out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
-        state.scalars.ended(state.t)
+        state.progress.ended(state.t)
     hold.lost()
     follow_warmup(state, state.warmup.end(reason), out)
     batches = hold.next_round()

@@ -1,9 +1,13 @@
-"""Count how far a task is and what its latest round cost: counters, the episode window, scalars of a round."""
+"""Count how far a task is and what its latest round cost: counters, the episode window, scalars of a round.
+
+Of leases and starts it sums up what the task's own master can know.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from drlnb.records.base import Facts, Row
+from drlnb.records.base import Row
+from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
 from drlnb.records.round import TaskOpened
 
 __all__ = ["EPISODE_WINDOW", "Progress"]
@@ -14,7 +18,7 @@ EPISODE_WINDOW = 100
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Counters of one task over all its attempts, and the clock marks of the present round."""
+    """Counters of one task over all its attempts, clock marks of the present round, sums over its leases and starts."""
 
     n_rounds: int = 0
     n_timesteps: int = 0
@@ -30,6 +34,19 @@ class Progress:
     push_s: float = 0.0
     #: Episodes that the present resume has lost and no metrics have reported yet.
     episodes_lost: int = 0
+    #: Event time of the grant of the lease that is held; None: none is.
+    granted_t: float | None = None
+    waited_s: float = 0.0
+    held_s: float = 0.0
+    n_leases: int = 0
+    #: Of these leases, those of which the pool said whether their slots hold the parameters, and those that do.
+    n_known: int = 0
+    n_resident: int = 0
+    moved_bytes: int = 0
+    #: Round -> collector -> seconds by which the start for that round precedes the expected arrival.
+    leads: dict[int, dict[int, float]] = field(default_factory=dict)
+    #: Round -> seconds early and seconds late of each start for it.
+    starts: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -43,9 +60,38 @@ class Progress:
         self.episodes = [(float(r), int(n)) for r, n in event.episodes][-EPISODE_WINDOW:]
 
     def began(self, t: float) -> None:
-        """Start the clocks of a round."""
+        """Start the clocks and sums of a round."""
         self.round_t = t
-        self.collect_s = self.update_s = self.push_s = 0.0
+        self.collect_s = self.update_s = self.push_s = self.waited_s = self.held_s = 0.0
+        self.n_leases = self.n_known = self.n_resident = self.moved_bytes = 0
+        self.leads = {known: leads for known, leads in self.leads.items() if known > self.n_rounds}
+        self.starts = {known: both for known, both in self.starts.items() if known > self.n_rounds}
+
+    def granted(self, t: float, *, waited_s: float, resident: bool | None) -> None:
+        """Count a lease."""
+        self.granted_t = t
+        self.n_leases += 1
+        self.waited_s += waited_s
+        self.n_known += resident is not None
+        self.n_resident += bool(resident)
+
+    def ended(self, t: float) -> None:
+        """End the lease that is held, if one is."""
+        if self.granted_t is not None:
+            self.held_s += t - self.granted_t
+            self.granted_t = None
+
+    def planned(self, record: WarmupPlanned) -> None:
+        """Keep a plan; a later one for the same start takes its place."""
+        leads = self.leads.setdefault(record.round + 1, {})
+        if record.lead_s is None:
+            leads.pop(record.collector, None)
+        else:
+            leads[record.collector] = record.lead_s
+
+    def measured(self, record: WarmupMeasured) -> None:
+        """Keep what the starts for a round came to."""
+        self.starts[record.round] = (tuple(record.early_s), tuple(record.late_s))
 
     def collected(self, collector: int, collect_s: float, episodes: Sequence[tuple[float, int]]) -> None:
         """Add one collector's share: the slowest one is on the critical path."""
@@ -60,10 +106,11 @@ class Progress:
         self.n_rounds += 1
         self.n_timesteps += n_samples
 
-    def metrics(self, t: float, *, waited_s: float, train: Facts) -> Row:
+    def metrics(self, t: float) -> Row:
         """Return the scalars of the round that ends at `t`, under Stable-Baselines3's names where it has one.
 
-        ``round/control_s`` is all that is neither acting, value pass and gradient, nor waiting for a lease.
+        ``round/control_s`` is all that is neither acting, value pass and gradient, nor waiting for a lease.  What
+        cannot be said is left out.
         """
         round_s = t - self.round_t
         elapsed_s = t - self.origin_t
@@ -79,11 +126,33 @@ class Progress:
             "time/fps": self.n_timesteps / elapsed_s if elapsed_s > 0 else 0.0,
             "round/time_s": round_s,
             "round/collect_s": self.collect_s,
-            "round/wait_lease_s": waited_s,
+            "round/wait_lease_s": self.waited_s,
             "round/update_s": self.update_s,
             "round/push_s": self.push_s,
-            "round/control_s": round_s - self.collect_s - waited_s - self.update_s,
+            "round/control_s": round_s - self.collect_s - self.waited_s - self.update_s,
         }
         if self.episodes_lost:
             row["resume/episodes_lost"], self.episodes_lost = self.episodes_lost, 0
-        return row | dict(train)
+        if self.n_leases:
+            row |= {
+                "lease/wait_s": self.waited_s / self.n_leases,
+                "lease/held_s": self.held_s,
+                "lease/moved_bytes": self.moved_bytes,
+            }
+        if self.n_known:
+            row["lease/resident_hit"] = self.n_resident / self.n_known
+        return row | self._of_starts()
+
+    def _of_starts(self) -> Row:
+        """Return what was planned and measured of the starts for the round that has been finished."""
+        row: Row = {}
+        if leads := list(self.leads.get(self.n_rounds, {}).values()):
+            row["warmup/lead_s"] = sum(leads) / len(leads)
+        early, late = self.starts.get(self.n_rounds, ((), ()))
+        if early:
+            row |= {
+                "warmup/hit": sum(seconds <= 0.0 for seconds in late) / len(late),
+                "warmup/early_s": sum(early) / len(early),
+                "warmup/late_s": sum(late) / len(late),
+            }
+        return row

@@ -12,7 +12,6 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.registry import AnyKind, Plan, Planner, PlannerKind, Planners, View
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
-from drlnb.planning.round.scalars import RoundScalars
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import WARMUP, WarmupMachine
 from drlnb.records.base import Facts
@@ -61,7 +60,6 @@ class RoundState:
     hold: Hold
     crew: Crew
     progress: Progress = field(default_factory=Progress)
-    scalars: RoundScalars = field(default_factory=RoundScalars)
     phase: str = "new"
     attempt: int = 0
     #: Bytes of one published version; 0 until there are parameters.

@@ -138,7 +138,6 @@ def plan(device: Device, n_seats: int, reason: str, out: list[Record]) -> None:
 
 def seats_set(state: SeatsState, event: records.SeatsSet, out: list[Record]) -> None:
     """Count the seats that the pool has now; training goes on with them."""
-    del out
     device = state.of(event, {"setting"})
     device.phase, device.times, device.since_t = "still", [], None
     device.n_seats = device.n_up = min(event.n_seats, device.n_most)

@@ -9,7 +9,6 @@ from drlnb.records.seats import ComputeMeasured, RaiseSeats, TaskLeft
 
 def task_left(state: SeatsState, event: TaskLeft, out: list[Record]) -> None:
     """Forget a task wherever it computed."""
-    del out
     for device in state.devices.values():
         if device.seen.pop(event.task, None) is not None:
             device.forget_training()

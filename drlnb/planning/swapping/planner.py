@@ -29,20 +29,17 @@ class NoSwap:
 
     def plan(self, view: SwapView) -> SwapPlan:
         """Return a plan without a key."""
-        del view
         return SwapPlan(key=None)
 
 
 def _problem(view: SwapView, plan: object) -> str:
     """Return why a plan does not fit to its view; empty if it does."""
-    del view
     fits = isinstance(plan, SwapPlan) and (plan.key is None or isinstance(plan.key, str))
     return "" if fits else f"a plan must be a SwapPlan with a text or None as its key, got {plan!r}"
 
 
 def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
     """Return the plan that a journal holds."""
-    del view
     planned = answer.next(SwapPlanned)
     return SwapPlan(key=planned.plan_key) if planned else None
 

@@ -20,7 +20,7 @@ from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.planning.warmup.state import Member, WarmupState, end, revoke
 from drlnb.records import round as words
-from drlnb.records.base import Event, Facts, Record
+from drlnb.records.base import Event, Facts, Record, shared
 from drlnb.records.columns import distribution, placement
 from drlnb.records.columns import warmup as records
 from drlnb.records.columns.leasing import RequestRefused
@@ -55,7 +55,6 @@ def setting_changed(state: WarmupState, event: SettingChanged, out: Out) -> None
 
 def pause_asked(state: WarmupState, event: words.PauseAsked, out: Out) -> None:
     """Plan no start while the task rests."""
-    del event
     state.resting = True
     revoke(state, "the task is paused", out, begun=False)
 
@@ -129,9 +128,7 @@ class WarmupMachine(Machine[WarmupState]):
             settings=settings,
             hold=self.config["hold"],
             members=[Member(env_indices=tuple(share)) for share in config["env_shares"]],
-            history=History(
-                window=settings.window, filter_window=settings.filter_window, min_rounds=settings.min_rounds
-            ),
+            history=History(**shared(settings, History)),
             queued=self.config["queued"],
             build=build,
         )

@@ -71,13 +71,11 @@ class _Rule:
 
 def cold(view: WarmupView) -> WarmupPlan:
     """Start at the arrival of the parameters: never idle, always pays the whole start."""
-    del view
     return WarmupPlan(action="cold", reason="start at the arrival of the next parameters")
 
 
 def keep(view: WarmupView) -> WarmupPlan:
     """Never stop: never late, always idle."""
-    del view
     return WarmupPlan(action="keep", reason="collectors are never stopped")
 
 
@@ -178,7 +176,6 @@ def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
 
     So the plan of a user's own planner comes back exactly where it has one time after sending for all collectors.
     """
-    del view
     planned = answer.next(WarmupPlanned)
     plan = plan_of(WarmupPlan, planned)
     if plan is None or planned is None:

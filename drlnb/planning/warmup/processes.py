@@ -13,7 +13,6 @@ from drlnb.records.round import ExperienceArrived, PlacementReceived
 # -------------------------------------------------------------------- where collectors live
 def placement_received(state: WarmupState, event: PlacementReceived, out: list[Record]) -> None:
     """Place collectors; those that move are started anew."""
-    del out
     state.unsee()
     for i, (member, node) in enumerate(zip(state.members, event.collector_nodes, strict=True)):
         if member.node != node:
@@ -23,13 +22,11 @@ def placement_received(state: WarmupState, event: PlacementReceived, out: list[R
 
 def node_lost(state: WarmupState, event: NodeLost, out: list[Record]) -> None:
     """Forget the collectors of a node that is gone."""
-    del out
     drop_node(state, event.node)
 
 
 def host_unreachable(state: WarmupState, event: HostUnreachable, out: list[Record]) -> None:
     """Forget the collectors of a host that the next parameters do not reach."""
-    del out
     if state.trace is not None and event.version == state.trace.round + 1 > state.version:
         drop_node(state, event.host)
 
@@ -46,7 +43,6 @@ def drop_node(state: WarmupState, node: str) -> None:
 
 def collector_lost(state: WarmupState, event: CollectorLost, out: list[Record]) -> None:
     """Forget a process; whoever restarts the lost replaces a planned start, so none has to be revoked."""
-    del out
     if state.at(event.collector, event.node) is not None:
         _lose(state, event.collector)
 

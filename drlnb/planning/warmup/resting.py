@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from drlnb.planning.warmup.history import History
 from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
@@ -66,11 +67,10 @@ def _open_round(state: WarmupState, round_: int, out: list[Record]) -> RoundTrac
 
 
 def _apply_changes(state: WarmupState, round_: int, out: list[Record]) -> None:
-    former, history = state.settings, state.history
+    former = state.settings
     settings = state.settings = replace(former, **state.changed)  # type: ignore[arg-type]  # checked as it was changed
     state.changed = {}
-    history.window, history.filter_window = settings.window, settings.filter_window
-    history.min_rounds = settings.min_rounds
+    history = state.history = replace(state.history, **shared(settings, History))
     reasons = [
         f"{name} changed from {getattr(former, name)} to {getattr(settings, name)}"
         for name in ("collector_mode", "start_mode")

@@ -100,13 +100,15 @@ def stable_window(duration_s: Sequence[float], *, window: int = 32, min_rounds: 
 
 
 def _width(values: Sequence[float]) -> tuple[float, float]:
-    """Return median and width in seconds."""
+    """Return median and width in seconds; zeros of nothing."""
+    if not values:
+        return 0.0, 0.0
     m = median(values)
     return m, max(_MAD_TO_SD * median(abs(x - m) for x in values), _FLOOR_FRAC * m, _FLOOR_S)
 
 
 def _drift(values: Sequence[float], m: float) -> float:
-    return abs(median(values[-_LATEST:]) - m)
+    return abs(median(values[-_LATEST:]) - m) if values else 0.0
 
 
 def _faults(values: Sequence[float], kept: Sequence[float], m: float, w: float, needed: int) -> list[str]:
@@ -129,11 +131,6 @@ def _only_drifts(verdict: Stability, values: Sequence[float], needed: int) -> bo
 
 
 def _verdict(values: Sequence[float], *, needed: int, shifted: bool | None = None) -> Stability:
-    if not values:
-        return Stability(
-            stable=False, kept_s=(), dropped_s=(), median_s=0.0, width_s=0.0, shifted=False,
-            reason=f"0 kept, {needed} needed",
-        )  # fmt: skip
     m, w = _width(values)
     kept = tuple(x for x in values if abs(x - m) <= _KEPT_WIDTHS * w)
     faults = _faults(values, kept, m, w, needed)

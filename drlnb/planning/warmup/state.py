@@ -10,7 +10,7 @@ from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView
 from drlnb.planning.warmup.settings import PARK, WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
-from drlnb.records.base import Record
+from drlnb.records.base import Record, Row, shared
 from drlnb.records.columns.warmup import RevokeStart, StartCollector
 
 __all__ = ["Member", "WarmupState", "end", "revoke", "start"]
@@ -140,17 +140,8 @@ def start(state: WarmupState, i: int, after_s: float, t: float, round_: int, out
     member.planned_t = t + after_s
     if after_s <= 0.0:
         member.status = "starting"
-    out.append(
-        StartCollector(
-            collector=i,
-            node=member.node,
-            env_indices=member.env_indices,
-            after_s=after_s,
-            round=round_,
-            parked=member.parked,
-            start_mode=state.settings.start_mode,
-        )
-    )
+    of_round: Row = {"after_s": after_s, "round": round_, "start_mode": state.settings.start_mode}
+    out.append(StartCollector(collector=i, **of_round, **shared(member, StartCollector)))
 
 
 def revoke(state: WarmupState, reason: str, out: list[Record], *, begun: bool = True) -> None:

@@ -25,7 +25,7 @@ from drlnb.records.journal import Stream
 from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import FAULT_KINDS, poisson_faults, rate_problems
-from drlnb.sim.leases import SlotUse, leases
+from drlnb.sim.leases import SlotUse, inside, leases
 from drlnb.sim.leasing.colocated import colocated_rounds_hz
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.task import Task
@@ -84,7 +84,6 @@ class LeasingWorkload(Declared):
     @classmethod
     def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
         """Return what is wrong with the rates of the faults."""
-        del wrong
         return rate_problems(dict(values["faults"]), FAULTS)
 
     def costs(self, i: int) -> Costs:
@@ -258,14 +257,14 @@ def _result(
     stop = min(each[-1] for each in ends)
     start = _WARM_UP * stop
     capacity_s = workload.n_slots * (stop - start)
-    computed_s = sum(_inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
+    computed_s = sum(inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
     inflations = [_mean_round(rounds, start, stop) / each.round_s for rounds, each in zip(ends, lone, strict=True)]
     held = {task.name: 0.0 for task in tasks}
     longest_hold_s = 0.0
     for lease in leases(pool):
         granted_t = lease.ended_t - lease.end.held_s
         if lease.ended_t > start and granted_t < stop:
-            held[lease.grant.task] += _inside(granted_t, lease.ended_t, start, stop)
+            held[lease.grant.task] += inside(granted_t, lease.ended_t, start, stop)
             longest_hold_s = max(longest_hold_s, lease.ended_t - granted_t)
     waits: dict[str, list[float]] = {name: [] for name in held}
     for t, grant in pool.timed(LeaseGranted):
@@ -274,13 +273,15 @@ def _result(
     every = [wait for each in waits.values() for wait in each]
     n_rounds = sum(start < t <= stop for each in ends for t in each)
     d = sum(each.d for each in lone) / len(lone)
+    expected = expected_load(len(tasks), workload.n_slots, d)
     return LeasingResult(
         hold=hold,
         utilisation_frac=computed_s / capacity_s,
         held_frac=sum(held.values()) / capacity_s,
         bound_frac=bound([each.d for each in lone], workload.n_slots),
-        expected=expected_load(len(tasks), workload.n_slots, d),
         inflation=sum(inflations) / len(inflations),
+        expected_utilisation_frac=expected.utilisation_frac,
+        expected_inflation=expected.inflation,
         d_mean=d,
         rounds_hz=n_rounds / (stop - start),
         exclusive_hz=workload.n_slots * len(lone) / sum(each.round_s for each in lone),
@@ -325,10 +326,6 @@ def _computing(task: Task) -> Iterator[tuple[float, float]]:
         for event in stream.records:
             if isinstance(event, GradientComputed | ParametersReady | GradientsRestored):
                 yield event.t, event.elapsed_s
-
-
-def _inside(a: float, b: float, start: float, stop: float) -> float:
-    return max(0.0, min(b, stop) - max(a, start))
 
 
 def _mean_round(ends: Sequence[float], start: float, stop: float) -> float:

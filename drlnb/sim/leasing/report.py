@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from drlnb.planning.leasing.settings import HOLD_PLANNERS, LeasingSettings
+from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
 from drlnb.sim.faults import fault_rates
 from drlnb.sim.leasing.compare import LeasingResult, LeasingWorkload, simulate_leasing, tasks_for_load
@@ -51,8 +52,8 @@ def main(arguments: argparse.Namespace) -> int:
     Parameters
     ----------
     arguments
-        ``hold``, ``load`` or ``tasks`` (None), ``gpus``, ``workers``, ``cv``, ``compute``, ``collect``, ``switch``,
-        ``unequal``, ``queue``, ``no_stream``, ``faults``, ``rounds``, ``seeds``, ``json``.
+        ``hold``, ``load`` or ``n_tasks`` (None), other fields of :class:`LeasingWorkload`, ``faults`` as text,
+        ``queue``, ``no_stream``, ``seeds``, ``json``.
 
     Returns
     -------
@@ -66,19 +67,9 @@ def main(arguments: argparse.Namespace) -> int:
     """
     holds = chosen_names("--hold", arguments.hold, HOLD_PLANNERS)
     settings = LeasingSettings.from_mapping({"queue": arguments.queue})
-    workload = LeasingWorkload(
-        n_tasks=arguments.tasks or 1,
-        n_slots=arguments.gpus,
-        n_workers=arguments.workers,
-        compute_s=arguments.compute,
-        collect_mean_s=arguments.collect,
-        collect_cv=arguments.cv,
-        switch_s=arguments.switch,
-        unequal_frac=arguments.unequal,
-        n_rounds=arguments.rounds,
-        faults=fault_rates(arguments.faults),
-    )
-    load = arguments.load if arguments.load is not None else None if arguments.tasks else _LOAD
+    of_tasks = {"n_tasks": arguments.n_tasks or 1, "faults": fault_rates(arguments.faults)}
+    workload = LeasingWorkload(**shared(arguments, LeasingWorkload) | of_tasks)
+    load = arguments.load if arguments.load is not None else None if arguments.n_tasks else _LOAD
     if load is not None and not 0.0 < load <= 10.0:
         raise ConfigError(f"--load must be in (0, 10], got {load}")
     works = workloads(arguments.seeds, load, workload)
@@ -96,7 +87,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _lines(works: Sequence[LeasingWorkload], compared: _Compared) -> list[str]:
     first = compared[0]
-    expected = first.results[0].expected
+    expected = first.results[0]
     tasks = sorted({workload.n_tasks for workload in works})
     seeds = ", ".join(str(workload.seed) for workload in works)
     n_tasks = f"{tasks[0]}" if len(tasks) == 1 else f"{tasks[0]} to {tasks[-1]}"
@@ -107,7 +98,7 @@ def _lines(works: Sequence[LeasingWorkload], compared: _Compared) -> list[str]:
     return [
         f"{n_tasks} tasks, {works[0].n_slots} slots, duty alone {first.mean('d_mean'):.3f}, seeds {seeds} (simulated)",
         f"bound {first.mean('bound_frac'):.3f}; expected by theory (seed {works[0].seed}): utilisation "
-        f"{expected.utilisation_frac:.3f}, inflation {expected.inflation:.3f}",
+        f"{expected.expected_utilisation_frac:.3f}, inflation {expected.expected_inflation:.3f}",
         f"rounds/s without leases: exclusive {first.mean('exclusive_hz'):.3f}, "
         f"co-located {first.mean('colocated_hz'):.3f}",
         *table_lines(rows, 7, 13),

@@ -10,7 +10,7 @@ from drlnb.records.columns.placement import NodeLost
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
-from drlnb.sim.leases import Lease, leases
+from drlnb.sim.leases import Lease, inside, leases
 from drlnb.sim.recorded.settings import Rules
 from drlnb.sim.recorded.task import FEWEST, RecordedTask, switched_fences
 from drlnb.sim.training.pool import Pool
@@ -113,11 +113,8 @@ def _load(leases_of: Mapping[str, Sequence[Lease]], n_slots: int) -> Load:
     if short := sorted(name for name, n in n_rounds.items() if n < FEWEST):
         raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
-    held_s = sum(
-        max(0.0, min(end_t, lease.ended_t) - max(begin_t, lease.granted_t))
-        for mine in leases_of.values()
-        for lease in mine
-    )
+    every = [lease for mine in leases_of.values() for lease in mine]
+    held_s = sum(inside(lease.granted_t, lease.ended_t, begin_t, end_t) for lease in every)
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},

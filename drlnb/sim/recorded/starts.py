@@ -12,14 +12,13 @@ parked collector's start is its wait for a CPU slot; who could have kept one is 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from drlnb.planning.replay import fresh_machine
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.trace import RoundTrace
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event, Record, shared
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.warmup import (
@@ -40,7 +39,7 @@ __all__ = ["PlannedRound", "RecordedStarts"]
 #: Keys that ask for starts of another kind.
 _MODES = ("warmup.collector_mode", "warmup.start_mode")
 #: Methods by which the round machine changes a warm-up machine.
-_CHANGES = frozenset({"handle", "drop", "last", "end"})
+_CHANGES = ("handle", "drop", "last", "end")
 _DIGITS = 6
 #: Two times that differ by less are one: each is rounded to microseconds.
 _SAME_S = 2e-6
@@ -65,24 +64,15 @@ class PlannedRound:
     idle_s: float | None
 
 
-class _Recorder:
-    """Passes everything on to a warm-up machine and keeps the calls that change it."""
+def _record(machine: WarmupMachine, name: str, calls: list[tuple[str, object]]) -> None:
+    """Keep the calls of a machine's method from now on: the method's name, and the argument."""
+    method = getattr(machine, name)
 
-    def __init__(self, machine: WarmupMachine) -> None:
-        #: Name of the method, and its argument.
-        self.calls: list[tuple[str, object]] = []
-        self._machine = machine
+    def call(argument: object) -> object:
+        calls.append((name, argument))
+        return method(argument)
 
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._machine, name)
-        if name not in _CHANGES:
-            return attribute
-
-        def call(argument: object) -> object:
-            self.calls.append((name, argument))
-            return attribute(argument)
-
-        return call
+    setattr(machine, name, call)
 
 
 class RecordedStarts:
@@ -120,11 +110,10 @@ class RecordedStarts:
         assert isinstance(machine, RoundMachine)
         warmup = machine.state.warmup
         self._config, self._snapshot = warmup.config, warmup.snapshot()
-        recorder = _Recorder(warmup)
-        machine.state.warmup = recorder  # type: ignore[assignment]  # it answers like the machine
+        for name in _CHANGES:
+            _record(warmup, name, self._calls)
         for event, _ in stream.answers():
             machine.handle(event)
-        self._calls = recorder.calls
 
     @property
     def _events(self) -> list[Event]:
@@ -352,16 +341,12 @@ class _Again:
 
     def _planned(self, round_: int) -> PlannedRound:
         plans = list(self._plans[round_].values())
-        after = [plan.start_after_s for plan in plans if plan.start_after_s is not None]
-        leads = [plan.lead_s for plan in plans if plan.lead_s is not None]
+        means = {name: _mean([getattr(plan, name) for plan in plans]) for name in ("start_after_s", "lead_s")}
         wait_s, idle_s = self._outcomes.get(round_) or (None, None)
-        return PlannedRound(
-            round=round_,
-            action=plans[0].action,
-            planner=plans[0].planner,
-            reason=plans[0].reason,
-            start_after_s=round(fmean(after), _DIGITS) if after else None,
-            lead_s=round(fmean(leads), _DIGITS) if leads else None,
-            wait_s=wait_s,
-            idle_s=idle_s,
-        )
+        return PlannedRound(**shared(plans[0], PlannedRound) | means, wait_s=wait_s, idle_s=idle_s)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are known; None of none."""
+    known = [value for value in values if value is not None]
+    return round(fmean(known), _DIGITS) if known else None

@@ -75,8 +75,7 @@ class RecordedTask:
     def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Fence] = ()) -> None:
         self.config = stream.header.config
         self.name = str(self.config["task"])
-        reading = _Reading(int(self.config["n_collectors"]), switched)
-        reading.read(stream)
+        reading = _Reading(stream, switched)
         first, last = rounds or (0, max(reading.rounds, default=0))
         switch_s = reading.switch_s
         self._rounds = [
@@ -110,10 +109,10 @@ class _Reading:
     may switch more often or less.
     """
 
-    def __init__(self, n_collectors: int, switched: Collection[Fence]) -> None:
-        self.n = n_collectors
+    def __init__(self, stream: Stream, switched: Collection[Fence]) -> None:
+        self.n = int(stream.header.config["n_collectors"])
         self._switched = switched
-        nothing = (0.0,) * n_collectors
+        nothing = (0.0,) * self.n
         self.first = RoundCosts(collect_s=nothing, stage_s=nothing, finish_s=0.0, publish_s=0.0, rpc_s=0.0)
         #: Round -> its durations but for those on the slot, and these.
         self.rounds: dict[int, tuple[RoundCosts, tuple[_Staged, ...]]] = {}
@@ -131,7 +130,7 @@ class _Reading:
         self._free_t = -math.inf
         self._finished: list[float] = []
         self._finish_s = 0.0
-        self._handlers: dict[type, Callable[[float, Any], None]] = {
+        handlers: dict[type, Callable[[float, Any], None]] = {
             WakeCollector: lambda t, wake: self._woken.update({wake.collector: t}),
             words.ComputeGradient: lambda t, batch: self._sent.update({batch.collector: t}),
             words.RequestSlot: lambda t, request: self._asked.update({request.request_id: t}),
@@ -143,12 +142,8 @@ class _Reading:
             words.LeaseReceived: self._leased,
             words.MetricsRecorded: self._ended,
         }
-
-    def read(self, stream: Stream) -> None:
-        """Read all of a stream."""
         for t, record in stream.timed(Record):
-            handler = self._handlers.get(type(record))
-            if handler is not None:
+            if handler := handlers.get(type(record)):
                 handler(t, record)
 
     def _arrived(self, t: float, event: words.ExperienceArrived) -> None:
@@ -185,7 +180,6 @@ class _Reading:
             self._rpc.append(max(0.0, t - asked_t - event.waited_s) / 2)
 
     def _ended(self, t: float, record: words.MetricsRecorded) -> None:
-        del t
         if len(self._collect) == len(self._stage) == self.n:
             rpc_s = median(self._rpc[-_RPCS:]) if self._rpc else 0.0
             costs = RoundCosts(

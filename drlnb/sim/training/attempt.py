@@ -10,7 +10,7 @@ from typing import Any
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
-from drlnb.records.base import Command, Event, Record
+from drlnb.records.base import Command, Event, Record, Row, shared
 from drlnb.records.columns.leasing import (
     GradientsRestored,
     LeaseReturned,
@@ -76,7 +76,9 @@ class Attempt:
         self._round = 0
         #: The command that ended the task.
         self.end: words.EndTask | None = None
-        self._clock, self._pool, self._workload, self._node = clock, pool, workload, node
+        self._clock, self._pool, self._workload = clock, pool, workload
+        self._me: Row = {"task": self.name, "attempt": attempt, "node": node}
+        pool.masters[self.name] = self
         self._opening = opening
         #: The newest request, and how often it was made anew under another id.
         self._wanted: words.RequestSlot
@@ -132,7 +134,6 @@ class Attempt:
     def freeze(self) -> None:
         """Stop the master's process, as SIGSTOP does."""
         self.host.frozen = True
-        self._pool.silence(self.name)
 
     def thaw(self) -> None:
         """Resume a stopped process.
@@ -148,15 +149,16 @@ class Attempt:
         if fence is not None and self._pool.is_overdue(fence) and self.host.has_waiting(_ANSWERS):
             self._pool.let_go(fence)
             lost = f"no renewal for {self._pool.settings.holder_ttl_s:g} s: this process stood still"
-        elif fence is not None and not self._pool.is_known(fence):
+        elif fence is not None and fence not in self._pool.held:
             self._pool.renew(fence)  # it renews what it took for its own
         self.host.thaw(*(((words.LeaseLost, {"fence": fence, "reason": lost}),) if lost else ()))
 
     # ------------------------------------------------------------------ what others say
     def granted(self, command: SendGrant) -> None:
-        """Deliver the pool's answer to the master."""
-        self._pool.hold(command.fence, self.name, command.slots[0])
-        self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
+        """Deliver the pool's answer to the master; to one that is gone it is lost."""
+        if not self.dead:
+            self._pool.hold(command.fence, self.name, command.slots[0])
+            self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
 
     def _receive(self, command: SendGrant, sent_t: float) -> None:
         request_id, again = _split(command.request_id)
@@ -164,14 +166,7 @@ class Attempt:
         if late and not self._pool.renew(command.fence):  # granted long ago: it asks before it uses that
             self._ask_again(request_id, again + 1)
             return
-        self.host.feed(
-            words.LeaseReceived,
-            request_id=request_id,
-            fence=command.fence,
-            slots=command.slots,
-            waited_s=command.waited_s,
-            demand=command.demand,
-        )
+        self.host.feed(words.LeaseReceived, **shared(command, words.LeaseReceived) | {"request_id": request_id})
 
     def report(self, kind: type[Event], **values: object) -> None:
         """Send the master an event: it arrives a small message later."""
@@ -179,6 +174,8 @@ class Attempt:
 
     def placed(self, command: SendPlacement) -> None:
         """Deliver the pool's answer to the master."""
+        if command.attempt != self.attempt:
+            return
         if command.refusal:
             self.report(words.TaskFailed, reason=command.refusal, detail="")
         else:
@@ -198,16 +195,8 @@ class Attempt:
     def _ask(self, command: words.RequestSlot, again: int) -> None:
         """Ask the pool for a slot; where it refuses, ask once more under another id."""
         self._n_again = again
-        answer = self._pool.host.feed(
-            SlotRequested,
-            request_id=_numbered(command.request_id, again),
-            task=self.name,
-            attempt=self.attempt,
-            round=command.round,
-            node=self._node,
-            n_slots=command.n_slots,
-            yields=command.yields,
-        )
+        asked = shared(command, SlotRequested) | {"request_id": _numbered(command.request_id, again)}
+        answer = self._pool.host.feed(SlotRequested, **asked, **self._me)
         if any(isinstance(record, RequestRefused) for record in answer):
             self._clock.after(_RETRY_S, self.host.when_up, self._ask_again, command.request_id, again + 1)
         elif again:
@@ -233,28 +222,15 @@ class Attempt:
             self._poll_later(request_id, again)
 
     def _ask_placement(self, command: words.AskPlacement) -> None:
-        self._pool.host.feed_after(
-            self._rpc_s,
-            PlacementAsked,
-            task=self.name,
-            attempt=self.attempt,
-            node=self._node,
-            n_collectors=command.n_collectors,
-            planner=command.planner,
-        )
+        self._pool.host.feed_after(self._rpc_s, PlacementAsked, **shared(command, PlacementAsked), **self._me)
 
     def _return(self, command: words.ReturnLease) -> None:
         self._pool.let_go(command.fence)
         self._clock.after(self._rpc_s, self._returned, command)
 
     def _returned(self, command: words.ReturnLease) -> None:
-        self._pool.host.feed(
-            LeaseReturned,
-            fence=command.fence,
-            clean=command.clean,
-            computed_s=round(command.computed_s, 6),
-            yielded=command.yielded,
-        )
+        computed_s = round(command.computed_s, 6)
+        self._pool.host.feed(LeaseReturned, **shared(command, LeaseReturned) | {"computed_s": computed_s})
         self.report(words.LeaseClosed, fence=command.fence)
 
     def _end_task(self, command: words.EndTask) -> None:

@@ -61,7 +61,7 @@ def run_tasks(
         )
         for i in indices
     )
-    _Faults(clock, pool, tasks, iter(faults)).wait()
+    _begin_faults(clock, pool, tasks, iter(faults))
     for i, task in zip(indices, tasks, strict=True):
         if priorities and i in priorities:
             pool.host.feed(SettingChanged, key="task.priority", value=priorities[i], task=task.name)
@@ -82,41 +82,38 @@ def _config(name: str, n_collectors: int, n_rounds: int, hold: str) -> dict[str,
     }
 
 
-class _Faults:
-    """Lets faults happen, one after the other, while anything is left to be disturbed."""
+def _begin_faults(clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Iterator[Fault]) -> None:
+    """Make faults happen, one after the other, while anything is left to be disturbed."""
+    collectors = [(task, i) for task in tasks for i in range(task.now.n_collectors)]
 
-    def __init__(self, clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Iterator[Fault]) -> None:
-        self._clock, self._pool, self._tasks, self._faults = clock, pool, tasks, faults
-        #: Kind -> who can be struck, and what strikes one of them; False if it was spared after all.
-        self._kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], bool]]] = {
-            "collector": (self._collectors, lambda at, _: at[0].kill_collector(at[1])),
-            "executor": (lambda: sorted(pool.executors), lambda slot, _: pool.kill_executor(slot)),
-            "slot": (lambda: sorted(pool.executors), pool.lose_slot),
-            # The first node, the masters' home, is spared.
-            "node": (lambda: sorted(pool.live_nodes)[1:], pool.kill_node),
-            "holder": (self._holders, Task.kill),
-            "frozen": (self._holders, Task.freeze),
-        }
+    def holders() -> list[Task]:
+        """Return the tasks whose master holds a lease, or if none does, all whose master is up."""
+        up = [task for task in tasks if task.is_up]
+        return [task for task in up if task.now.fence] or up
 
-    def wait(self) -> None:
-        """Wait for the next one."""
-        fault = next(self._faults, None)
+    #: Kind -> who can be struck, and what strikes one of them; False if it was spared after all.
+    kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], bool]]] = {
+        "collector": (lambda: collectors, lambda at, _: at[0].kill_collector(at[1])),
+        "executor": (lambda: sorted(pool.executors), lambda slot, _: pool.kill_executor(slot)),
+        "slot": (lambda: sorted(pool.executors), pool.lose_slot),
+        # The first node, the masters' home, is spared.
+        "node": (lambda: sorted(pool.live_nodes)[1:], pool.kill_node),
+        "holder": (holders, Task.kill),
+        "frozen": (holders, Task.freeze),
+    }
+
+    def wait() -> None:
+        fault = next(faults, None)
         if fault is not None:
-            self._clock.after(max(0.0, fault.t - self._clock.now), self._happen, fault)
+            clock.after(max(0.0, fault.t - clock.now), happen, fault)
 
-    def _happen(self, fault: Fault) -> None:
-        if all(task.end for task in self._tasks):
+    def happen(fault: Fault) -> None:
+        if all(task.end for task in tasks):
             return
-        candidates_of, strike = self._kinds[fault.kind]
+        candidates_of, strike = kinds[fault.kind]
         candidates = candidates_of()
         if candidates and strike(candidates[fault.index % len(candidates)], fault.down_s):
-            self._pool.struck.append(fault)
-        self.wait()
+            pool.struck.append(fault)
+        wait()
 
-    def _collectors(self) -> list[tuple[Task, int]]:
-        return [(task, i) for task in self._tasks for i in range(task.now.n_collectors)]
-
-    def _holders(self) -> list[Task]:
-        """Return the tasks whose master holds a lease, or if none does, all whose master is up."""
-        up = [task for task in self._tasks if task.is_up]
-        return [task for task in up if task.now.fence] or up
+    wait()

@@ -8,7 +8,7 @@ from typing import Any
 from drlnb.planning.distribution import below
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
-from drlnb.records.base import Event
+from drlnb.records.base import Event, shared
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
 from drlnb.records.columns.leasing import GradientsRestored, RestoreGradients
 from drlnb.records.columns.warmup import (
@@ -128,15 +128,8 @@ class NodesSide:
     def _started(self, command: StartCollector, number: int, start_s: float, n_starting: int) -> None:
         self._n_starting -= 1
         if self._lives(command.collector, command.node, number):
-            self.host.feed(
-                CollectorReady,
-                collector=command.collector,
-                node=command.node,
-                start_s=start_s,
-                n_starting=n_starting,
-                start_mode="simulated",
-                round=command.round,
-            )
+            took = {"start_s": start_s, "n_starting": n_starting, "start_mode": "simulated"}
+            self.host.feed(CollectorReady, **shared(command, CollectorReady) | took)
 
     def _wake(self, command: WakeCollector) -> None:
         _, number = self._processes[command.collector]

@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Protocol
 
 from drlnb.planning.leasing.fence import FenceGate
@@ -41,14 +40,13 @@ _NOTICE_S = 0.01
 class Master(Protocol):
     """What the pool's side says to the master of a task."""
 
+    host: Hosted
+
     def granted(self, command: SendGrant) -> None:
         """Answer its request."""
 
     def placed(self, command: SendPlacement) -> None:
         """Answer its question."""
-
-    def feed(self, kind: type[Event], **values: object) -> object:
-        """Inform it at once of an event on its node."""
 
     def report(self, kind: type[Event], **values: object) -> None:
         """Send it an event."""
@@ -156,18 +154,17 @@ class Pool:
     ) -> None:
         machine = PoolMachine(settings, epoch=1)
         self.settings = settings
+        #: Task -> its newest attempt.
         self.masters: dict[str, Master] = {}
         self.executors = {slot: Executor(clock, slot, node) for slot, node in slots.items()}
         self.live_nodes: set[str] = set()
         #: Faults that have happened.
         self.struck: list[Fault] = []
         self._clock = clock
-        #: Fence -> its task and slot, while the holder renews it.
-        self._held: dict[Fence, tuple[str, str]] = {}
+        #: Fence -> its task and slot, while the holder renews it, as far as it has been told.
+        self.held: dict[Fence, tuple[str, str]] = {}
         #: Fence -> last good renewal of a holder, in seconds; that of a lease that was revoked, too.
         self._good_t: dict[Fence, float] = {}
-        #: Tasks whose masters stand still.
-        self._silent: set[str] = set()
         self.host = Hosted(
             clock,
             machine,
@@ -175,9 +172,9 @@ class Pool:
             config=machine.config,
             stream="broker-e1",
             effects={
-                SendGrant: self._grant,
-                SendPlacement: self._place,
-                AskYield: self._ask_yield,
+                SendGrant: lambda command: self.masters[command.task].granted(command),
+                SendPlacement: lambda command: self.masters[command.task].placed(command),
+                AskYield: lambda command: self.masters[command.task].report(YieldAsked, fence=command.fence),
                 RevokeLease: self._revoke,
             },
             validate=validate,
@@ -230,10 +227,13 @@ class Pool:
         if executor.node not in self.live_nodes or executor.lost:
             return False
         executor.die()
-        for fence, (task, slot) in self._held.items():
+
+        def notice(task: str, fence: Fence) -> None:
+            self.masters[task].host.feed(ExecutorDied, fence=fence, slot=executor.slot, reason=reason)
+
+        for fence, (task, slot) in self.held.items():
             if slot == executor.slot:
-                died = partial(self.masters[task].feed, ExecutorDied)
-                self._clock.after(_NOTICE_S, partial(died, fence=fence, slot=slot, reason=reason))
+                self._clock.after(_NOTICE_S, notice, task, fence)
         return True
 
     def _slot_back(self, executor: Executor, epoch: int) -> None:
@@ -252,38 +252,28 @@ class Pool:
     # ------------------------------------------------------------------ holders
     def hold(self, fence: Fence, task: str, slot: str) -> None:
         """Register a holder, which renews its lease from now on."""
-        if fence not in self._held:  # else its grant is told once more
-            self._held[fence], self._good_t[fence] = (task, slot), self._clock.now
+        if fence not in self.held:  # else its grant is told once more
+            self.held[fence], self._good_t[fence] = (task, slot), self._clock.now
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     def let_go(self, fence: Fence) -> None:
         """Forget a holder: it renews no more."""
-        self._held.pop(fence, None)
+        self.held.pop(fence, None)
         self._good_t.pop(fence, None)
 
     def forget_holder(self, task: str) -> None:
         """Record that a task's master is gone: nobody renews its leases."""
-        self._silent.discard(task)
         for fence in self._of(task):
             self.let_go(fence)
 
-    def silence(self, task: str) -> None:
-        """Record that a task's master stands still: its renewals wait for it."""
-        self._silent.add(task)
-
     def speaks(self, task: str) -> None:
-        """Record that a master goes on; it renews at once what it still takes for its own."""
-        self._silent.discard(task)
+        """Renew at once what a master that goes on still takes for its own."""
         for fence in self._of(task):
             if not self.is_overdue(fence):
                 self.renew(fence)
 
     def _of(self, task: str) -> list[Fence]:
-        return [fence for fence, (name, _) in self._held.items() if name == task]
-
-    def is_known(self, fence: Fence) -> bool:
-        """Whether a lease is held, as far as its holder has been told."""
-        return fence in self._held
+        return [fence for fence, (name, _) in self.held.items() if name == task]
 
     def is_overdue(self, fence: Fence) -> bool:
         """Whether a holder's own clock tells it that its lease may be another's."""
@@ -300,24 +290,16 @@ class Pool:
         return True
 
     def _renew(self, fence: Fence) -> None:
-        if fence in self._held and (self._held[fence][0] in self._silent or self.renew(fence)):
+        """Renew a lease again and again; the renewals of a master that stands still wait for it."""
+        if fence in self.held and (self.masters[self.held[fence][0]].host.frozen or self.renew(fence)):
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     def _lose(self, fence: Fence, reason: str) -> None:
-        if fence in self._held:
-            task, _ = self._held.pop(fence)
+        if fence in self.held:
+            task, _ = self.held.pop(fence)
             self.masters[task].report(LeaseLost, fence=fence, reason=reason)
 
     # ------------------------------------------------------------------ commands
-    def _grant(self, command: SendGrant) -> None:
-        self.masters[command.task].granted(command)
-
-    def _place(self, command: SendPlacement) -> None:
-        self.masters[command.task].placed(command)
-
-    def _ask_yield(self, command: AskYield) -> None:
-        self.masters[command.task].report(YieldAsked, fence=command.fence)
-
     def _revoke(self, command: RevokeLease) -> None:
         """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
         self._lose(command.fence, command.reason)

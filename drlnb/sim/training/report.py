@@ -5,7 +5,7 @@ The tasks are those of a real run with durations drawn from :mod:`drlnb.sim.cost
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 from drlnb.planning.declared import Declared, choice, count, declare
@@ -23,19 +23,6 @@ from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 
 __all__ = ["Result", "main", "simulate_train"]
-
-#: Figures of a result in JSON, in this order.
-_FIGURES = (
-    "utilisation_frac",
-    "held_frac",
-    "bound_frac",
-    "expected_utilisation_frac",
-    "inflation",
-    "expected_inflation",
-    "duty_frac",
-    "n_grants",
-    "makespan_s",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +43,13 @@ class Result(SlotUse):
 
     #: Journals by stream name.
     streams: Mapping[str, Stream]
-    #: How each task ended, by name.
-    ends: Mapping[str, str]
     #: Duty of each task alone, in the order of tasks.
     duty_frac: tuple[float, ...]
     n_grants: int
     #: Seconds from the start to the last release.
     makespan_s: float
+    #: How each task ended, by name.
+    ends: Mapping[str, str]
 
 
 def simulate_train(
@@ -119,8 +106,9 @@ def simulate_train(
         utilisation_frac=computed_s / (n_slots * span_s),
         held_frac=held_s / (n_slots * span_s),
         bound_frac=bound(duties, n_slots),
-        expected=expected,
         inflation=sum(inflations) / n_tasks,
+        expected_utilisation_frac=expected.utilisation_frac,
+        expected_inflation=expected.inflation,
         duty_frac=tuple(duties),
         n_grants=len(stream.of(LeaseGranted)),
         makespan_s=end_t,
@@ -173,9 +161,9 @@ def main(arguments: argparse.Namespace) -> int:
         f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "
         f"{arguments.collectors} collectors each, hold {arguments.hold}, seed {arguments.seed} (simulated)"
     )
-    figures = {name: getattr(result, name) for name in _FIGURES}
+    figures = {each.name: getattr(result, each.name) for each in fields(result) if each.name != "streams"}
     lines = [title, *table_lines(_table(result), 14, 10)]
-    print_report(lines, "simulate-train", _rows(result), as_json=arguments.json, **figures, ends=dict(result.ends))
+    print_report(lines, "simulate-train", _rows(result), as_json=arguments.json, **figures)
     return 0 if set(result.ends.values()) == {"done"} else 1
 
 

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from drlnb.records import round as words
-from drlnb.records.base import Event
-from drlnb.records.columns.leasing import SendGrant
-from drlnb.records.columns.placement import SendPlacement
 from drlnb.records.journal import Stream
 from drlnb.sim.costs import Durations
 from drlnb.sim.driver import Clock, Hosted
@@ -23,7 +20,7 @@ _NOTHING: Checkpoint = {
 
 
 class Task:
-    """A task, as its pool sees it: what is said to it reaches the attempt that lives.
+    """A task; the newest of its attempts is the master that its pool knows.
 
     Parameters
     ----------
@@ -52,8 +49,7 @@ class Task:
         #: Every attempt, oldest first; the last one lives, unless its master was killed and no other has begun.
         self.attempts: list[Attempt] = []
         self._begin()
-        self.name = self.attempts[0].name
-        pool.masters[self.name] = self
+        self.name = self.now.name
 
     @property
     def now(self) -> Attempt:
@@ -110,26 +106,3 @@ class Task:
     def kill_collector(self, collector: int) -> bool:
         """Kill a collector's process, if it has been started."""
         return not self.now.dead and self.end is None and self.now.nodes.kill_collector(collector)
-
-    # ------------------------------------------------------------------ what others say
-    def granted(self, command: SendGrant) -> None:
-        """Deliver the pool's answer to the master; to one that is gone it is lost."""
-        if not self.now.dead:
-            self.now.granted(command)
-
-    def placed(self, command: SendPlacement) -> None:
-        """Deliver the pool's answer to the master."""
-        if command.attempt == self.now.attempt:
-            self.now.placed(command)
-
-    def feed(self, kind: type[Event], **values: object) -> object:
-        """Inform the newest attempt's machine at once."""
-        return self.host.feed(kind, **values)
-
-    def report(self, kind: type[Event], **values: object) -> None:
-        """Send the newest attempt's master an event."""
-        self.now.report(kind, **values)
-
-    def node_lost(self, node: str, reason: str) -> None:
-        """Lose the collectors of a node and inform the master."""
-        self.now.node_lost(node, reason)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from drlnb.planning.warmup import PLANNER_NAMES, WarmupSettings
+from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
 from drlnb.sim.report import Comparison, chosen_names, compare, new_directory, print_report, table_lines, write_journal
 from drlnb.sim.warmup.compare import Outcome, WarmupWorkload, simulate_warmup
@@ -18,8 +19,8 @@ def main(arguments: argparse.Namespace) -> int:
     Parameters
     ----------
     arguments
-        ``planners``, ``shape``, ``start_mode``, ``rho``, ``kappa``, ``workers``, ``rounds``, ``gap``, ``jitter``,
-        ``start_p95`` (None: measured), ``seeds``, ``out`` (None: no journal), ``json``.
+        ``planners``, ``rho``, ``kappa``, fields of :class:`WarmupWorkload`, ``seeds``, ``out`` (None: no journal),
+        ``json``.
 
     Returns
     -------
@@ -33,15 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
     """
     planners = chosen_names("--planners", arguments.planners, PLANNER_NAMES)
     settings = {"rho": arguments.rho, "kappa": arguments.kappa}
-    workload = {
-        "shape": arguments.shape,
-        "start_mode": arguments.start_mode,
-        "n_workers": arguments.workers,
-        "n_rounds": arguments.rounds,
-        "gap_s": arguments.gap,
-        "jitter_frac": arguments.jitter,
-        "start_p95_s": arguments.start_p95,
-    }
+    workload = shared(arguments, WarmupWorkload)
     if problems := [*WarmupWorkload.problems(workload), *WarmupSettings.problems(settings)]:
         raise ConfigError(problems)
     out = new_directory(arguments.out)  # before the work, not after it
@@ -52,8 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
     base = next((each for each in compared if each.planner == "cold"), compared[0])
     rows = [_row(each, base.mean("cost_s")) for each in compared]
     title = (
-        f"{arguments.workers} collectors, gap {arguments.gap:g} s, jitter {arguments.jitter:g}, {arguments.shape}, "
-        f"{arguments.start_mode}, rho {arguments.rho:g}, {arguments.rounds} rounds, seeds "
+        f"{arguments.n_workers} collectors, gap {arguments.gap_s:g} s, jitter {arguments.jitter_frac:g}, "
+        f"{arguments.shape}, {arguments.start_mode}, rho {arguments.rho:g}, {arguments.n_rounds} rounds, seeds "
         f"{', '.join(map(str, arguments.seeds))} (simulated)"
     )
     print_report(

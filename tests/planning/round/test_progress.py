@@ -25,8 +25,9 @@ def test_the_scalars_of_a_round():
     progress.collected(0, 2.0, ((2.0, 5),))
     progress.collected(1, 1.0, ())
     progress.update_s, progress.push_s = 1.0, 0.25
+    progress.waited_s = 0.5
     progress.finished(20)
-    assert progress.metrics(7.0, waited_s=0.5, train={"train/loss": 1.0}) == {
+    assert progress.metrics(7.0) == {
         "rollout/ep_rew_mean": 3.0,
         "rollout/ep_len_mean": 6.0,
         "time/iterations": 3,
@@ -39,14 +40,13 @@ def test_the_scalars_of_a_round():
         "round/update_s": 1.0,
         "round/push_s": 0.25,
         "round/control_s": 0.5,
-        "train/loss": 1.0,
     }
 
 
 def test_no_episode_and_no_time():
     """Without episodes there is no mean return; without time the speed is 0."""
     progress = opened(1.0)
-    row = progress.metrics(1.0, waited_s=0.0, train={})
+    row = progress.metrics(1.0)
     assert row["time/fps"] == 0.0
     assert "rollout/ep_rew_mean" not in row
 

@@ -12,7 +12,6 @@ from drlnb.planning.registry import Planners
 from drlnb.planning.round.boundary import _checkpoint_due, _evaluation_due, plan_evaluation
 from drlnb.planning.round.collect import experience_arrived
 from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
-from drlnb.planning.round.scalars import RoundScalars
 from drlnb.planning.round.state import fresh_state
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
@@ -163,15 +162,15 @@ def test_counters_add_up_over_rounds(rounds):
 def test_lost_episodes_are_reported_once():
     """With the first metrics after the resume."""
     progress = Progress(episodes_lost=3)
-    assert progress.metrics(1.0, waited_s=0.0, train={})["resume/episodes_lost"] == 3
-    assert "resume/episodes_lost" not in progress.metrics(2.0, waited_s=0.0, train={})
+    assert progress.metrics(1.0)["resume/episodes_lost"] == 3
+    assert "resume/episodes_lost" not in progress.metrics(2.0)
 
 
 @given(st.floats(0.0, 50.0), st.floats(0.0, 50.0), st.floats(0.0, 50.0), st.floats(0.0, 50.0))
 def test_the_parts_of_a_round_are_the_whole(collect_s, waited_s, update_s, rest_s):
     """What is neither acting, waiting nor computing is control."""
-    progress = Progress(round_t=5.0, collect_s=collect_s, update_s=update_s)
-    row = progress.metrics(5.0 + collect_s + waited_s + update_s + rest_s, waited_s=waited_s, train={})
+    progress = Progress(round_t=5.0, collect_s=collect_s, update_s=update_s, waited_s=waited_s)
+    row = progress.metrics(5.0 + collect_s + waited_s + update_s + rest_s)
     parts = ("collect_s", "wait_lease_s", "update_s", "control_s")
     assert sum(row[f"round/{part}"] for part in parts) == pytest.approx(row["round/time_s"])
     assert row["round/control_s"] == pytest.approx(rest_s, abs=1e-9)
@@ -181,20 +180,28 @@ def test_the_parts_of_a_round_are_the_whole(collect_s, waited_s, update_s, rest_
 @given(st.lists(st.tuples(seconds, seconds, st.sampled_from([None, True, False])), max_size=8))
 def test_leases_of_a_round_are_summed_and_then_forgotten(leases):
     """Mean wait, total hold, and the share of those of which the pool said that their slot holds the parameters."""
-    scalars, t = RoundScalars(), 0.0
+    progress, t = Progress(), 0.0
     for waited_s, held_s, resident in leases:
-        scalars.granted(t, waited_s=waited_s, resident=resident)
+        progress.granted(t, waited_s=waited_s, resident=resident)
         t += held_s
-        scalars.ended(t)
-        scalars.ended(t + 50.0)  # it has ended
-    row = scalars.close(1)
+        progress.ended(t)
+        progress.ended(t + 50.0)  # it has ended
+    row = close(progress, 1)
     known = [resident for _, _, resident in leases if resident is not None]
     assert ("lease/wait_s" in row) == bool(leases)
     if leases:
         assert row["lease/wait_s"] == pytest.approx(sum(lease[0] for lease in leases) / len(leases))
         assert row["lease/held_s"] == pytest.approx(sum(lease[1] for lease in leases), abs=1e-6)
     assert row.get("lease/resident_hit") == (pytest.approx(sum(known) / len(known)) if known else None)
-    assert scalars.close(2) == {}
+    assert close(progress, 2) == {}
+
+
+def close(progress, round_):
+    """Finish a round; return what its metrics say of leases and starts, and begin the next one."""
+    progress.n_rounds = round_
+    metrics = progress.metrics(0.0)
+    progress.began(0.0)
+    return {name: value for name, value in metrics.items() if name.startswith(("lease/", "warmup/"))}
 
 
 def planned(round_, collector, lead_s):
@@ -203,22 +210,22 @@ def planned(round_, collector, lead_s):
 
 def test_the_lead_of_a_round_is_that_of_the_latest_plans_for_it():
     """A plan that is taken back leaves none; plans for later rounds wait for theirs."""
-    scalars = RoundScalars()
+    progress = Progress()
     for plan in (planned(1, 0, 4.0), planned(1, 1, 2.0), planned(1, 0, 3.0), planned(2, 0, 9.0)):
-        scalars.planned(plan)
-    assert scalars.close(2) == {"warmup/lead_s": 2.5}
-    scalars.planned(planned(2, 0, None))
-    assert scalars.close(3) == {}
+        progress.planned(plan)
+    assert close(progress, 2) == {"warmup/lead_s": 2.5}
+    progress.planned(planned(2, 0, None))
+    assert close(progress, 3) == {}
 
 
 def test_what_starts_came_to_is_reported_with_their_round():
     """A start that is on time is a hit."""
-    scalars = RoundScalars()
+    progress = Progress()
     values = {"wait_s": 1.0, "idle_s": 0.5, "collectors": (0, 1)}
-    scalars.measured(WarmupMeasured(round=4, early_s=(1.0, 0.0), late_s=(0.0, 1.0), **values))
-    assert scalars.close(3) == {}
-    assert scalars.close(4) == {"warmup/hit": 0.5, "warmup/early_s": 0.5, "warmup/late_s": 0.5}
-    assert scalars.close(4) == {}
+    progress.measured(WarmupMeasured(round=4, early_s=(1.0, 0.0), late_s=(0.0, 1.0), **values))
+    assert close(progress, 3) == {}
+    assert close(progress, 4) == {"warmup/hit": 0.5, "warmup/early_s": 0.5, "warmup/late_s": 0.5}
+    assert close(progress, 4) == {}
 
 
 # ------------------------------------------------------------------ the lease and its batches

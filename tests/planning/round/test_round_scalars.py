@@ -3,7 +3,7 @@
 import pytest
 from round_words import Master, only
 
-from drlnb.planning.round.scalars import RoundScalars
+from drlnb.planning.round.progress import Progress
 from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
 from drlnb.records.round import MetricsRecorded
 
@@ -98,29 +98,36 @@ def test_starts_of_a_round_by_hand():
     assert {name: found[2][name] for name in starts} == starts
 
 
+def of_starts(progress):
+    """Finish a round; return what its metrics say of starts, and begin the next one."""
+    progress.finished(1)
+    metrics = progress.metrics(1.0)
+    progress.began(1.0)
+    return {name: value for name, value in metrics.items() if name.startswith("warmup/")}
+
+
 def plan(collector, lead_s, round_=1):
     return WarmupPlanned(round=round_, collector=collector, action="start", planner="saa", reason="", lead_s=lead_s)
 
 
 def test_a_later_plan_of_a_start_takes_the_place_of_the_first():
     """Leads 2 and 4 s, the second revised to 1 s, then a third to none: mean 1.5; they count for the next round."""
-    scalars = RoundScalars()
+    progress = Progress()
     for one in (plan(0, 2.0), plan(1, 4.0), plan(1, 1.0), plan(2, 9.0), plan(2, None), plan(0, 7.0, round_=2)):
-        scalars.planned(one)
-    assert scalars.close(1) == {}
-    assert scalars.close(2) == {"warmup/lead_s": 1.5}
-    assert scalars.close(3) == {"warmup/lead_s": 7.0}
+        progress.planned(one)
+    assert [of_starts(progress) for _ in range(3)] == [{}, {"warmup/lead_s": 1.5}, {"warmup/lead_s": 7.0}]
 
 
 def test_early_and_late_starts_by_hand():
     """One ready 3 s early, one on the second, one 1.5 s late: two of three in time."""
-    scalars = RoundScalars()
-    scalars.measured(
+    progress = Progress(n_rounds=1)
+    progress.measured(
         WarmupMeasured(
             round=2, wait_s=1.5, idle_s=1.0, collectors=(0, 1, 2), early_s=(3.0, 0.0, 0.0), late_s=(0.0, 0.0, 1.5)
         )
     )
-    assert scalars.close(2) == {
+    assert of_starts(progress) == {
         "warmup/hit": pytest.approx(2 / 3), "warmup/early_s": 1.0, "warmup/late_s": 0.5,
     }  # fmt: skip
-    assert scalars.close(3) == {}
+    assert of_starts(progress) == {}
+    assert progress.starts == {}, "what is over is forgotten"

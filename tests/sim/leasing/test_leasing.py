@@ -134,8 +134,9 @@ def test_the_prototypes_table_comes_out(cv, load, hold, of_bound, inflation):
 # ------------------------------------------------------------------ the command
 def arguments(**changes):
     given = {
-        "hold": "all", "load": None, "tasks": 2, "gpus": 1, "workers": 2, "cv": 0.2, "compute": 0.5, "collect": 2.0,
-        "switch": 0.0, "unequal": 0.5, "queue": "drr", "no_stream": False, "faults": "", "rounds": 8,
+        "hold": "all", "load": None, "n_tasks": 2, "n_slots": 1, "n_workers": 2, "collect_cv": 0.2, "compute_s": 0.5,
+        "collect_mean_s": 2.0, "switch_s": 0.0, "unequal_frac": 0.5, "queue": "drr", "no_stream": False, "faults": "",
+        "n_rounds": 8,
         "seeds": [0, 1], "json": True,
     }  # fmt: skip
     return argparse.Namespace(**(given | changes))
@@ -162,7 +163,7 @@ def test_the_command_prints_a_table_and_json(capsys):
 
 def test_the_command_prints_what_faults_do(capsys):
     """Without them and with them: utilisation, inflation, rounds per second; and how many leases expired."""
-    assert main(arguments(hold="yield", tasks=3, rounds=60, seeds=[0], faults="holder=60,frozen=90")) == 0
+    assert main(arguments(hold="yield", n_tasks=3, n_rounds=60, seeds=[0], faults="holder=60,frozen=90")) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines[-3].startswith("with faults, per hour: holder 60, frozen 90 (means per run; expired: leases;")
     assert lines[-2].split()[-5:] == ["faults", "expired", "restarts", "redone", "failed"]
