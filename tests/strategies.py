@@ -1,22 +1,30 @@
 """The one home of hypothesis strategies."""
 
+import functools
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from drlnb.records.ids import Fence
 
-__all__ = ["plain", "records_of"]
+__all__ = ["fewer", "plain", "records_of"]
 
 _numbers = st.floats(allow_nan=False)
 _text = st.text(max_size=8)
 _fences = st.builds(Fence, epoch=st.integers(0, 2**62), token=st.integers(0, 2**40))
 
 
+def fewer(share, **more):
+    """Return settings with one in so many of the profile's examples: for a law that is tried on each of many kinds."""
+    return settings(max_examples=max(3, settings.default.max_examples // share), deadline=None, **more)
+
+
+@functools.cache
 def plain():
     """Return plain data as a record holds it: tuples, never lists."""
     leaves = st.none() | st.booleans() | st.integers() | _numbers | _text
@@ -29,12 +37,14 @@ def plain():
     )
 
 
+@functools.cache
 def records_of(kind):
     """Return records of one class, built from the types of its fields."""
     hints = typing.get_type_hints(kind)
     return st.builds(kind, **{field.name: _of_type(hints[field.name]) for field in fields(kind)})
 
 
+@functools.cache
 def _of_type(hint):
     simple = {
         str: _text, float: _numbers, int: st.integers(), bool: st.booleans(), Fence: _fences, Any: plain(),

@@ -24,6 +24,9 @@ TRANSIENT: Mapping[str, bool] = {"transient": True}
 
 _T = TypeVar("_T")
 _Decoder = Callable[[Any], Any]
+#: What JSON holds as it is, and what becomes a list; tuples of classes, since each state has thousands of values.
+_AS_IS = (bool, int, float, str, NoneType)
+_LISTED = (list, tuple, deque)
 _SEQUENCES: Mapping[object, Callable[..., Collection[object]]] = {
     **{kind: kind for kind in (list, tuple, set, frozenset, deque)},
     Sequence: list,
@@ -49,7 +52,7 @@ def to_plain(value: object) -> Any:
     >>> to_plain({2: (True, None)})
     [[2, [True, None]]]
     """
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, _AS_IS):
         return value
     if isinstance(value, Fence):
         return base.to_plain(value)
@@ -63,7 +66,7 @@ def to_plain(value: object) -> Any:
         return [[to_plain(key), to_plain(item)] for key, item in value.items()]
     if isinstance(value, set | frozenset):
         return [to_plain(item) for item in sorted(value)]
-    if isinstance(value, list | tuple | deque):
+    if isinstance(value, _LISTED):
         return [to_plain(item) for item in value]
     raise TypeError(f"no plain form of {type(value).__name__} {value!r}")
 
@@ -96,6 +99,7 @@ def from_plain(kind: type[_T], plain: Facts, **given: object) -> _T:
     return kind(**{name: _read(field, decoders[name], plain[name]) for name, field in kept.items()}, **given)
 
 
+@cache
 def _kept(kind: type) -> tuple[Field[object], ...]:
     return tuple([field for field in fields(kind) if not field.metadata.get("transient")])
 

@@ -21,6 +21,7 @@ from drlnb.records.columns.leasing import HoldPlanned
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.columns.warmup import WarmupPlanned
+from tests.strategies import fewer
 
 NAMES = ["n0", "n1", "n2", "n3"]
 seconds = st.floats(0.0, 50.0, allow_nan=False)
@@ -137,6 +138,7 @@ def test_every_decision_has_views():
 def test_a_plan_fits_whatever_the_view(kind, name):
     """No view makes a planner raise, or plan what its machine would refuse; the same view gives the same plan."""
 
+    @fewer(3)
     @given(VIEWS[kind])
     def check(view):
         plan = kind.ask(kind.build(name), view)
@@ -149,6 +151,7 @@ def test_a_plan_fits_whatever_the_view(kind, name):
 def test_a_plan_comes_back_from_its_journal(kind, name):
     """Through the rows of a file; a recorded planner stands for the one that made it, its answer is used up."""
 
+    @fewer(3)
     @given(VIEWS[kind])
     def check(view):
         plan = kind.ask(kind.build(name), view)

@@ -207,4 +207,4 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = pytest.mark.filterwarnings("default")(World.TestCase)
-TestWorld.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+TestWorld.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)

@@ -1,5 +1,6 @@
 """Every state of every machine survives JSON, whatever its fields hold."""
 
+import functools
 import json
 import types
 import typing
@@ -8,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.codec import from_plain, to_plain
@@ -29,7 +30,7 @@ from drlnb.records.base import Record
 from drlnb.records.base import from_plain as header_of
 from drlnb.records.common import DeadlinePassed
 from drlnb.records.ids import Fence
-from tests.strategies import records_of
+from tests.strategies import fewer, records_of
 
 STATES = [
     Batch, Crew, Device, FenceGate, History, Hold, Lease, LoadBook, Pace, Progress, RoundMember, RoundRow,
@@ -45,6 +46,7 @@ SIMPLE = {
 }  # fmt: skip
 
 
+@functools.cache
 def of_type(hint):
     """Return values of an annotation, as the state of a machine may hold them."""
     if hint in SIMPLE:
@@ -69,6 +71,7 @@ def of_type(hint):
     return state_of(hint)
 
 
+@functools.cache
 def state_of(kind):
     """Return states of a class; a field whose length is bounded keeps that of its default."""
     hints = typing.get_type_hints(kind)
@@ -91,7 +94,7 @@ def test_a_state_survives_json_whatever_it_holds(kind):
     """As lists, and as the tuples that a journal's header makes of them; its plain form is the same again."""
 
     @given(state_of(kind))
-    @settings(max_examples=30)
+    @fewer(3)
     def check(state):
         plain = json.loads(json.dumps(to_plain(state)))
         for form in (plain, header_of(plain)):
@@ -107,7 +110,7 @@ def test_a_snapshot_of_other_fields_is_refused(kind):
     """One that lacks a field, or has one that this version does not know, names it."""
 
     @given(state_of(kind))
-    @settings(max_examples=3)
+    @fewer(10)
     def check(state):
         plain = to_plain(state)
         with pytest.raises(ValueError, match=f"snapshot of {kind.__name__}: unknown field 'zz_new'"):

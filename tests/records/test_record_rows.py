@@ -14,7 +14,7 @@ from drlnb.records.base import Command, Decision, Event, Record, record_types
 from drlnb.records.columns.leasing import LeaseGranted, LeaseRenewed
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.ids import Fence
-from tests.strategies import records_of
+from tests.strategies import fewer, records_of
 
 for _module in pkgutil.walk_packages(drlnb.records.__path__, "drlnb.records."):
     importlib.import_module(_module.name)
@@ -31,6 +31,7 @@ KINDS = sorted(
 def test_every_record_survives_json(kind):
     """Row, JSON text and back give an equal record of the same class."""
 
+    @fewer(4)
     @given(records_of(kind))
     def check(record):
         row = record.to_row()

@@ -83,7 +83,7 @@ def test_a_task_alone_is_not_slowed_down():
 @pytest.mark.parametrize(
     ("n_slots", "n_rounds", "rel"),
     [
-        (1, 60, 0.15),
+        (1, 40, 0.15),
         pytest.param(1, 1500, 0.03, marks=pytest.mark.slow),
         pytest.param(2, 1500, 0.03, marks=pytest.mark.slow),
     ],
@@ -129,7 +129,7 @@ def test_a_journal_on_disk_replays_exactly(tmp_path):
         assert answer.n_records == len(result.streams[name].records)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_all_tasks_end_whatever_dies(seed):
     """Whatever can die or stand still does; the rounds go on, and every stream obeys the laws and replays."""
     faults = seeded_faults(20, until_s=60.0, seed=seed)

@@ -445,7 +445,7 @@ def frozen(snapshot):
     return snapshot | {"tasks": tasks, "load": None}
 
 
-SHORT = hypothesis_settings(max_examples=15, stateful_step_count=25, deadline=None)
+SHORT = hypothesis_settings(max_examples=8, stateful_step_count=25, deadline=None)
 LONG = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
 
 

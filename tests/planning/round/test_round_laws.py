@@ -388,7 +388,7 @@ def keep_the_laws(seed, n_unkind, hold, n_collectors):
 LIVES = (st.integers(0, 2**32), st.integers(0, 300), st.sampled_from(["round", "yield", "last"]), st.integers(1, 3))
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @example(77932, 66, "last", 2)  # a start is measured once its node is gone
 @example(187681, 45, "yield", 2)  # a collector moves to another node while others of its round are being started
 @given(*LIVES)
@@ -397,7 +397,7 @@ def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n
     keep_the_laws(seed, n_unkind, hold, n_collectors)
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(*LIVES)
 def test_a_task_that_is_stopped_finishes_its_round_and_starts_nobody_for_another(seed, n_unkind, hold, n_collectors):
     """O5: wherever the stop comes, the round in hand ends, without a person's help, and no further one begins."""

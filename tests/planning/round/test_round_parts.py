@@ -138,8 +138,10 @@ def test_experience_of_another_time_is_freed(changes, reason):
 # ------------------------------------------------------------------ counters
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(0, 3), seconds, st.lists(st.tuples(seconds, st.integers(1, 9)), max_size=60))),
-        max_size=5,
+        st.lists(
+            st.tuples(st.integers(0, 3), seconds, st.integers(0, 60), st.tuples(seconds, st.integers(1, 9))), max_size=5
+        ),
+        max_size=4,
     )
 )
 def test_counters_add_up_over_rounds(rounds):
@@ -148,7 +150,8 @@ def test_counters_add_up_over_rounds(rounds):
     for n, shares in enumerate(rounds, 1):
         progress.began(float(n))
         by_collector = {}
-        for collector, collect_s, episodes in shares:
+        for collector, collect_s, n_episodes, (reward, length) in shares:
+            episodes = [(reward + k, length) for k in range(n_episodes)]
             progress.collected(collector, collect_s, episodes)
             by_collector[collector] = episodes
         assert progress.collect_s == max([0.0, *[share[1] for share in shares]])

@@ -351,12 +351,12 @@ class World(RuleBasedStateMachine):
             assert waiting == set(self.queue), "none is lost"
 
 
-World.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+World.TestCase.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
 TestWorld = World.TestCase
 
 
 @given(n_slots=st.integers(1, 3), n=st.integers(1, 8), keeps=st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rounds_go_on_however_many_keep(n_slots, n, keeps):
     """A learner that waits for all of its collectors, more of them keepers than slots: each round ends."""
     slots = CpuSlots(n_slots)

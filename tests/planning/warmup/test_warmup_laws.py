@@ -205,7 +205,7 @@ class World(RuleBasedStateMachine):
             assert len(set(self.measured)) == len(self.measured)
 
 
-World.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+World.TestCase.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
 TestWorld = World.TestCase
 
 

@@ -195,7 +195,7 @@ class World(RuleBasedStateMachine):
                 assert not (self.task.nodes[i] in self.here and self.process[i] == "off"), f"{i} was forgotten"
 
 
-World.TestCase.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+World.TestCase.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
 TestWorld = World.TestCase
 
 

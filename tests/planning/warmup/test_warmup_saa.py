@@ -181,7 +181,7 @@ def test_errors_of_candidates_by_hand():
     assert (plan.saved_s, plan.saved_error_s) == (0.5, error)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories, rhos)
 def test_errors_are_free_of_rho(history, rho):
     """From the three numbers of a candidate comes the paired standard error of its saving, at any price."""
@@ -210,7 +210,7 @@ def test_the_newsvendors_lead_is_a_quantile_of_all_starts():
 
 
 # ------------------------------------------------------------------ laws
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories, rhos)
 def test_candidates_tell_what_loops_find(history, rho):
     """Each candidate's wait and idle time are those of plain loops, and the plan is one of them."""
@@ -224,7 +224,7 @@ def test_candidates_tell_what_loops_find(history, rho):
     assert plan.start_after_s is None or plan.start_after_s in [u for u, _, _ in plan.candidates]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories, rhos)
 def test_never_dearer_than_cold_on_its_own_sample(history, rho):
     """Cold is a candidate."""
@@ -235,7 +235,7 @@ def test_never_dearer_than_cold_on_its_own_sample(history, rho):
         assert rho * plan.expected_wait_s + plan.expected_idle_s <= rho * cold_s + 1e-5
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories)
 def test_dearer_waits_are_never_longer(history):
     """Without the margin, larger rho never gives a longer expected wait."""
@@ -245,7 +245,7 @@ def test_dearer_waits_are_never_longer(history):
     assert all(later <= sooner + 2e-6 for sooner, later in pairwise(waits))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories, rhos, st.randoms(use_true_random=False))
 def test_the_order_of_workers_changes_nothing(history, rho, random):
     """Workers of one gap are alike."""
@@ -258,7 +258,7 @@ def test_the_order_of_workers_changes_nothing(history, rho, random):
         assert mine[1:] == pytest.approx(theirs[1:], abs=2e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(histories, rhos)
 def test_another_unit_gives_the_same_plan(history, rho):
     """Times x 4 give u x 4; where stopping costs just what it saves, rounding may decide either way."""

@@ -2,6 +2,8 @@
 
 import json
 
+from copies import is_copied
+
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
@@ -39,7 +41,7 @@ def config(n=2, *, can_respawn=True, queued=False, **settings):
 
 
 class Starts:
-    """A warm-up machine; each event is also given to a copy that was restored just before from JSON."""
+    """A warm-up machine; some events are also given to a copy that was restored just before from JSON."""
 
     def __init__(self, n=2, *, nodes=None, **more):
         self.config = config(n, **more)
@@ -47,23 +49,31 @@ class Starts:
         self.n, self.t, self.round = n, 0.0, 1
         self.nodes = tuple(nodes or ["n0"] * n)
         self.records = []
-        #: Whether each event is given to the copy, too.
+        #: Whether events are given to copies.
         self.copied = True
 
     def feed(self, kind, *, at=None, **values):
         """Feed an event at a time, by default the present one."""
         self.t = self.t if at is None else at
         event = kind(t=self.t, **values)
-        before = json.dumps(self.machine.snapshot()) if self.copied else ""
+        copied = self.copied and is_copied(kind, self.situation)
+        before = json.dumps(self.machine.snapshot()) if copied else ""
         out = self.machine.handle(event)
         self.machine.check()
-        if self.copied:
+        if copied:
             copy = WarmupMachine(self.config)
             copy.restore(from_plain(json.loads(before)))
             assert copy.handle(event) == out
             assert copy.snapshot() == self.machine.snapshot()
         self.records += out
         return out
+
+    @property
+    def situation(self):
+        """What tells the states apart in which an event means something else."""
+        state = self.machine.state
+        statuses = frozenset(member.status for member in state.members)
+        return state.phase, state.queued, state.settings.planner, statuses
 
     # ------------------------------------------------------------------ short words
     def placed(self, *nodes, at=None):

@@ -1,5 +1,7 @@
 """A run's warm-up decided again: the same setting gives the same, another one what a run with it gives."""
 
+import functools
+
 import pytest
 
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -16,7 +18,13 @@ from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 
-WORK = WarmupWorkload(n_rounds=60, n_workers=3, seed=3)
+WORK = WarmupWorkload(n_rounds=40, n_workers=3, seed=3)
+
+
+@functools.cache
+def journal_of(planner, mode="respawn"):
+    """Return the journal of a run of the work under a planner."""
+    return simulate_warmup(WORK, planner, settings={"collector_mode": mode}).stream
 
 
 def by_hand(gaps, *, start_s=1.0, n=2, mode="spawn", planner="cold", extra=(), **settings):
@@ -140,9 +148,9 @@ def test_a_value_that_the_task_cannot_have_is_refused():
 @pytest.mark.parametrize("planner", ["saa", "mean", "progress", "quantile", "keep"])
 def test_another_rule_gives_what_that_rule_gives(planner):
     """From a cold run's journal: round by round the waits and idle times of a run under the other planner."""
-    foretold = RecordedStarts(simulate_warmup(WORK, "cold").stream).decided("warmup.planner", planner)
-    own = RecordedStarts(simulate_warmup(WORK, planner).stream)
-    assert len(foretold) == 60
+    foretold = RecordedStarts(journal_of("cold")).decided("warmup.planner", planner)
+    own = RecordedStarts(journal_of(planner))
+    assert len(foretold) == 40
     for one in foretold:
         known = own.measured[one.round]
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
@@ -151,11 +159,10 @@ def test_another_rule_gives_what_that_rule_gives(planner):
 @pytest.mark.parametrize("planner", ["saa", "progress", "quantile"])
 def test_a_wait_for_a_cpu_slot_is_a_start(planner):
     """Parked collectors that share too few CPU slots: from cold wakes, what asking ahead by each rule comes to."""
-    parked = {"collector_mode": "park"}
-    foretold = RecordedStarts(simulate_warmup(WORK, "cold", settings=parked).stream).decided("warmup.planner", planner)
-    own = RecordedStarts(simulate_warmup(WORK, planner, settings=parked).stream)
+    foretold = RecordedStarts(journal_of("cold", "park")).decided("warmup.planner", planner)
+    own = RecordedStarts(journal_of(planner, "park"))
     again = {one.round: one for one in own.decided()}
-    assert len(own.measured) == 59
+    assert len(own.measured) == 39
     for one in foretold[:-1]:
         known = own.measured[one.round]
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
@@ -164,7 +171,7 @@ def test_a_wait_for_a_cpu_slot_is_a_start(planner):
 
 def test_waits_for_a_cpu_slot_must_be_in_the_journal():
     """Processes that ended say nothing about a queue for CPU slots."""
-    recorded = RecordedStarts(simulate_warmup(WORK, "cold").stream)
+    recorded = RecordedStarts(journal_of("cold"))
     with pytest.raises(ValueError, match="no wait for a CPU slot on node n0 is in the journal; there are: "):
         recorded.decided("warmup.collector_mode", "park")
 
@@ -172,12 +179,13 @@ def test_waits_for_a_cpu_slot_must_be_in_the_journal():
 @pytest.mark.parametrize("planner", ["saa", "seed", "progress"])
 def test_as_things_are_nothing_changes(planner):
     """Plans, reasons and outcomes are those of the run."""
-    recorded = RecordedStarts(simulate_warmup(WORK, planner).stream)
+    recorded = RecordedStarts(journal_of(planner))
     for one in recorded.decided():
         known = recorded.measured[one.round]
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
 
 
+@functools.cache
 def trained(**warmup):
     """Return the journal of a whole simulated task on one slot, its collectors ended between rounds."""
     clock = Clock()
@@ -208,6 +216,7 @@ def test_a_whole_tasks_journal_is_judged_as_it_was():
     assert sum(one.wait_s for one in now[8:-1]) < 0.5 * sum(one.wait_s for one in cold[8:-1])
 
 
+@functools.cache
 def disturbed(planner):
     """Return the journal of a task that loses a collector, an executor and a node, pauses, and is stopped."""
     clock = Clock()
