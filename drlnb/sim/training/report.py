@@ -67,8 +67,7 @@ def simulate_train(
 ) -> Result:
     """Train `n_tasks` tasks on `n_slots` slots on the virtual clock, and each of them alone for comparison.
 
-    Alone, every task has a slot of its own and the hold planner ``round``, which never waits for one; so the
-    comparison is the same for every planner.
+    Alone, each has a slot of its own and the hold planner ``round``: the comparison is the same for every planner.
 
     Parameters
     ----------
