@@ -90,11 +90,11 @@ def from_plain(kind: type[_T], plain: Facts, **given: object) -> _T:
     ValueError
         If a field is missing, or there is one that `kind` does not have.
     """
-    kept = {field.name: field for field in _kept(kind)}
+    hashable: type = kind
+    kept = {field.name: field for field in _kept(hashable)}
     odd = sorted(kept.keys() ^ plain.keys())
     if odd:
         raise ValueError(f"snapshot of {kind.__name__}: {'no' if odd[0] in kept else 'unknown'} field {odd[0]!r}")
-    hashable: type = kind
     decoders = _decoders(hashable)
     return kind(**{name: _read(field, decoders[name], plain[name]) for name, field in kept.items()}, **given)
 
