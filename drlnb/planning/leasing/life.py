@@ -92,7 +92,7 @@ class Lease:
     number: int = 0
     #: Its place in the queue: smallest first, equal ones by arrival.
     rank: float = 0.0
-    #: Turn of the round robin in which it is served (queue ``drr``).
+    #: Turn of the round robin in which it is served (queue ``drr``), in slot seconds.
     turn: float = 0.0
     #: Last poll of the requester while it waits, in seconds of event time less the lag known by then.
     polled_s: float = 0.0

@@ -28,7 +28,7 @@ class LoadBook:
 
     #: Median of the latest holds of all tasks, in seconds; 0 before the first.
     quantum_s: float = 0.0
-    #: Turn of the round robin (queue ``drr``): that of the latest grant.
+    #: Turn of the round robin (queue ``drr``): that of the latest grant, in slot seconds.
     turn: float = 0.0
     #: Latest holds of all tasks, in seconds.
     holds: deque[float] = field(default_factory=lambda: deque(maxlen=_HOLDS))
@@ -62,8 +62,7 @@ class LoadBook:
         self.holds.append(held_s)
         median = sorted(self.holds)
         self.quantum_s = median[len(median) // 2]
-        if self.quantum_s > 0.0:
-            book.turn = lease.turn + held_s * lease.n_slots / self.quantum_s
+        book.turn = lease.turn + held_s * lease.n_slots
 
     def gone(self, task: str) -> None:
         """Forget the duty of a task that has ended."""

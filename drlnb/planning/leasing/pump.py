@@ -1,9 +1,8 @@
 """Grant free slots to waiting requests by rank, and reserve slots for gangs.
 
 **Rank.**  ``fifo``: effective priority grows linearly with waiting, so the order is a constant number, the time of
-asking less ``age_quantum_s`` x priority, smallest first.  ``drr``: deficit round robin in slot seconds, in its virtual
-time: each task's next turn comes after its latest lease has been paid off, at one median hold per turn; a priority
-step is worth one turn.
+asking less ``age_quantum_s`` x priority, smallest first.  ``drr``: deficit round robin, whose virtual time counts slot
+seconds: each task's next turn comes after its latest lease has been paid off; a priority step is worth a median hold.
 
 **Gangs** get all of their slots or none, and hold nothing while they wait.  One that has waited for `reserve_after_s`
 has freed slots kept for it; somebody else may use one only if, by the 95th percentile of its holds, it is back before

@@ -55,7 +55,7 @@ def line_up(ledger: Ledger, lease: Lease) -> None:
     priority = lease.priority if book.priority is None else book.priority
     if ledger.settings.queue == "drr":
         lease.turn = max(ledger.load.turn, book.turn)
-        lease.rank = lease.turn - priority
+        lease.rank = lease.turn - priority * ledger.load.quantum_s
     else:
         lease.turn = 0.0
         lease.rank = lease.asked_t - ledger.settings.age_quantum_s * priority

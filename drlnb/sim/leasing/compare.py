@@ -256,6 +256,13 @@ def _result(
     ends = [_ends(task) for task in tasks]
     stop = min(each[-1] for each in ends)
     start = _WARM_UP * stop
+    short = [
+        task.name for task, each in zip(tasks, ends, strict=True) if sum(start < t <= stop for t in each) < _FEWEST
+    ]
+    if short:
+        raise ConfigError(
+            f"{', '.join(short)}: fewer than {_FEWEST} rounds while all tasks train; more rounds are needed"
+        )
     capacity_s = workload.n_slots * (stop - start)
     computed_s = sum(inside(t - took_s, t, start, stop) for task in tasks for t, took_s in _computing(task))
     inflations = [_mean_round(rounds, start, stop) / each.round_s for rounds, each in zip(ends, lone, strict=True)]

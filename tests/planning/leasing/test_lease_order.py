@@ -100,6 +100,39 @@ def test_drr_shares_slot_seconds_not_turns(make_table):
     assert shares["drr"] == pytest.approx(1 / 3, abs=0.02)
 
 
+def test_drr_starves_nobody_who_held_long_after_short_first_leases(make_table):
+    """First leases of 0.02 s make the parameters, then b holds once for 3 s, else all for 1 s: b owes 2 s, no more."""
+    table, t = make_table(["n0/cpu0"], queue="drr"), 0.0
+    holder, rounds, leases = grant(table, requested("a", t=t)), dict.fromkeys("abcd", 1), dict.fromkeys("abcd", 0)
+    for task in "bcd":
+        table.handle(requested(task, t=t))
+    for _ in range(44):
+        task = holder.task
+        t += 0.02 if rounds[task] == 1 else 3.0 if (task, rounds[task]) == ("b", 2) else 1.0
+        leases[task] += rounds[task] > 1
+        holder = only(LeaseGranted, table.handle(returned(holder.fence, t=t)))
+        rounds[task] += 1
+        table.handle(requested(task, t=t, round=rounds[task]))
+    assert min(leases.values()) >= 9
+    assert max(leases.values()) <= 11
+
+
+def test_a_step_of_priority_is_worth_a_median_hold_of_drr(make_table):
+    """Holds of 2 s: who owes 3 s more is served first if it is two steps above the other, not if it is one."""
+    for priority, first in ((1, "b"), (2, "c")):
+        table, t = make_table(["n0/cpu0"], queue="drr"), 0.0
+        for i in range(4):
+            lent = grant(table, requested("x", t=t, round=i + 1))
+            t += 2.0
+            table.handle(returned(lent.fence, t=t))
+        lent = grant(table, requested("c", t=t))
+        table.handle(returned(lent.fence, t=t + 3.0))
+        holder = grant(table, requested("y", t=t + 3.0))
+        table.handle(requested("b", t=t + 3.0))
+        table.handle(requested("c", t=t + 3.0, round=2, priority=priority))
+        assert only(LeaseGranted, table.handle(returned(holder.fence, t=t + 4.0))).task == first
+
+
 def test_the_discipline_changes_while_tasks_wait(make_table):
     """From drr back to fifo the oldest request is first again."""
     table = make_table(["n0/cpu0"], queue="drr")

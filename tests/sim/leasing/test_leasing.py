@@ -193,6 +193,10 @@ def test_the_command_prints_what_faults_do(capsys):
         ),
         (["--faults", "node=1"], "faults must name some of collector, executor, holder, frozen, slot, got 'node'"),
         (["--faults", "slot=-1"], "faults of slot must be in 0..3600 per hour, got -1.0"),
+        (
+            ["--tasks", "2", "--rounds", "20", "--unequal", "100", "--hold", "round", "--seeds", "0"],
+            "sim1: fewer than 2 rounds while all tasks train; more rounds are needed",
+        ),
         (["--gpus", "2000"], "n_slots must be a whole number in 1..1000, got 2000"),
         (["--holds", "round"], "unknown option --holds; did you mean --hold? (see: drlnb simulate leasing --help)"),
     ],
