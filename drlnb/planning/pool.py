@@ -47,6 +47,7 @@ class _Pool(Ledger):
     planners_of: Callable[[str], Planners] = field(kw_only=True, metadata=TRANSIENT)
     #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
     nodes: dict[str, int] = field(default_factory=dict)
+    #: CPU slots that each node lends to collectors; 0: each its share.
     cpu_slots: int = 0
     placed: dict[str, _Placed] = field(default_factory=dict)
     #: Task -> lowest attempt that may still ask.
@@ -217,11 +218,6 @@ class PoolMachine(LeaseTable):
     def n_slots(self) -> int:
         """Live slots."""
         return self.state.n_live
-
-    @property
-    def cpu_slots(self) -> int:
-        """CPU slots that each node lends to collectors; 0: each its share."""
-        return self.state.cpu_slots
 
     def _apply(self, rule: Rule[Ledger], event: Event, out: Out) -> None:
         if isinstance(event, SettingChanged) and event.key == CPU_SLOTS_KEY:

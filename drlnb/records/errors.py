@@ -86,15 +86,7 @@ class PeerError(ConnectionError):
 
 
 class LeaseLost(RuntimeError):
-    """A lease ended before its holder returned it.
-
-    Parameters
-    ----------
-    fence
-        Its fence, as people are shown it.
-    reason
-        Why it ended, in words.
-    """
+    """A lease ended before its holder returned it: its fence, as people are shown it, and why it ended, in words."""
 
     def __init__(self, fence: object, reason: str) -> None:
         self.fence, self.reason = fence, reason

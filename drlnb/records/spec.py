@@ -80,13 +80,7 @@ class TaskSpec:
 
     @classmethod
     def from_plain(cls, plain: Facts) -> Self:
-        """Rebuild a spec from :meth:`to_plain`'s mapping.
-
-        Raises
-        ------
-        ValueError
-            If a key is not a field of this version.
-        """
+        """Rebuild a spec from :meth:`to_plain`'s mapping; ValueError names the keys that this version does not have."""
         unknown = sorted(plain.keys() - {f.name for f in fields(cls)})
         if unknown:
             raise ValueError(f"task spec has unknown fields: {', '.join(unknown)}")

@@ -22,13 +22,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs(Declared):
-    """Means and spread of the durations of one task, in seconds; the defaults give a duty of about 0.2.
-
-    Raises
-    ------
-    ConfigError
-        If a value is not finite, is negative, or the shape is unknown; the message lists all of it.
-    """
+    """Means and spread of the durations of one task, in seconds; the defaults give a duty of about 0.2."""
 
     #: Acting for one round, per collector.
     collect_s: float = declare(4.0, NOT_NEGATIVE)

@@ -119,7 +119,7 @@ class World(RuleBasedStateMachine):
             assert only(RequestRefused, out).reason == reason
         else:
             assert out == ()
-            assert self.pool.cpu_slots == (0 if n == "auto" else n)
+            assert self.pool.state.cpu_slots == (0 if n == "auto" else n)
 
     # -------------------------------------------------------------- tasks
     @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())

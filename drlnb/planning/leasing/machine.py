@@ -174,11 +174,6 @@ class LeaseTable(Machine[Ledger]):
         """The settings as they are now."""
         return self.state.settings
 
-    @property
-    def epoch(self) -> int:
-        """First half of the fences of coming grants."""
-        return self.state.epoch
-
     def is_resident(self, fence: Fence) -> bool:
         """Whether every slot of a live lease held the parameters of its round when it was granted."""
         lease = self.state.held(fence)
@@ -196,6 +191,11 @@ class LeaseTable(Machine[Ledger]):
         """Return the error for an event that cannot come now, with the story of its task."""
         self.state.begin(event)
         return self.state.forbidden(phase)
+
+    @property
+    def epoch(self) -> int:
+        """First half of the fences of coming grants."""
+        return self.state.epoch
 
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""

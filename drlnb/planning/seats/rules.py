@@ -26,13 +26,7 @@ ISOLATIONS = ("shared", "process")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsSettings(Declared):
-    """Every setting of seats (ours).
-
-    Raises
-    ------
-    ConfigError
-        If any value is wrong; the message lists all of it.
-    """
+    """Every setting of seats (ours)."""
 
     #: Most seats of a device: each one costs a context of its own (0.25-0.7 GiB on CUDA).
     n_most: int = declare(4, count(1))

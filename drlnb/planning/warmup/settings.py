@@ -42,13 +42,7 @@ def _own(default: T, kind: Kind, decision: str = "") -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupSettings(Declared):
-    """Every setting of warm-up; the numbers are ours (seed 000 gives none).
-
-    Raises
-    ------
-    ConfigError
-        If any value is wrong; the message lists all of it.
-    """
+    """Every setting of warm-up; the numbers are ours (seed 000 gives none)."""
 
     ROOM: ClassVar[str] = "warmup"
 

@@ -52,13 +52,7 @@ _FEWEST = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingWorkload(Declared):
-    """Tasks that share slots; the numbers are those of the prototype's table.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of its range; the message lists all of it.
-    """
+    """Tasks that share slots; the numbers are those of the prototype's table."""
 
     n_tasks: int = declare(8, count(1, 1000))
     n_slots: int = declare(2, count(1, 1000))

@@ -47,23 +47,10 @@ def workloads(seeds: Sequence[int], load: float | None, workload: LeasingWorkloa
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run ``drlnb simulate leasing`` and print what came out.
+    """Run ``drlnb simulate leasing``, print what came out and return 0; ConfigError if an option is out of its range.
 
-    Parameters
-    ----------
-    arguments
-        ``hold``, ``load`` or ``n_tasks`` (None), other fields of :class:`LeasingWorkload`, ``faults`` as text,
-        ``queue``, ``no_stream``, ``seeds``, ``json``.
-
-    Returns
-    -------
-    int
-        Exit code 0.
-
-    Raises
-    ------
-    ConfigError
-        If an option is out of its range.
+    The arguments are ``hold``, ``load`` or ``n_tasks`` (None), other fields of :class:`LeasingWorkload`, ``faults`` as
+    text, ``queue``, ``no_stream``, ``seeds``, ``json``.
     """
     holds = chosen_names("--hold", arguments.hold, HOLD_PLANNERS)
     settings = LeasingSettings.from_mapping({"queue": arguments.queue})

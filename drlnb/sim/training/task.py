@@ -20,15 +20,7 @@ _NOTHING: Checkpoint = {
 
 
 class Task:
-    """A task; the newest of its attempts is the master that its pool knows.
-
-    Parameters
-    ----------
-    config
-        Constructor arguments of the round machine.
-    node
-        Node of the masters; it must stay up.
-    """
+    """A task; the newest of its attempts is the master that its pool knows, on a node that must stay up."""
 
     def __init__(
         self,

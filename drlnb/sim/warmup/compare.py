@@ -63,13 +63,7 @@ _Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what is drawn is kept
 class WarmupWorkload(Declared):
-    """Durations of one task's rounds and starts.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of its range; the message lists all of it.
-    """
+    """Durations of one task's rounds and starts."""
 
     n_workers: int = declare(8, count(1, 256))
     n_rounds: int = declare(400, count(10, 100_000))

@@ -14,23 +14,10 @@ __all__ = ["main"]
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run ``drlnb simulate warmup`` and print what came out.
+    """Run ``drlnb simulate warmup``, print what came out and return 0; ConfigError if an option is out of its range.
 
-    Parameters
-    ----------
-    arguments
-        ``planners``, ``rho``, ``kappa``, fields of :class:`WarmupWorkload`, ``seeds``, ``out`` (None: no journal),
-        ``json``.
-
-    Returns
-    -------
-    int
-        Exit code 0.
-
-    Raises
-    ------
-    ConfigError
-        If an option is out of its range, or `out` is not a new or empty directory.
+    The arguments are ``planners``, ``rho``, ``kappa``, fields of :class:`WarmupWorkload`, ``seeds``, ``out`` (None: no
+    journal; else a new or empty directory), ``json``.
     """
     planners = chosen_names("--planners", arguments.planners, PLANNER_NAMES)
     settings = {"rho": arguments.rho, "kappa": arguments.kappa}
