@@ -385,15 +385,15 @@ def test_a_person_chooses_another_number():
     pool = PoolMachine(LeasingSettings(), 1)
     pool.handle(NodeAdded(t=0.0, node="0", host="h", n_collector_slots=8))
     assert pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=3, task=None)) == ()
-    assert (pool.cpu_slots, pool.n_slots) == (3, 0)
+    assert (pool.state.cpu_slots, pool.n_slots) == (3, 0)
     (refused,) = pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=0, task=None))
     assert refused.reason.endswith("got 0")
-    assert pool.cpu_slots == 3
+    assert pool.state.cpu_slots == 3
     copy = PoolMachine(LeasingSettings(), 1)
     copy.restore(pool.snapshot())
-    assert copy.cpu_slots == 3
+    assert copy.state.cpu_slots == 3
     pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value="auto", task=None))
-    assert pool.cpu_slots == 0
+    assert pool.state.cpu_slots == 0
 
 
 def test_a_process_that_is_up_lends_its_slot_to_who_can_act():
