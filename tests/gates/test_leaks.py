@@ -97,7 +97,7 @@ def test_the_network_is_out_of_reach(tree):
 
 def test_a_slow_default_test_is_red_and_a_slow_tier_is_not(tree):
     """Above the limit a test without a tier fails; one with a marker may take its time."""
-    body = "import time\ntime.sleep(0.5)"
+    body = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end:\n    pass"
     ran = tree.plant({"tests/test_leaky.py": leaky(body)}).run(*PYTEST, "--limit-s", "0.4")
     assert ran.red_for("mark its tier"), ran.output
     slow = leaky(body, marker="@pytest.mark.slow\n")
