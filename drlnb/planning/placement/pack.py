@@ -9,7 +9,7 @@ __all__ = ["Pack"]
 
 
 class Pack:
-    """Fewest nodes: those with the most room first, and at the end the master's node, or the one that fits best.
+    """Fewest nodes: those in use, then those with the most room, last the master's node or the one that fits best.
 
     Collectors whose node still lives stay there.  Those that fit nowhere are spread over all nodes alike.  Home is the
     slot that is home to the fewest on these nodes, if any has one; every live slot is allowed.
@@ -29,11 +29,12 @@ def _packed(view: PlacementView) -> tuple[str, ...]:
     def fill(n_left: int, free: dict[str, int]) -> Iterator[str]:
         used = {*view.before[: view.n_collectors]}
         while n_left and any(free.values()):
-            whole = [node for node, n in free.items() if n >= n_left]
-            if whole:  # the last node: one in use, the master's, the tightest
-                node = min(whole, key=lambda name: (name not in used, name != view.node, free[name], name))
+            room = [node for node, n in free.items() if n]
+            room = [node for node in room if node in used] or room
+            if whole := [node for node in room if free[node] >= n_left]:  # the last: the master's, the tightest
+                node = min(whole, key=lambda name: (name != view.node, free[name], name))
             else:
-                node = min(free, key=lambda name: (-free[name], name != view.node, name))
+                node = min(room, key=lambda name: (-free[name], name != view.node, name))
             n = min(n_left, free.pop(node))
             yield from [node] * n
             n_left -= n

@@ -1,9 +1,10 @@
 """Where a task computes and its collectors live."""
 
+import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drlnb.planning.placement import PLACEMENT, Placement, PlacementView
@@ -116,3 +117,44 @@ def test_a_plan_comes_back_from_the_journal():
     record = PlacementPlanned(task="a", attempt=1, planner="own", **GOOD)
     assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD)
     assert PLACEMENT.recorded(view(1, n0=1), Answer()) is None
+
+
+def _fewest(room, kept, n_left):
+    """Count the nodes of the smallest set with the room that is left, those in use for nothing, by listing all sets."""
+    for size in range(len(room) + 1):
+        for more in itertools.combinations(sorted(set(room) - kept), size):
+            if sum(room[node] for node in {*kept, *more}) >= n_left:
+                return len(kept) + size
+    return None
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["n0", "n1", "n2", "n3", "lost"]), max_size=6),
+    st.integers(0, 8),
+)
+@example([2, 2, 2], ["n0", "n1"], 4)
+def test_after_a_loss_only_those_move_that_must(rooms, before, n):
+    """Collectors of nodes that live stay; together with the others they use the fewest nodes that have the room."""
+    nodes = {f"n{i}": room for i, room in enumerate(rooms)}
+    placement = planned("pack", view(n, before=tuple(before), **nodes)).collector_nodes
+    stay = {i: node for i, node in enumerate(before[:n]) if node in nodes}
+    assert all(placement[i] == node for i, node in stay.items())
+    room = {node: max(0, free - list(stay.values()).count(node)) for node, free in nodes.items()}
+    fewest = _fewest(room, set(stay.values()), n - len(stay))
+    if fewest is not None:
+        assert len(set(placement)) == fewest
+        moved = Counter(node for i, node in enumerate(placement) if i not in stay)
+        assert all(room[node] >= count for node, count in moved.items())
+
+
+@given(
+    st.dictionaries(st.sampled_from(["n0/a", "n0/b", "n1/a", "n2/a"]), st.integers(0, 3), min_size=1), st.integers(0, 5)
+)
+def test_a_home_is_home_to_no_more_tasks_than_any_it_could_have_been(homes, n):
+    """With `first` any live slot could; with `pack` one of a node with a collector, if there is one."""
+    seen = view(n, homes=homes, n0=2, n1=2, n2=2)
+    assert homes[planned("first", seen).home] == min(homes.values())
+    packed = planned("pack", seen)
+    near = [count for slot, count in homes.items() if slot.partition("/")[0] in packed.collector_nodes]
+    assert homes[packed.home] == min(near or homes.values())
