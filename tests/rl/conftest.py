@@ -11,6 +11,7 @@ from gymnasium.utils import EzPickle
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs.make import probe
+from drlnb.rl.networks.one_thread import one_thread
 
 
 class Clock(gymnasium.Env):
@@ -85,10 +86,15 @@ def _registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm() -> None:
-    """Pay for torch's first use (its optimisers load its compiler: a second) outside the tests."""
+def _warm() -> Iterator[None]:
+    """Pay for torch's first use (its optimisers load its compiler: a second) outside the tests; one thread in them.
+
+    So do executors and local training; on small networks several threads wait for each other.
+    """
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])
     torch.testing.assert_close(torch.zeros(1).tanh(), torch.zeros(1))
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Observations by key, and choices as observations: rows, networks on them, statistics, and the way round them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -107,14 +106,6 @@ class Nested(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
         return {"in": {"a": 0}}, {}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def task(env: Any = Keyed, policy: Any = "MultiInputPolicy", *, algo: str = "ppo", **given: Any) -> TaskSpec:

@@ -145,11 +145,9 @@ class GpfLearner(Learner):
             loss.backward()
             return statistics
         pi, vf = towers.forward(PI, rows.obs), towers.forward(VF, rows.obs)
-        d_advantages, d_values, statistics = gpf_gradient(
-            pi[-1], vf[-1][:, 0], rows, coefficients=weights, n_total=n_total
-        )
-        towers.backward(PI, pi, d_advantages)
-        towers.backward(VF, vf, d_values[:, None])
+        d_pi, d_vf, statistics = gpf_gradient(pi[-1], vf[-1][:, 0], rows, coefficients=weights, n_total=n_total)
+        towers.backward(PI, pi, d_pi)
+        towers.backward(VF, vf, d_vf[:, None])
         return statistics
 
     def _metrics(self, columns: Sequence[Column], table: np.ndarray, n_updates: int) -> dict[str, float]:

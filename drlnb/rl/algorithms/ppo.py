@@ -116,7 +116,7 @@ class PpoLearner(Learner):
             self._autograd(rows, advantages, terms or self._terms(), out)
 
     def _explicit(self, towers: MlpTowers, rows: Batch, advantages: Tensor, terms: Terms, out: Tensor) -> None:
-        discrete = self.layout.discrete
+        discrete = self.layout.head.kind == "discrete"
         pi = towers.forward(PI, rows.obs)
         if rows.forbidden is not None:
             pi[-1].masked_fill_(rows.forbidden, FORBIDDEN)
@@ -195,9 +195,8 @@ class PpoLearner(Learner):
         arrived = columns if self.spec.deterministic else self._staged.values()
         first = [column for column in arrived if "raw" in column]
         sizes = [int(column["n_samples"]) for column in first]
-        raw, unit, rest, means = (
-            _weighted_sum((column[name] for column in first), sizes) for name in ("raw", "unit", "rest", "statistics")
-        )
+        names = ("raw", "unit", "rest", "statistics")
+        raw, unit, rest, means = (_weighted_sum((column[name] for column in first), sizes) for name in names)
         mean, spread = 0.0, 1.0
         if self.settings.normalize_advantage and len(batch) > 1:
             mean, spread = batch.advantage.mean().item(), batch.advantage.std().item() + 1e-8

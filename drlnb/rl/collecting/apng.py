@@ -59,11 +59,9 @@ def animated_png(frames: Sequence[np.ndarray] | np.ndarray, *, frame_s: float) -
     if not len(frames):
         raise ValueError("frames must hold at least one picture, got none")
     shape = frames[0].shape
-    for number, frame in enumerate(frames):
+    for i, frame in enumerate(frames):
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape != shape or shape[2] != 3:
-            raise ValueError(
-                f"frames[{number}] must be uint8 (H, W, 3) like the first, got {frame.dtype} {frame.shape}"
-            )
+            raise ValueError(f"frames[{i}] must be uint8 (H, W, 3) like the first, got {frame.dtype} {frame.shape}")
     height, width = shape[:2]
     parts = [
         _SIGNATURE,

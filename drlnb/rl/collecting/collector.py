@@ -77,9 +77,8 @@ class Collector:
         self._restorable = restorable(spec)
         self._round = 0
         n = len(indices)
-        self._rows: slice | list[int] = (
-            slice(indices[0], indices[-1] + 1) if indices[-1] - indices[0] + 1 == n else list(indices)
-        )
+        adjacent = indices[-1] - indices[0] + 1 == n
+        self._rows: slice | list[int] = slice(indices[0], indices[-1] + 1) if adjacent else list(indices)
         space = spec.observation_space or {}
         self._form = form_of(space)
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task

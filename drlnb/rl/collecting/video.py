@@ -226,9 +226,8 @@ class _Film:
         try:
             frame = self._env.render()
         except gymnasium.error.DependencyNotInstalled as error:
-            raise MissingExtra(
-                f'drawing {self._name} needs a package that is not installed ({error}); pip install "drlnb[video]"'
-            ) from error
+            needed = f"drawing {self._name} needs a package that is not installed ({error})"
+            raise MissingExtra(f'{needed}; pip install "drlnb[video]"') from error
         except Exception as error:  # drawing is foreign code: a missing screen raises whatever the library likes
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             hint = "; without a screen, MuJoCo needs MUJOCO_GL=egl or osmesa" if "GL" in text else ""

@@ -88,11 +88,6 @@ class Layout:
         """Size of the published buffer."""
         return self.policy_offset + 4 * self.n_policy
 
-    @property
-    def discrete(self) -> bool:
-        """The action is one choice among a few."""
-        return self.head.kind == "discrete"
-
     def __getitem__(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.name == name)
 
@@ -125,9 +120,8 @@ class Layout:
             If size or fingerprint differ.
         """
         if parameters.dtype != np.uint8 or parameters.shape != (self.published_bytes,):
-            raise ValueError(
-                f"parameters must be {self.published_bytes} uint8 numbers, got {parameters.dtype} {parameters.shape}"
-            )
+            given = f"{parameters.dtype} {parameters.shape}"
+            raise ValueError(f"parameters must be {self.published_bytes} uint8 numbers, got {given}")
         sha = parameters[:32].tobytes()
         if sha != self.sha:
             raise ValueError(f"parameters have layout {sha.hex()[:12]}, this task needs {self.sha.hex()[:12]}")

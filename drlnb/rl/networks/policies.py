@@ -59,13 +59,11 @@ def check_spaces(spec: TaskSpec) -> None:
     """
     hyper, space = spec.hyperparameters, spec.observation_space or {}
     policy, kind = hyper.get("policy", "MlpPolicy"), (spec.action_space or {}).get("kind")
-    keyed = space.get("of", {}).get("kind") == "dict"
-    if keyed and policy in ("MlpPolicy", "CnnPolicy"):
+    seen = space.get("of", space).get("kind")
+    if seen == "dict" and policy in ("MlpPolicy", "CnnPolicy"):
         raise ConfigError(f"{policy} takes arrays, {spec.env} has Dict observations: say policy='MultiInputPolicy'")
-    if space and not keyed and policy == "MultiInputPolicy":
-        raise ConfigError(
-            f"MultiInputPolicy takes Dict observations, {spec.env} has {space.get('of', space)['kind']}: say MlpPolicy"
-        )
+    if space and seen != "dict" and policy == "MultiInputPolicy":
+        raise ConfigError(f"MultiInputPolicy takes Dict observations, {spec.env} has {seen}: say MlpPolicy")
     if kind is None:
         return
     if spec.algo != "ppo" and kind != "discrete":

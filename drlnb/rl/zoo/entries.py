@@ -101,11 +101,8 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     lines = _lines(document, key)
     wrong: list[_Wrong] = []
     values = _values(file, key, keys[key], wrong)
-    wrong += [
-        (name, f"{name} is not supported: {why}")
-        for name, why in _UNSUPPORTED.items()
-        if values.pop(name, None) is not None
-    ]
+    refused = [name for name in _UNSUPPORTED if values.pop(name, None) is not None]
+    wrong += [(name, f"{name} is not supported: {_UNSUPPORTED[name]}") for name in refused]
     wrappers = _wrappers(values, wrong)
     n_envs, n_timesteps = values.pop("n_envs", 1), values.pop("n_timesteps", None)
     for name, count in (("n_envs", n_envs), ("n_timesteps", n_timesteps)):

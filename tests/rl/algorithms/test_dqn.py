@@ -1,6 +1,5 @@
 """The DQN learner and actor: equal to what they should be equal to."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,6 @@ from drlnb.rl.networks.trained_state import views
 from drlnb.rl.objectives.losses import dqn_loss, huber_gradient
 from drlnb.rl.settings.dqn import DqnSettings
 from tests.rl import METRICS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows(n: int, *, width: int = 4, n_actions: int = 2, seed: int = 0) -> Rows:

@@ -1,6 +1,5 @@
 """DQN beside the MLP: convolutions, observations by key, modules of the user's own, images into an MLP."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -73,14 +72,6 @@ class Deaf(Own):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.spare = nn.Parameter(torch.zeros(1))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def task(env: Any = Lit, policy: Any = "CnnPolicy", **given: Any) -> TaskSpec:

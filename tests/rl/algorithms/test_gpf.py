@@ -1,6 +1,6 @@
 """The GPF learner and actor: equal to what they should be equal to, members, targets, and what is refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -26,14 +26,6 @@ from tests.rl import METRICS
 
 #: A family of three: one softmax, a mixture, and one whose temperatures fall.
 FAMILY = [{}, {"eps": 0.25, "tau2": 2.0}, {"tau1": [0.4, 0.2]}]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The PPO learner: equal to what it should be equal to."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,6 @@ from drlnb.rl.networks.layout import PI, layout_of
 from drlnb.rl.networks.networks import dense
 from drlnb.rl.networks.trained_state import FlatAdam, views
 from tests.rl import METRICS
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
     for round_ in range(2):
         theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, n_rollout_steps=_STEPS)
         ours.begin(round_, (round_ + 1) * _STEPS * _ENVS)
-        ours.stage(0, fragment_of(theirs, discrete=ours.layout.discrete))
+        ours.stage(0, fragment_of(theirs, discrete=ours.layout.head.kind == "discrete"))
         theirs.train()
         ours.finish()
         for name, their in their_names(ours).items():

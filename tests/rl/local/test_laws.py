@@ -1,6 +1,5 @@
 """Small worlds with known answers: what PPO's value function and policy must come to."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -15,14 +14,6 @@ from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.envs.make import describe
 from drlnb.rl.networks.networks import MlpTowers
 from drlnb.rl.pickled import pack
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Treadmill(gymnasium.Env):

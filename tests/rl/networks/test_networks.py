@@ -1,6 +1,5 @@
 """Policies beside the MLP: convolutions, extractors, modules of the user's own; and what every network must keep to."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -30,14 +29,6 @@ HEADS = {
     "multibinary": gymnasium.spaces.MultiBinary((2, 2)),
     "box": gymnasium.spaces.Box(-1.0, 2.0, (2,), np.float32),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Pictures(gymnasium.Env):

@@ -1,6 +1,5 @@
 """Serial gradients, gradients at arrival, and settings that change while PPO trains."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,19 +14,11 @@ from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def samples(learner: PpoLearner, n: int) -> Batch:
     """Return random samples of a policy a little off the learner's."""
     rng = torch.Generator().manual_seed(1)
     obs = torch.randn(n, learner.layout.obs_width, generator=rng)
-    discrete = learner.layout.discrete
+    discrete = learner.layout.head.kind == "discrete"
     action = torch.randint(0, 2, (n,), generator=rng) if discrete else torch.randn(n, 1, generator=rng)
     value, advantage = torch.randn(n, generator=rng), 3.0 + torch.randn(n, generator=rng)
     log_prob = -0.7 - 0.3 * torch.rand(n, generator=rng)
