@@ -97,11 +97,6 @@ class SimulatedLeasing(_Simulated):
 
     rounds: int = option(60, "rounds per simulated run", least=20)
 
-    @property
-    def fair_rounds(self) -> int:
-        """Rounds per task where slot seconds are compared."""
-        return max(self.rounds, 200) if self.rounds >= 60 else self.rounds
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedWarmup(_Simulated):

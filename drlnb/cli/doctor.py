@@ -60,7 +60,6 @@ def findings() -> list[Finding]:
         Finding("driver", driver or "none found"),
         _slots(torch, driver),
         *(_package(name) for name in ("dask", "distributed", "gymnasium", "numpy", "jupyterlab")),
-        _chromium(),
         _disk(),
         _memory(),
         Finding("CPU", f"{_n_cpus()} cores for this process"),
@@ -115,12 +114,6 @@ def _package(name: str) -> Finding:
         return Finding(name, version(name))
     except PackageNotFoundError:
         return Finding(name, "missing", f"pip install -c constraints.txt {name}")
-
-
-def _chromium() -> Finding:
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    path = next((program for name in names if (program := shutil.which(name))), None)
-    return Finding("Chromium", path or "not found: only the browser tests (-m browser) need it")
 
 
 def _disk() -> Finding:

@@ -93,7 +93,7 @@ def open_stage(n_workers: int = 1) -> Iterator[Stage]:
         yield Stage(fleet, client, Path(folder))
 
 
-async def until(ask: Callable[[], Awaitable[T]], *, timeout_s: float, awaited: str) -> T:
+async def until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, awaited: str) -> T:
     """Ask again and again until the answer is true, and return it.
 
     Raises

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from functools import partial
 
 from distributed import Client, Scheduler, Semaphore
 
@@ -61,9 +62,7 @@ async def _parts(client: Client) -> tuple[str, str, int]:
         home, other = ([row for row in here if (row["node"] in homes) is at_home] for at_home in (True, False))
         return (home[0]["address"], other[0]["address"], int(other[0]["pid"])) if home and other else None
 
-    parts = await until(ask, timeout_s=_BACK_S, awaited="2 workers and their slot up")
-    assert parts is not None
-    return parts
+    return await until(ask, timeout_s=_BACK_S, awaited="2 workers and their slot up")
 
 
 async def _lease_once(client: Client, turn: int) -> float:
@@ -84,10 +83,7 @@ async def _semaphore_once(client: Client) -> float:
     """Do the same with Dask's semaphore, used in tasks as its documentation shows."""
     home, holder, pid = await _parts(client)
     held = client.submit(_hold_semaphore, 10 * _SEMAPHORE_S, pure=False, workers=[holder])
-
-    async def is_held() -> bool:
-        return bool(await client.run_on_scheduler(_semaphore_leases))
-
+    is_held = partial(client.run_on_scheduler, _semaphore_leases)
     await until(is_held, timeout_s=_GRANT_S, awaited="the semaphore's holder")
     waiting = client.submit(_semaphore_t, _SEMAPHORE_S, pure=False, workers=[home])
     await asyncio.sleep(_QUEUED_S)
@@ -149,9 +145,7 @@ async def _fail(client: Client, run: str) -> tuple[float, float]:
         task = page["tasks"]["a"]
         return (task["attempt"], nodes[task["node"]]) if task["n_timesteps"] and len(nodes) == 2 else None
 
-    up = await until(going, timeout_s=_GOING_S, awaited="steps of a task with 2 workers up")
-    assert up is not None
-    attempt, node = up
+    attempt, node = await until(going, timeout_s=_GOING_S, awaited="steps of a task with 2 workers up")
     watching = asyncio.ensure_future(
         client.run_on_scheduler(_watch_failover, run, attempt, node["node"], node["address"], wait_s=_BACK_S)
     )

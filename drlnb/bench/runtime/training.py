@@ -1,7 +1,6 @@
 """Measure what the whole system adds to a training: control per round, wall time, time to the first step."""
 
 import time
-from pathlib import Path
 
 from drlnb.bench.benches import Runtime
 from drlnb.bench.frame.journals import round_ends, round_stream
@@ -67,12 +66,8 @@ def first_step(effort: Runtime) -> tuple[Row, ...]:
 def _first_step() -> float:
     began = time.monotonic()
     with drlnb_train([ENV, "--gpus", "1", "--total-timesteps", "4096"]) as (process, out):
-        while not _has_metrics(out):
+        while not any(b'"MetricsRecorded"' in path.read_bytes() for path in out.glob("journal/task-*.jsonl")):
             if process.poll() is not None or time.monotonic() > began + _FIRST_STEP_S:
                 raise TimeoutError(f"drlnb train showed no step within {time.monotonic() - began:.0f} s")
             time.sleep(0.02)
         return time.monotonic() - began
-
-
-def _has_metrics(out: Path) -> bool:
-    return any(b'"MetricsRecorded"' in path.read_bytes() for path in (out / "journal").glob("task-*.jsonl"))

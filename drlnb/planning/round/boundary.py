@@ -92,15 +92,10 @@ def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: O
         go_on(state, out)
 
 
-def checkpoint_asked(state: RoundState, event: words.CheckpointAsked, out: Out) -> None:
-    """Remember the wish for the boundary."""
-    state.asked.setdefault("checkpoint", "asked for")
-
-
 # ---------------------------------------------------------------------- pause, resume, stop, settings
-def pause_asked(state: RoundState, event: words.PauseAsked, out: Out) -> None:
+def asked(state: RoundState, event: words.PauseAsked | words.CheckpointAsked, out: Out) -> None:
     """Remember the wish for the boundary."""
-    state.asked.setdefault("pause", "asked for")
+    state.asked.setdefault("pause" if isinstance(event, words.PauseAsked) else "checkpoint", "asked for")
 
 
 def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:

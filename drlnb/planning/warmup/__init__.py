@@ -5,11 +5,10 @@ from drlnb.planning.warmup.newsvendor import critical_quantile
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.saa import saa_plan
-from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES, WarmupSettings
+from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
 from drlnb.planning.warmup.stability import stable_window
 
 __all__ = [
-    "COLLECTOR_MODES",
     "PLANNER_NAMES",
     "WARMUP",
     "WarmupMachine",

@@ -224,8 +224,8 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
         try:
             wrapped = getattr(import_module(known.module), name)(wrapped, **kwargs)
         except Exception as error:  # a wrapper's constructor judges the environment and its arguments
-            kind = type(error).__name__
-            raise EnvError(f"wrapper {name} cannot be put around {_name_of(env)}: {kind}: {error}") from error
+            kind, around = type(error).__name__, env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+            raise EnvError(f"wrapper {name} cannot be put around {around}: {kind}: {error}") from error
     return wrapped
 
 
@@ -236,10 +236,6 @@ def _argument(key: str, value: object) -> object:
     if key in {"min_action", "max_action", "min_obs", "max_obs"}:
         return np.asarray(value, np.float32)[()]
     return np.dtype(str(value)) if key == "dtype" else tuple(value) if isinstance(value, list) else value
-
-
-def _name_of(env: "gymnasium.Env") -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
 def tally_of(env: "gymnasium.Env | None") -> "Tally | None":

@@ -35,8 +35,8 @@ _START_S = 60.0
 _NICENESS = 15
 #: Seconds between two looks at whether all workers are there.
 _LOOK_S = 1.0
-#: Seconds between two looks at whether processes have ended.
-_GONE_S = 0.01
+#: Seconds between two looks at whether processes have ended; longest wait for those below a supervisor that has ended.
+_GONE_S, _LAST_S = 0.01, 3.0
 
 
 class LocalHandle:
@@ -68,7 +68,7 @@ class LocalHandle:
             family += _family(self.pid)
             self.process.kill()
         self.process.wait(10.0)
-        alive = wait_gone(family, 3.0)
+        alive = wait_gone(family, _LAST_S)
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

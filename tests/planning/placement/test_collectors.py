@@ -81,3 +81,25 @@ def test_laws(n, nodes, near):
         exact = n * free[node] / total if total else n / len(nodes)
         assert abs(counts[node] - exact) < 1
     assert spread(n, nodes, near=near, before=placed) == placed
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.lists(st.integers(0, 4), max_size=6), st.integers(0, 8))
+def test_only_who_must_move_moves_and_the_others_are_dealt_by_what_is_left(rooms, before, n):
+    """Staying costs a place; who moves is dealt as if those who stay belonged to other tasks."""
+    nodes = {f"n{i}": room for i, room in enumerate(rooms)}
+    lived = [f"n{i}" for i in before]  # n4, and n1 to n3 where there are fewer nodes, are lost
+    placed = spread(n, nodes, before=lived)
+    stay = [node if node in nodes else None for node in lived[:n]] + [None] * (n - len(lived))
+    assert all(now == then for now, then in zip(placed, stay, strict=True) if then is not None)
+    left = {node: max(0, room - stay.count(node)) for node, room in nodes.items()}
+    moved = [now for now, then in zip(placed, stay, strict=True) if then is None]
+    assert Counter(moved) == Counter(spread(len(moved), left))
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 12), st.integers(1, 4))
+def test_a_larger_pool_of_the_same_shape_deals_alike(rooms, n, factor):
+    """Shares depend on the proportions of what is free, while nobody is squeezed."""
+    nodes = {f"n{i}": room for i, room in enumerate(rooms)}
+    larger = {node: room * factor for node, room in nodes.items()}
+    if n <= sum(rooms):
+        assert spread(n, larger) == spread(n, nodes)

@@ -46,6 +46,11 @@ def test_without_a_slot_there_is_no_home(name):
         (view(5, n0=1, n1=3, n2=4), ("n2", "n2", "n2", "n2", "n0")),
         # Who lives stays, and the others join it if they fit there.
         (view(3, before=("n0", "n9", "n1"), n0=1, n1=2), ("n0", "n1", "n1")),
+        # Nodes in use before any other, though another one alone has the room; then the master's.
+        (view(4, before=("n0", "n1"), n0=2, n1=2, n2=2), ("n0", "n1", "n0", "n1")),
+        (view(3, before=("n1",), n0=3, n1=2), ("n1", "n1", "n0")),
+        (view(2, before=("n0",), node="n1", n0=1, n1=1, n2=1), ("n0", "n1")),
+        (view(3, before=("n2", "n2"), node="n1", n0=2, n1=1, n2=2), ("n2", "n2", "n1")),
         # Beyond what fits: all alike.
         (view(4, n0=1, n1=1), ("n0", "n1", "n0", "n1")),
         (view(2, n0=-1, n1=0), ("n0", "n1")),

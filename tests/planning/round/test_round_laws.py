@@ -12,7 +12,7 @@ from round_words import N_STEPS, fence, round_config
 from drlnb.planning.distribution import below
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.warmup import COLLECTOR_MODES, PLANNER_NAMES
+from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
 from drlnb.records.columns.leasing import GradientsRestored, YieldAsked

@@ -217,3 +217,31 @@ def test_a_real_executor_that_was_killed_takes_no_stale_work(tmp_path):
             await executor.end()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("stuck", "graces"), [(True, [0.0, 1.0]), (False, [1.0, 1.0])])
+def test_a_child_that_still_imports_is_given_no_time_to_end(monkeypatch, tmp_path, stuck, graces):
+    """It reads nothing before it is up; afterwards it may finish what it writes."""
+    monkeypatch.setattr(executor_host, "ChildProcess", Child)
+    monkeypatch.setattr(Child, "made", [])
+    monkeypatch.setattr(Child, "stuck", stuck)
+    given = []
+
+    async def main():
+        executor = Executor("0/cpu0", "cpu", tmp_path / "log", WorkGate("0/cpu0"), lambda e: None, lambda e, why: None)
+        executor.start()
+        while not Child.made:
+            await asyncio.sleep(0)
+        if not stuck:
+            await executor.wait_up(5.0)
+        end = Child.end
+
+        async def noted(child, grace_s):
+            given.append(grace_s)
+            await end(child, grace_s)
+
+        monkeypatch.setattr(Child, "end", noted)
+        await executor.end()
+
+    asyncio.run(main())
+    assert given == graces
