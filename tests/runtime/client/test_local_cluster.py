@@ -18,7 +18,9 @@ from tests.survivors import survivors
 @pytest.fixture
 def careless():
     """Start a process that never reaps its child, which ends at once; give both."""
-    with subprocess.Popen(["/bin/sh", "-c", "true & echo $!; exec sleep 60"], stdout=subprocess.PIPE) as parent:
+    # A shell would reap it if it ended before the shell became something else.
+    script = "import os, signal\nprint(os.fork() or os._exit(0), flush=True)\nsignal.pause()"
+    with subprocess.Popen([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE) as parent:
         child = psutil.Process(int(parent.stdout.readline()))
         yield psutil.Process(parent.pid), child
         parent.kill()
