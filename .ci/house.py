@@ -25,7 +25,7 @@ BUDGETS = {
     "fleet": 3_780,
     "views": 3_505,
     "sim": 2_480,
-    "bench": 1_910,
+    "bench": 1_915,
     "widgets": 1_150,
     "cli": 995,
     "records": 845,

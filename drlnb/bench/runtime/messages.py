@@ -59,6 +59,7 @@ def handover(effort: Runtime) -> Iterator[Row]:
         client = stage.client
         client.run_on_scheduler(_install_push)
         ways = {"lease": partial(_lease_block, client), "echo": partial(on_one, client, _echo_times, _BLOCK)}
+        in_turn(1, ways)  # connections are opened
         blocks = in_turn(_BLOCKS * effort.repeats, ways)
     title = (
         f"slot released by one worker's task until the other's long poll has its grant; holds of {_HOLD_S * 1e3:g} ms"
