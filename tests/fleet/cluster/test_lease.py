@@ -552,7 +552,7 @@ def test_the_slot_of_a_dead_holder_is_free_again(quick, tmp_path):
             assert holder.stdout.readline() == "1\n"
             time.sleep(0.3)  # its function is on the slot
             holder.send_signal(how)
-            with fleet.lease(wait_s=15.0) as lease:
+            with fleet.lease(wait_s=60.0) as lease:
                 assert lease.run(len, (1, 2)) == 2
                 holder.send_signal(signal.SIGCONT)
                 said, _ = holder.communicate(timeout=20)
