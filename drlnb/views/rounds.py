@@ -36,7 +36,13 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
 
     ``collect`` is the slowest collector's time, ``wait for a slot`` from request to grant, ``update`` staging and
     gradient steps, ``push`` the way of the parameters to every host, ``control`` all that is left.
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     fold = fold_of(journal, until_s)
     names = fold.task_names()

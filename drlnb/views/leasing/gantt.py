@@ -72,8 +72,10 @@ def gantt(
 
     Parameters
     ----------
-    journal, until_s
-        As :func:`~drlnb.views.folds.fold.fold_of` has them.
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     window_s
         Only the latest so many seconds; None: all.
     max_bars

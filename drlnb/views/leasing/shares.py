@@ -68,7 +68,13 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     Co-located: all tasks at once as ordinary processes, time-sliced; a model, see
     :mod:`drlnb.views.leasing.ghosts`.  Saved
     slot-seconds stand beside the price in round time, utilisation beside its bound, both beside what theory expects.
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
     leases = line.leases

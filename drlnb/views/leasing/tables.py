@@ -65,7 +65,12 @@ REASONS = table(
 def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return how many requests waited, and how many slots were lent and there, over time.
 
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
     now, leases = line.now, line.leases
@@ -115,7 +120,12 @@ def _add(made: Lines, label: str, colour: str, t: Floats, count: Floats, letter:
 def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return the table of what each task was lent: leases per round, waits, slot-seconds, duty, price in round time.
 
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
     fold, parts = line.fold, sharing(line)
@@ -164,7 +174,12 @@ def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
 def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return why slots were asked for, kept, given back, refused, taken away or drained, and how often.
 
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     fold = fold_of(journal, until_s)
     letters = {style.name: style.letter for style in theme.styles(fold.task_names())}

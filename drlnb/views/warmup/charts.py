@@ -55,8 +55,19 @@ NUMBERS = meanings(
 def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
     """Return a task's history of rounds: those that the newest plan's filter kept and dropped, and ends of regimes.
 
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them, the task as
-    :func:`~drlnb.views.warmup.lines.line_to_draw`.
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    task
+        Name of the task; None: the first whose collectors are started between rounds.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
     """
     line = line_to_draw(fold_of(journal, until_s), task)
     plan = line.filtered
@@ -122,7 +133,13 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     """Return how long starts take: a histogram per node, start mode and number of starts at the same time, and L*.
 
     L* is the newsvendor's lead of each task's newest plan: what would cost least if the arrival were known.
-    Journal and until_s are as :func:`~drlnb.views.folds.fold.fold_of` has them.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     """
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}

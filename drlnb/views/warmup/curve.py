@@ -59,10 +59,12 @@ def curve(
 
     Parameters
     ----------
-    journal, until_s
-        As :func:`~drlnb.views.folds.fold.fold_of` has them.
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     task
-        As :func:`~drlnb.views.warmup.lines.line_to_draw` has it.
+        Name of the task; None: the first whose collectors are started between rounds.
     rho
         Cost of a second of a delayed round, relative to one of an idle collector; None: the task's own.
 

@@ -74,8 +74,10 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
 
     Parameters
     ----------
-    journal, until_s
-        As :func:`~drlnb.views.folds.fold.fold_of` has them.
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
     n_rounds
         Newest rounds of each task, at least 1.
 
@@ -248,7 +250,19 @@ def _waterfall_notes(lines: Sequence[WarmupLine], n_rounds: int) -> tuple[str, .
 def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_CHOICES) -> View:
     """Return the table of warm-up choices: planner, choice, lead, what it came to, and the reason; newest last.
 
-    Its arguments are those of :func:`waterfall`.
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+    n_rounds
+        Newest rounds of each task, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If `n_rounds` < 1.
     """
     _at_least_1(n_rounds)
     fold = fold_of(journal, until_s)
